@@ -1,0 +1,1 @@
+"""SageMaker training instance types: their hardware and price, from one dated, replaceable data file."""

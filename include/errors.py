@@ -1,0 +1,365 @@
+"""Every error of a training run, ordered by who must act on it.
+
+    TrainingRunError
+    ├── SpecError (ValueError)         the author fixes the spec or the run's conf; carries findings
+    ├── PlanError                      no plan fits the data, the cluster or the budget; carries findings
+    ├── RejectedRequestError           the service refused the request: permission, quota, name, bad member
+    │   └── QuotaExceededError         the account's quota for this instance type is used up
+    ├── CapacityError                  the service has no such instances now: wait, or take another type
+    ├── ThrottledError                 too many calls: wait
+    ├── JobFailedError                 the job was accepted and did not complete
+    │   ├── ScriptError                the training script raised: fix the code
+    │   ├── DeviceMemoryError          out of memory, on the device or on the host: smaller batch, bigger instance
+    │   ├── DataError                  a channel could not be read: missing prefix, no permission, bad records
+    │   ├── SpotInterruptionError      spot capacity went away and the wait ran out
+    │   ├── InfrastructureError        the service or a machine failed, or a rank was killed from outside
+    │   ├── TimeLimitError             max_run ended the job
+    │   └── JobStoppedError            somebody stopped the job
+    ├── RuleViolatedError              a check on the running training said stop
+    ├── BudgetExceededError            the run costs, or would cost, more than it may
+    └── ContractError                  our bug: two parts of Trainyard disagree
+
+Standard library only. Each error is data plus one sentence (what, where, got, allowed, next step), prints as one
+multi-line message, pickles, and travels as JSON (`to_dict`, `error_from_dict`), for triggers and run records.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error ends the run before it starts, a warning is shown and the run goes on."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One fault of a spec, a conf or a request: where it is, what is wrong, what to do."""
+
+    where: str
+    what: str
+    got: str | None = None
+    allowed: str | None = None
+    next_step: str | None = None
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        """Return the finding on one line: `where: what; got x; allowed y; next step`."""
+        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        parts += [f"got {self.got}"] if self.got is not None else []
+        parts += [f"allowed: {self.allowed}"] if self.allowed else []
+        parts += [self.next_step] if self.next_step else []
+        return "; ".join(parts)
+
+
+class TrainingRunError(Exception):
+    """Base of every error a training run reports on purpose.
+
+    Args:
+        what: one sentence that says what is wrong.
+        where: the place: a field, a task, a job, a file.
+        got: the value that was found.
+        allowed: the values that would have been right.
+        next_step: what the person who reads this should do.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        got: object = None,
+        allowed: str | None = None,
+        next_step: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.got = None if got is None else shortened(str(got), limit=1200)
+        self.allowed = allowed
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        """Return the message: the sentence first, then one labelled line for each thing that is known."""
+        return "\n".join([self.what, *self._detail_lines()])
+
+    def _detail_lines(self) -> list[str]:
+        labelled = (
+            ("where", self.where),
+            ("got", self.got),
+            ("allowed", self.allowed),
+            ("next step", self.next_step),
+        )
+        return [f"  {label}: {_indented(text)}" for label, text in labelled if text]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by class and attributes: the constructors take keywords only."""
+        return _revived, (type(self), self.args, dict(self.__dict__))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error as JSON-safe data; `error_from_dict` reads it back."""
+        data = {key: value for key, value in self.__dict__.items() if value is not None}
+        if "findings" in data:
+            data["findings"] = [asdict(finding) for finding in data["findings"]]
+        return {"error": type(self).__name__, **data}
+
+
+class FindingsError(TrainingRunError):
+    """An error that reports several findings at once, worst first.
+
+    Raises:
+        ContractError: there are no findings, so there is nothing to report.
+    """
+
+    headline = "{count} problem(s) found"
+
+    def __init__(self, findings: Iterable[Finding], *, subject: str | None = None) -> None:
+        found = tuple(sorted(findings, key=lambda f: f.severity is not Severity.ERROR))
+        if not found:
+            raise ContractError(f"{type(self).__name__} needs at least one finding")
+        headline = self.headline.format(count=len(found))
+        super().__init__(f"{subject}: {headline}" if subject else headline)
+        self.findings = found
+
+    def _detail_lines(self) -> list[str]:
+        return [f"  {number}. {_indented(str(f))}" for number, f in enumerate(self.findings, 1)]
+
+
+class SpecError(FindingsError, ValueError):
+    """The spec or the run's conf is wrong: its author fixes it. Nothing was started."""
+
+    headline = "{count} problem(s) to fix before anything starts"
+
+
+class PlanError(FindingsError):
+    """Nothing that can be planned fits the data, the cluster and the budget. Nothing was started."""
+
+    headline = "no plan fits, {count} reason(s)"
+
+
+class RejectedRequestError(TrainingRunError):
+    """The service refused a request (access, validation, name in use, ...)."""
+
+    def __init__(self, what: str, *, operation: str, code: str, **detail: Any) -> None:
+        super().__init__(what, **detail)
+        self.operation = operation
+        self.code = code
+
+
+class QuotaExceededError(RejectedRequestError):
+    """The account's quota is used up (`ResourceLimitExceeded`); it frees when other jobs end."""
+
+
+class CapacityError(TrainingRunError):
+    """The service has none of the wanted instances at the moment; the same request may succeed later."""
+
+    def __init__(self, what: str, *, job_name: str | None = None, **detail: Any) -> None:
+        super().__init__(what, **detail)
+        self.job_name = job_name
+
+
+class ThrottledError(TrainingRunError):
+    """The service asks for fewer calls; the same call succeeds after a wait."""
+
+
+class JobFailedError(TrainingRunError):
+    """A job was accepted and did not complete.
+
+    Attributes:
+        job_name: the job's name in SageMaker.
+        reason: the service's `FailureReason` or `ExitMessage`, as it came; None when it gave none.
+        exit_code: the script's exit code where the reason names one.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        job_name: str,
+        reason: str | None = None,
+        exit_code: int | None = None,
+        **detail: Any,
+    ) -> None:
+        super().__init__(what, **{"where": f"job {job_name}", "got": reason, **detail})
+        self.job_name = job_name
+        self.reason = reason
+        self.exit_code = exit_code
+
+
+class ScriptError(JobFailedError):
+    """The training script raised or returned a failure: the same code and data would fail again."""
+
+
+class DeviceMemoryError(JobFailedError):
+    """A rank ran out of memory, on its GPU or on its host."""
+
+
+class DataError(JobFailedError):
+    """A channel or an input could not be read by the job."""
+
+
+class SpotInterruptionError(JobFailedError):
+    """Spot capacity was taken back, or never came, and `max_wait` ran out."""
+
+
+class InfrastructureError(JobFailedError):
+    """The service failed, a machine failed, or a rank was killed by a signal from outside the script."""
+
+
+class TimeLimitError(JobFailedError):
+    """The job reached `max_run` (or the task its `execution_timeout`) and was ended."""
+
+
+class JobStoppedError(JobFailedError):
+    """Somebody stopped the job. `Stopped` is never success."""
+
+
+class RuleViolatedError(TrainingRunError):
+    """A check on the running training found an issue whose action is to stop."""
+
+
+class BudgetExceededError(TrainingRunError):
+    """The run costs, or could cost, more than its budget. Amounts are in USD."""
+
+    def __init__(self, what: str, *, budget_usd: float, needed_usd: float, **detail: Any) -> None:
+        super().__init__(what, **detail)
+        self.budget_usd = budget_usd
+        self.needed_usd = needed_usd
+
+
+class ContractError(TrainingRunError):
+    """Two parts of Trainyard disagree: a bug of ours, not of the run's author."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRule:
+    """Whether an error may be tried again, how long to wait first, and why.
+
+    Attributes:
+        delay_s: seconds before the first new attempt.
+        backoff: factor on the delay for each further attempt; 1.0 keeps it even.
+        max_delay_s: ceiling of one delay.
+    """
+
+    retry: bool
+    reason: str
+    delay_s: float = 0.0
+    backoff: float = 1.0
+    max_delay_s: float = 3600.0
+
+    def delay_for(self, attempt: int) -> float:
+        """Return the seconds to wait after failed attempt number `attempt` (1 = the first)."""
+        return min(self.max_delay_s, self.delay_s * self.backoff ** max(0, attempt - 1))
+
+
+RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
+    SpecError: RetryRule(retry=False, reason="the same spec would be refused again"),
+    PlanError: RetryRule(retry=False, reason="the same plan would not fit again"),
+    RejectedRequestError: RetryRule(retry=False, reason="the same request would be refused again"),
+    QuotaExceededError: RetryRule(
+        retry=True, reason="quota frees when other jobs end", delay_s=300, backoff=2.0
+    ),
+    CapacityError: RetryRule(retry=True, reason="capacity comes back", delay_s=300, backoff=2.0),
+    ThrottledError: RetryRule(
+        retry=True,
+        reason="the service asked to slow down",
+        delay_s=15,
+        backoff=2.0,
+        max_delay_s=300,
+    ),
+    ScriptError: RetryRule(retry=False, reason="the same code would raise again"),
+    DeviceMemoryError: RetryRule(retry=False, reason="the same batch would not fit again"),
+    DataError: RetryRule(retry=False, reason="the same data would be unreadable again"),
+    SpotInterruptionError: RetryRule(
+        retry=True, reason="a new attempt resumes from the last checkpoint", delay_s=60, backoff=2.0
+    ),
+    InfrastructureError: RetryRule(
+        retry=True,
+        reason="another machine resumes from the last checkpoint",
+        delay_s=30,
+        backoff=2.0,
+    ),
+    TimeLimitError: RetryRule(retry=False, reason="the same limit would end it again"),
+    JobStoppedError: RetryRule(retry=False, reason="somebody wanted it stopped"),
+    JobFailedError: RetryRule(retry=False, reason="the cause is unknown"),
+    RuleViolatedError: RetryRule(
+        retry=False, reason="the same training would break the rule again"
+    ),
+    BudgetExceededError: RetryRule(retry=False, reason="a retry costs more, not less"),
+    ContractError: RetryRule(retry=False, reason="a bug does not go away by itself"),
+    TrainingRunError: RetryRule(retry=False, reason="the cause is unknown"),
+}
+
+
+def retry_rule(error: BaseException | type[BaseException]) -> RetryRule | None:
+    """Return the rule of the error's nearest class in `RETRY_TABLE`; None for an error that is not ours."""
+    kind = error if isinstance(error, type) else type(error)
+    return next((RETRY_TABLE[base] for base in kind.__mro__ if base in RETRY_TABLE), None)
+
+
+def error_from_dict(data: Mapping[str, Any]) -> TrainingRunError:
+    """Return the error that `to_dict` wrote.
+
+    Raises:
+        ContractError: the data names no error of this module.
+    """
+    kind = {cls.__name__: cls for cls in _family(TrainingRunError)}.get(str(data.get("error")))
+    if kind is None:
+        raise ContractError("unknown error class", got=data.get("error"))
+    attributes = {key: value for key, value in data.items() if key != "error"}
+    for key in ("where", "got", "allowed", "next_step"):
+        attributes.setdefault(key, None)
+    if "findings" in attributes:
+        attributes["findings"] = tuple(_finding(each) for each in attributes["findings"])
+    return _revived(kind, (attributes["what"],), attributes)
+
+
+def near_matches(word: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
+    """Return the known words nearest to `word`, nearest first; empty when none is near."""
+    lowered = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(word.lower(), list(lowered), n=limit, cutoff=0.6)
+    return [lowered[each] for each in near]
+
+
+def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:
+    """Return the finding for a key nobody knows, naming the nearest known ones (or all of them)."""
+    near = near_matches(key, known)
+    return Finding(
+        where=where,
+        what=f"unknown key {key!r}",
+        allowed=None if near else ", ".join(sorted(known)),
+        next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+    )
+
+
+def shortened(text: str, *, limit: int = 200) -> str:
+    """Return the text cut to `limit` characters, the cut marked with an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _indented(text: str) -> str:
+    return text.strip().replace("\n", "\n    ")
+
+
+def _finding(data: Mapping[str, Any]) -> Finding:
+    return Finding(**{**data, "severity": Severity(data.get("severity", Severity.ERROR))})
+
+
+def _family(cls: type[TrainingRunError]) -> list[type[TrainingRunError]]:
+    return [cls, *(each for sub in cls.__subclasses__() for each in _family(sub))]
+
+
+def _revived(
+    cls: type[TrainingRunError], args: tuple[Any, ...], attributes: Mapping[str, Any]
+) -> TrainingRunError:
+    error = cls.__new__(cls, *args)
+    error.args = tuple(args)
+    error.__dict__.update(attributes)
+    return error

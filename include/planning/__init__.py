@@ -1,0 +1,1 @@
+"""Does the run fit: steps and shards for the ranks, time and money ceilings. All findings before any job starts."""

@@ -1,0 +1,53 @@
+"""Deterministic names: the same logical job always has the same SageMaker name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+MAX_JOB_NAME = 63
+_DIGEST_CHARACTERS = 10
+
+
+def job_name(
+    *,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    map_index: int = -1,
+    rung: int = 0,
+    attempt: int = 1,
+) -> str:
+    """Return the name of one logical job: legal for SageMaker (at most 63 of `[a-zA-Z0-9-]`) and stable.
+
+    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all six values, so that two different
+    jobs never share a name and a retry, a restarted worker or a second submit finds the same job.
+
+    Args:
+        rung: step of a capacity ladder (0 = first choice).
+        attempt: number of the job in its task: 1 for the first; only a job that failed for good is followed
+            by another. Not Airflow's try number: a retry that re-attaches keeps the attempt.
+    """
+    identity = "\x1f".join([dag_id, run_id, task_id, str(map_index), str(rung), str(attempt)])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    suffix = (f"-{map_index}" if map_index >= 0 else "") + (f"-r{rung}" if rung else "")
+    suffix += (f"-a{attempt}" if attempt > 1 else "") + f"-{digest}"
+    room = MAX_JOB_NAME - len(suffix)
+    task = slug(task_id)[: max(8, room // 2)].strip("-")
+    dag = slug(dag_id)[: room - len(task) - 1].strip("-")
+    readable = "-".join(part for part in (dag, task) if part) or "job"
+    return f"{readable}{suffix}"
+
+
+def run_slug(run_id: str) -> str:
+    """Return a run id as one safe S3 key part: readable, at most 80 characters, unique by digest if changed."""
+    cleaned = re.sub(r"[^A-Za-z0-9._=-]+", "-", run_id).strip("-.")
+    if cleaned == run_id and 0 < len(run_id) <= 80:
+        return run_id
+    digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
+    return f"{cleaned[:70].strip('-.') or 'run'}-{digest}"
+
+
+def slug(text: str) -> str:
+    """Return the text as lower-case ASCII letters, digits and single hyphens; empty when none is left."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

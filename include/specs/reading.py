@@ -1,0 +1,215 @@
+"""Reads a mapping (JSON, YAML, rendered templates) into a frozen spec, collecting every fault.
+
+A field's type says what is accepted: `int`, `float`, `bool`, `str`, a `StrEnum`, `Mapping`, `tuple[X, ...]`,
+`X | None`, or another spec (read from a nested mapping). Text that spells a number or a boolean is accepted for
+one, because templated Airflow fields and form inputs arrive as text. Nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from include.errors import Finding, SpecError, shortened, unknown_key
+
+Spec = TypeVar("Spec")
+
+
+class _Unreadable(Exception):
+    """A value does not fit its field; carries the findings."""
+
+    def __init__(self, *findings: Finding) -> None:
+        super().__init__()
+        self.findings = findings
+
+
+def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -> Spec:
+    """Return `cls` read from the mapping.
+
+    Args:
+        cls: a frozen dataclass.
+        mapping: field names to values; nested specs as nested mappings.
+        where: path of the mapping inside the user's input, put before each field's name in findings.
+
+    Raises:
+        SpecError: unknown, missing or mistyped keys, or values the spec itself refuses; all of them at once.
+    """
+    try:
+        return _read(cls, mapping, where)
+    except _Unreadable as unreadable:
+        raise SpecError(unreadable.findings, subject=cls.__name__) from None
+
+
+def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
+    if not isinstance(mapping, Mapping):
+        raise _Unreadable(_mistyped(where, mapping, f"a mapping with the keys of {cls.__name__}"))
+    declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    findings = [
+        unknown_key(where or cls.__name__, str(key), list(declared))
+        for key in mapping
+        if key not in declared
+    ]
+    values: dict[str, Any] = {}
+    for name, field in declared.items():
+        path = f"{where}.{name}" if where else name
+        if name not in mapping:
+            findings += [Finding(where=path, what="is required")] if _is_required(field) else []
+            continue
+        try:
+            values[name] = _value(_hints(cls)[name], mapping[name], path)
+        except _Unreadable as unreadable:
+            findings += unreadable.findings
+    return _built(cls, values, findings, where)
+
+
+def _built(cls: type[Spec], values: dict[str, Any], findings: list[Finding], where: str) -> Spec:
+    """Build the spec, or raise what was found so far together with what the spec itself refuses."""
+    missing = {f.where for f in findings if f.what == "is required"}
+    try:
+        spec = None if missing else cls(**values)
+    except SpecError as error:
+        findings += [_moved(finding, where) for finding in error.findings]
+        spec = None
+    if findings or spec is None:
+        raise _Unreadable(*findings)
+    return spec
+
+
+def _value(hint: Any, value: object, path: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _one_of(arguments, value, path)
+    if origin is tuple:
+        return _sequence(arguments[0], value, path)
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping(arguments[1], value, path)
+    if is_dataclass(hint) and isinstance(hint, type):
+        reader = getattr(hint, "from_value", None)
+        if isinstance(value, hint):
+            return value
+        return _via(reader, value, path) if reader else _read(hint, value, path)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return _member(hint, value, path)
+    return _scalar(hint, value, path)
+
+
+def _via(reader: Any, value: object, path: str) -> Any:
+    try:
+        return reader(value, where=path)
+    except SpecError as error:
+        raise _Unreadable(*error.findings) from None
+
+
+def _one_of(options: tuple[Any, ...], value: object, path: str) -> Any:
+    if value is None and type(None) in options:
+        return None
+    others = [option for option in options if option is not type(None)]
+    for option in others[:-1]:
+        try:
+            return _value(option, value, path)
+        except _Unreadable:
+            continue
+    return _value(others[-1], value, path)
+
+
+def _sequence(hint: Any, value: object, path: str) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise _Unreadable(_mistyped(path, value, "a list"))
+    read, findings = [], []
+    for index, each in enumerate(value):
+        try:
+            read.append(_value(hint, each, f"{path}[{index}]"))
+        except _Unreadable as unreadable:
+            findings += unreadable.findings
+    if findings:
+        raise _Unreadable(*findings)
+    return tuple(read)
+
+
+def _mapping(hint: Any, value: object, path: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _Unreadable(_mistyped(path, value, "a mapping"))
+    read, findings = {}, []
+    for key, each in value.items():
+        try:
+            read[str(key)] = _value(hint, each, f"{path}.{key}")
+        except _Unreadable as unreadable:
+            findings += unreadable.findings
+    if findings:
+        raise _Unreadable(*findings)
+    return read
+
+
+def _member(hint: type[StrEnum], value: object, path: str) -> StrEnum:
+    if isinstance(value, str) and value in {member.value for member in hint}:
+        return hint(value)
+    raise _Unreadable(_mistyped(path, value, "one of " + ", ".join(m.value for m in hint)))
+
+
+def _scalar(hint: Any, value: object, path: str) -> Any:
+    if hint is bool:
+        words = {"true": True, "false": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in words:
+            return words[value.strip().lower()]
+        raise _Unreadable(_mistyped(path, value, "true or false"))
+    if hint is int:
+        return _integer(value, path)
+    if hint is float:
+        return _number(value, path)
+    if hint is str and isinstance(value, str):
+        return value
+    raise _Unreadable(_mistyped(path, value, "text"))
+
+
+def _integer(value: object, path: str) -> int:
+    number = _number(value, path, "a whole number")
+    if number != int(number):
+        raise _Unreadable(_mistyped(path, value, "a whole number"))
+    return (
+        int(value)
+        if isinstance(value, (int, str)) and str(value).lstrip("+-").isdigit()
+        else int(number)
+    )
+
+
+def _number(value: object, path: str, wanted: str = "a number") -> float:
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if number - number == 0:  # neither NaN nor infinite
+            return number
+    raise _Unreadable(_mistyped(path, value, wanted))
+
+
+def _mistyped(where: str, value: object, allowed: str) -> Finding:
+    got = (
+        "nothing"
+        if value is None
+        else f"{shortened(repr(value), limit=80)} ({type(value).__name__})"
+    )
+    return Finding(where=where, what="has the wrong type or value", got=got, allowed=allowed)
+
+
+def _moved(finding: Finding, where: str) -> Finding:
+    from dataclasses import replace
+
+    return replace(finding, where=f"{where}.{finding.where}") if where else finding
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)

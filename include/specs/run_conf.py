@@ -1,0 +1,77 @@
+"""`RunConf`: the params of one `train_end_to_end` run, checked beyond their JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from include.specs.reading import read_spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConf:
+    """What one run shall do. Seconds, GiB, USD and counts are in the names.
+
+    Attributes:
+        source: `python-stdlib`, a local path or an `s3://` URI.
+        num_shards: 0 = chosen to fit the ranks. max_source_bytes: 0 = all.
+        budget_usd: None = no ceiling.
+        hyperparameters: further ones, put over those the other fields make.
+    """
+
+    source: str = "python-stdlib"
+    data_format: str = "auto"
+    text_column: str | None = None
+    target_column: str | None = None
+    tokenizer: str = "bytes"
+    num_shards: int = 0
+    validation_fraction: float = 0.05
+    test_fraction: float = 0.05
+    max_bad_row_fraction: float = 0.01
+    max_source_bytes: int = 0
+    model: str = "gpt"
+    num_layers: int = 4
+    num_heads: int = 4
+    hidden_size: int = 128
+    sequence_length: int = 128
+    strategy: str = "ddp"
+    instance_type: str = "ml.m5.large"
+    instance_count: int = 2
+    processes_per_instance: int = 1
+    use_spot_instances: bool = False
+    max_run_s: int = 3600
+    max_wait_s: int | None = None
+    volume_size_gb: int = 30
+    global_batch_size: int = 16
+    micro_batch_size: int = 8
+    max_steps: int = 300
+    learning_rate: float = 1e-3
+    warmup_steps: int = 20
+    precision: str = "fp32"
+    seed: int = 0
+    eval_interval: int = 50
+    checkpoint_interval: int = 50
+    early_stopping_patience: int = 0
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    image_uri: str | None = None
+    role: str | None = None
+    bucket: str | None = None
+    prefix: str = "trainyard"
+    budget_usd: float | None = None
+    model_package_group: str = "trainyard"
+    approval_status: str = "PendingManualApproval"
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        """Return the conf read from the DAG's params.
+
+        Raises:
+            SpecError: every unknown key, wrong type, value out of range and contradiction, at once.
+        """
+        return read_spec(cls, params)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return self.instance_count * self.processes_per_instance

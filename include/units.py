@@ -1,0 +1,54 @@
+"""Units as types, and how amounts are written for people. Standard library only."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+Seconds = NewType("Seconds", float)
+Usd = NewType("Usd", float)
+Bytes = NewType("Bytes", int)
+
+BYTES_PER_GIB = 1024**3
+SECONDS_PER_HOUR = 3600
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in its two largest units: `42 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, rest_s = divmod(whole, 60)
+    hours, rest_min = divmod(minutes, 60)
+    days, rest_h = divmod(hours, 24)
+    if days:
+        return f"{days} d {rest_h} h"
+    if hours:
+        return f"{hours} h {rest_min:02d} min"
+    return f"{minutes} min {rest_s:02d} s" if minutes else f"{rest_s} s"
+
+
+def format_bytes(count: float) -> str:
+    """Return a size in binary units with three significant digits: `512 B`, `1.46 MiB`."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} PiB"
+
+
+def format_usd(amount: float | None) -> str:
+    """Return an amount of money; `unknown` for None, four decimals below one dollar: `$0.0123`, `$12.30`."""
+    if amount is None:
+        return "unknown"
+    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:,.4f}"
+
+
+def format_count(number: float) -> str:
+    """Return a count with a metric suffix: `950`, `12.3k`, `4.56M`."""
+    size = float(number)
+    for suffix in ("", "k", "M", "G"):
+        if abs(size) < 1000:
+            return f"{size:.0f}" if suffix == "" and size == int(size) else f"{size:.3g}{suffix}"
+        size /= 1000
+    return f"{size:.3g}T"
