@@ -1,0 +1,129 @@
+"""Digests of streams: what S3 calls checksums, computed where the standard library can.
+
+CRC32, SHA1, SHA256, SHA512 and MD5 are computed and verified. CRC32C, CRC64NVME and the xxHash
+family have no implementation in the standard library (pure Python would run at about 10 MB/s):
+values that clients give are kept and returned, unverified.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import zlib
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DIGEST_BYTES = {
+    "CRC32": 4,
+    "CRC32C": 4,
+    "CRC64NVME": 8,
+    "SHA1": 20,
+    "SHA256": 32,
+    "SHA512": 64,
+    "MD5": 16,
+    "XXHASH64": 8,
+    "XXHASH3": 8,
+    "XXHASH128": 16,
+}
+"""Every algorithm S3 knows (botocore 1.43) and the length of its value."""
+
+
+class Digest(Protocol):
+    """A running digest, as `hashlib` has them."""
+
+    def update(self, data: memoryview, /) -> None:
+        """Take the next bytes in."""
+
+    def digest(self) -> bytes:
+        """Return the value of everything taken in so far."""
+
+
+class Crc32:
+    """CRC-32 with the interface of `hashlib`'s objects. Worked: b"123456789" -> cbf43926."""
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: memoryview, /) -> None:
+        """Take the next bytes in."""
+        self._value = zlib.crc32(data, self._value)
+
+    def digest(self) -> bytes:
+        """Return the value, big-endian as S3 sends it."""
+        return self._value.to_bytes(4, "big")
+
+
+class Digests:
+    """Several digests over one stream. MD5 is always among them: it becomes the ETag."""
+
+    def __init__(self, algorithms: Iterable[str] = ()) -> None:
+        self._running: dict[str, Digest] = {
+            name: _start(name) for name in {"MD5", *algorithms} if is_computed(name)
+        }
+
+    def update(self, data: memoryview) -> None:
+        """Take the next bytes in."""
+        for digest in self._running.values():
+            digest.update(data)
+
+    def value(self, algorithm: str) -> str | None:
+        """Return the base64 value, or None where this algorithm was not computed."""
+        digest = self._running.get(algorithm)
+        return None if digest is None else encode(digest.digest())
+
+    @property
+    def md5_hex(self) -> str:
+        """The MD5 in hexadecimal."""
+        return self._running["MD5"].digest().hex()
+
+
+def is_computed(algorithm: str) -> bool:
+    """Return whether this module can compute `algorithm` (and therefore verify it)."""
+    return algorithm in {"CRC32", "SHA1", "SHA256", "SHA512", "MD5"}
+
+
+def encode(digest: bytes) -> str:
+    """Return a digest as S3 writes it."""
+    return base64.b64encode(digest).decode("ascii")
+
+
+def decode(text: str, *, size: int) -> bytes | None:
+    """Return the digest's bytes, or None where `text` is not base64 of `size` bytes."""
+    try:
+        value = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+    return value if len(value) == size else None
+
+
+def composite(algorithm: str, values: list[str]) -> str | None:
+    """Return the checksum of a multipart object over its parts' checksums: base64 of it, and -N.
+
+    None where `algorithm` cannot be computed. Source: S3 user guide, "Checking object integrity",
+    composite checksums.
+    """
+    if not is_computed(algorithm):
+        return None
+    digest = _start(algorithm)
+    for value in values:
+        digest.update(memoryview(base64.b64decode(value)))
+    return f"{encode(digest.digest())}-{len(values)}"
+
+
+def multipart_etag(md5s_hex: list[str]) -> str:
+    """Return the ETag of a multipart object: the MD5 of its parts' MD5s, then -N.
+
+    Worked: one part of no bytes, d41d8cd98f00b204e9800998ecf8427e, gives
+    59adb24ef3cdbe0297f05b395827453f-1.
+    """
+    joined = b"".join(bytes.fromhex(md5) for md5 in md5s_hex)
+    return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(md5s_hex)}"
+
+
+def _start(algorithm: str) -> Digest:
+    if algorithm == "CRC32":
+        return Crc32()
+    return hashlib.new(algorithm.lower(), usedforsecurity=False)

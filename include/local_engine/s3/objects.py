@@ -1,0 +1,122 @@
+"""The values of the store: what an object, a bucket, a part and an upload are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_KEY_BYTES = 1024
+DEFAULT_CONTENT_TYPE = "binary/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectAttributes:
+    """What a writer says about an object beside its bytes.
+
+    `headers` are the stored response headers under their lower-case names (cache-control, ...).
+    `checksums` map an algorithm's name (CRC32, SHA256, ...) to the base64 value S3 returns.
+    """
+
+    content_type: str = DEFAULT_CONTENT_TYPE
+    headers: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    storage_class: str = "STANDARD"
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    checksum_type: str = "FULL_OBJECT"
+
+    def to_json(self) -> str:
+        """Return the attributes as JSON, leaving out what has its default."""
+        return json.dumps({k: v for k, v in asdict(self).items() if v != _DEFAULTS[k]})
+
+    @classmethod
+    def from_json(cls, text: str) -> ObjectAttributes:
+        """Return what `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+_DEFAULTS: dict[str, Any] = asdict(ObjectAttributes())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartInfo:
+    """One uploaded part. `etag` is the MD5 of its bytes in hexadecimal; times are epoch seconds."""
+
+    number: int
+    size: int
+    etag: str
+    blob: str = ""
+    modified_at: float = 0.0
+    checksums: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One stored object. `etag` is without quotes; `last_modified` is in epoch seconds."""
+
+    bucket: str
+    key: str
+    size: int
+    etag: str
+    last_modified: float
+    blob: str
+    attributes: ObjectAttributes
+    parts: tuple[PartInfo, ...] = ()
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The user's metadata, names in lower case without `x-amz-meta-`."""
+        return self.attributes.metadata
+
+    @property
+    def content_type(self) -> str:
+        """The media type the writer gave, or S3's default."""
+        return self.attributes.content_type
+
+    @property
+    def checksums(self) -> Mapping[str, str]:
+        """Algorithm to base64 checksum, as S3 returns them."""
+        return self.attributes.checksums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonPrefix:
+    """Keys rolled up by a delimiter: they all begin with `prefix`."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketInfo:
+    """One bucket. `created_at` is in epoch seconds."""
+
+    name: str
+    region: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadInfo:
+    """One multipart upload under way. `checksum_algorithm` is empty where none was asked for."""
+
+    id: str
+    bucket: str
+    key: str
+    started_at: float
+    attributes: ObjectAttributes
+    checksum_algorithm: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCondition:
+    """What must hold of the key at the moment of writing: absent, or present with this ETag."""
+
+    must_be_absent: bool = False
+    etag: str | None = None
+
+
+ALWAYS = WriteCondition()
