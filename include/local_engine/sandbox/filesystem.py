@@ -1,0 +1,102 @@
+"""The file system of one instance: the machine's own, with /opt/ml, /tmp and Python made private.
+
+The new root is a small tmpfs into which every entry of / is bound, so mount points such as /opt/ml
+can be made without writing to the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.local_engine.sandbox import linux
+from include.local_engine.sandbox.linux import MountFlag
+
+if TYPE_CHECKING:
+    from include.local_engine.sandbox.instance import ClusterPlan, Instance, Overlay
+
+OWN = frozenset({"proc", "opt", "tmp"})
+"""Entries of / that are not simply bound."""
+
+
+def build_root(instance: Instance, plan: ClusterPlan) -> str:
+    """Build the root of the instance in this mount namespace and return where it lies.
+
+    Raises:
+        OSError: A mount is not allowed or a path is missing.
+    """
+    linux.mount("none", "/", flags=MountFlag.RECURSIVE | MountFlag.PRIVATE)
+    root = str(Path(instance.folder, "root"))
+    os.makedirs(root, exist_ok=True)
+    linux.mount("tmpfs", root, "tmpfs", MountFlag.NO_SUID | MountFlag.NO_DEV, "mode=0755")
+    for entry in os.scandir("/"):
+        if entry.name not in OWN:
+            _show(entry, root)
+    os.mkdir(root + "/proc")
+    os.mkdir(root + "/opt")
+    for entry in os.scandir("/opt") if os.path.isdir("/opt") else ():
+        _show(entry, root + "/opt")
+    _private_tmp(instance, plan, root)
+    linux.mount("tmpfs", root + "/dev/shm", "tmpfs", MountFlag.NO_SUID | MountFlag.NO_DEV)
+    hosts = Path(instance.folder, "hosts")
+    hosts.write_text(hosts_file(plan), encoding="utf-8")
+    linux.bind(str(hosts), root + "/etc/hosts")
+    for source, target in instance.binds:
+        _bind_at(source, root + target)
+    for overlay in instance.overlays:
+        mount_overlay(overlay, root)
+    return root
+
+
+def hosts_file(plan: ClusterPlan) -> str:
+    """Return the /etc/hosts of every instance of the plan."""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    lines += [f"{each.address} {each.name}" for each in plan.instances]
+    return "\n".join(lines) + "\n"
+
+
+def mount_overlay(overlay: Overlay, root: str) -> None:
+    """Mount a copy-on-write version of a folder.
+
+    Raises:
+        OSError: Overlays are not allowed here.
+    """
+    upper, work = f"{overlay.scratch}/upper", f"{overlay.scratch}/work"
+    for folder in (upper, work, root + overlay.target):
+        os.makedirs(folder, exist_ok=True)
+    data = f"lowerdir={_escape(overlay.lower)},upperdir={_escape(upper)},workdir={_escape(work)}"
+    if os.path.exists("/proc/self/uid_map") and linux.in_user_namespace():
+        data += ",userxattr"
+    linux.mount("overlay", root + overlay.target, "overlay", data=data)
+
+
+def _escape(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")
+
+
+def _show(entry: os.DirEntry[str], parent: str) -> None:
+    target = f"{parent}/{entry.name}"
+    if entry.is_symlink():
+        os.symlink(os.readlink(entry.path), target)
+    else:
+        _bind_at(entry.path, target)
+
+
+def _bind_at(source: str, target: str) -> None:
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    elif not os.path.exists(target):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        Path(target).touch()
+    linux.bind(source, target)
+
+
+def _private_tmp(instance: Instance, plan: ClusterPlan, root: str) -> None:
+    folder = Path(instance.folder, "tmp")
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o1777)
+    _bind_at(str(folder), root + "/tmp")
+    for path in plan.needed:
+        if Path(path).is_relative_to("/tmp"):
+            _bind_at(path, root + path)

@@ -1,0 +1,68 @@
+"""What the sandbox is told: the instances of one job, as values that travel as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """A folder of the machine of which an instance sees a copy-on-write version at `target`."""
+
+    lower: str
+    target: str
+    scratch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One instance: who it is, what it sees, what runs as its process 1.
+
+    `binds` are (host path, path inside) pairs in mounting order. `descriptor` is the inherited
+    file descriptor that takes stdout and stderr.
+    """
+
+    name: str
+    address: str
+    folder: str
+    argv: list[str]
+    environment: dict[str, str]
+    working_folder: str
+    descriptor: int
+    binds: list[tuple[str, str]] = field(default_factory=list)
+    overlays: list[Overlay] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """All instances of one job and what they share.
+
+    `relay_port` is the loopback port under which the engine is seen inside; 0 for none.
+    `needed` are host folders that must stay visible below a private /tmp.
+    """
+
+    instances: list[Instance]
+    features: list[str]
+    relay_port: int = 0
+    needed: list[str] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ClusterPlan:
+        """Return the plan that `to_json` wrote."""
+        values = json.loads(text)
+        instances = [
+            Instance(
+                **{
+                    **each,
+                    "binds": [tuple(pair) for pair in each["binds"]],
+                    "overlays": [Overlay(**overlay) for overlay in each["overlays"]],
+                }
+            )
+            for each in values.pop("instances")
+        ]
+        return cls(instances=instances, **values)

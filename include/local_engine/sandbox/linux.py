@@ -1,0 +1,147 @@
+"""The Linux calls that Python 3.11 does not offer: namespaces, mounts, parent-death signals."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from enum import IntFlag
+
+
+class Namespace(IntFlag):
+    """Kinds of namespace, with the kernel's numbers (linux/sched.h)."""
+
+    MOUNT = 0x00020000
+    UTS = 0x04000000
+    IPC = 0x08000000
+    USER = 0x10000000
+    PID = 0x20000000
+    NET = 0x40000000
+
+
+NAMESPACE_FILES = {
+    Namespace.USER: "user",
+    Namespace.MOUNT: "mnt",
+    Namespace.UTS: "uts",
+    Namespace.IPC: "ipc",
+    Namespace.PID: "pid",
+    Namespace.NET: "net",
+}
+
+
+class MountFlag(IntFlag):
+    """Flags of mount(2) (linux/mount.h)."""
+
+    READ_ONLY = 1
+    NO_SUID = 2
+    NO_DEV = 4
+    REMOUNT = 32
+    BIND = 4096
+    RECURSIVE = 16384
+    PRIVATE = 1 << 18
+
+
+DETACH = 2
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(kinds: Namespace) -> None:
+    """Give this process own namespaces of these kinds.
+
+    Raises:
+        OSError: The machine does not allow it.
+    """
+    _check(_libc.unshare(int(kinds)), f"unshare({kinds!r})")
+
+
+def set_namespace(descriptor: int, kinds: Namespace) -> None:
+    """Enter the namespaces that the descriptor (a namespace file or a pidfd) names.
+
+    Raises:
+        OSError: The machine does not allow it.
+    """
+    _check(_libc.setns(descriptor, int(kinds)), f"setns({kinds!r})")
+
+
+def mount(
+    source: str, target: str, kind: str = "", flags: MountFlag = MountFlag(0), data: str = ""
+) -> None:
+    """Mount `source` at `target`.
+
+    Raises:
+        OSError: The machine does not allow it or a path is missing.
+    """
+    result = _libc.mount(
+        source.encode(), target.encode(), kind.encode() or None, int(flags), data.encode() or None
+    )
+    _check(result, f"mount({kind or 'bind'} {source} at {target})")
+
+
+def bind(source: str, target: str) -> None:
+    """Show the file or folder tree `source` at `target`, too.
+
+    Raises:
+        OSError: The machine does not allow it or a path is missing.
+    """
+    mount(source, target, flags=MountFlag.BIND | MountFlag.RECURSIVE)
+
+
+def pivot_root(new_root: str) -> None:
+    """Make `new_root` (a mount point) the root of this mount namespace and drop the old one.
+
+    Raises:
+        OSError: The machine does not allow it.
+    """
+    os.chdir(new_root)
+    number = SYS_PIVOT_ROOT.get(os.uname().machine)
+    if number is None:
+        raise OSError(f"pivot_root: no system call number known for {os.uname().machine}")
+    _check(_libc.syscall(number, b".", b"."), f"pivot_root({new_root})")
+    _check(_libc.umount2(b".", DETACH), "umount of the old root")
+    os.chdir("/")
+
+
+def set_host_name(name: str) -> None:
+    """Set the host name of this UTS namespace.
+
+    Raises:
+        OSError: The machine does not allow it.
+    """
+    _check(_libc.sethostname(name.encode(), len(name.encode())), f"sethostname({name})")
+
+
+def die_with_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent dies; check that it still lives.
+
+    `parent_pid` is the parent as this process sees it (0: outside its PID namespace).
+    """
+    _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(128 + number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every orphan below this process."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def set_process_name(name: str) -> None:
+    """Show this name (15 bytes) in `ps` and `top`."""
+    _libc.prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def in_user_namespace() -> bool:
+    """Tell whether this process is in a user namespace of its own making, not the machine's."""
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        return file.read().split() != ["0", "0", "4294967295"]

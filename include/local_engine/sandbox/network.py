@@ -1,0 +1,70 @@
+"""The network of one job: a bridge in a namespace of its own and a cable to every instance."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+SUBNET = "10.77.0"
+BRIDGE = "cluster"
+
+
+def ip_program() -> str | None:
+    """Return the path of iproute2's `ip`, or None where it is not installed."""
+    return shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
+
+
+def instance_address(index: int, *, own_network: bool) -> str:
+    """Return the address of the instance with this index, counted from 0.
+
+    Without a network namespace the instances share the machine's, and each gets a loopback address.
+    """
+    if own_network:
+        high, low = divmod(index + 11, 256)
+        return f"10.77.{high}.{low}"
+    return f"127.77.{(index + 11) // 256}.{(index + 11) % 256}"
+
+
+def build_bridge() -> None:
+    """Make the bridge in this network namespace.
+
+    Raises:
+        OSError: `ip` is missing or the kernel refuses.
+    """
+    _run_batch(f"link add {BRIDGE} type bridge\nlink set {BRIDGE} up\nlink set lo up\n")
+
+
+def connect(pids: list[int]) -> None:
+    """Lay a cable from the bridge to the network namespace of each process.
+
+    Raises:
+        OSError: `ip` is missing or the kernel refuses.
+    """
+    lines = []
+    for index, pid in enumerate(pids):
+        lines += [
+            f"link add cable{index} type veth peer name eth0 netns {pid}",
+            f"link set cable{index} master {BRIDGE}",
+            f"link set cable{index} up",
+        ]
+    _run_batch("\n".join(lines) + "\n")
+
+
+def configure(address: str) -> None:
+    """Give this network namespace's end of the cable its address and bring it up.
+
+    Raises:
+        OSError: `ip` is missing or the kernel refuses.
+    """
+    _run_batch(f"link set lo up\naddr add {address}/16 dev eth0\nlink set eth0 up\n")
+
+
+def _run_batch(commands: str) -> None:
+    program = ip_program()
+    if program is None:
+        raise OSError("`ip` (iproute2) is not installed")
+    done = subprocess.run(  # noqa: S603  (a fixed program, no shell)
+        [program, "-batch", "-"], input=commands, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise OSError(f"ip failed: {done.stderr.strip()}; commands:\n{commands}")
