@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from include.errors import TrainingRunError
-from include.sagemaker_api.snapshot import JobSnapshot
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from include.errors import TrainingRunError
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 
 def failure_error(snapshot: JobSnapshot, *, log_hint: str | None = None) -> TrainingRunError:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from include.specs.training_job import TrainingJobSpec
+from include.errors import Finding, SpecError
+from include.sagemaker_api.request_check import validate_request
+from include.sagemaker_api.request_parts import (
+    present,
+    role_arn,
+    tag_list,
+    vpc_config,
+    with_overrides,
+)
+from include.sagemaker_api.script_mode import script_mode_hyperparameters
+from include.specs.channel import Channel, DatasetInput, FileSystemInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from include.specs.training_job import TrainingJobSpec
 
 
 def render_training_job(
@@ -30,4 +44,185 @@ def render_training_job(
     Raises:
         SpecError: whatever the service would refuse, all at once.
     """
-    raise NotImplementedError
+    request = present(
+        {
+            "TrainingJobName": name,
+            "HyperParameters": script_mode_hyperparameters(
+                spec, name=name, region=region, code_s3_uri=code_s3_uri
+            ),
+            "AlgorithmSpecification": _algorithm(spec, image_uri),
+            "RoleArn": role_arn(spec.role, account),
+            "InputDataConfig": [_channel(n, c) for n, c in spec.inputs.items()],
+            "OutputDataConfig": _output(spec),
+            "ResourceConfig": _resources(spec),
+            "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
+            "StoppingCondition": _stopping(spec),
+            "Tags": tag_list(spec.tags, tags),
+            "EnableNetworkIsolation": spec.enable_network_isolation or None,
+            "EnableInterContainerTrafficEncryption": spec.encrypt_inter_container_traffic or None,
+            "EnableManagedSpotTraining": spec.use_spot_instances or None,
+            "Environment": dict(spec.environment),
+            **_watching(spec),
+        }
+    )
+    request = with_overrides(request, spec.raw_request_overrides)
+    validate_request("CreateTrainingJob", request)
+    return request
+
+
+def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any]:
+    image = spec.image_uri or (None if spec.algorithm_name else image_uri)
+    if not (image or spec.algorithm_name or spec.serverless_job_config):
+        raise SpecError(
+            [
+                Finding(
+                    where="image_uri",
+                    what="is not set, and no image was looked up for the framework",
+                    next_step="set image_uri, or framework_version and py_version",
+                )
+            ]
+        )
+    return present(
+        {
+            "TrainingImage": image,
+            "AlgorithmName": spec.algorithm_name,
+            "TrainingInputMode": spec.input_mode,
+            "MetricDefinitions": [
+                {"Name": metric.name, "Regex": metric.regex} for metric in spec.metric_definitions
+            ],
+            "EnableSageMakerMetricsTimeSeries": spec.enable_sagemaker_metrics,
+            "ContainerEntrypoint": list(spec.container_entry_point),
+            "ContainerArguments": list(spec.container_arguments),
+            "TrainingImageConfig": spec.training_image_config,
+        }
+    )
+
+
+def _channel(name: str, channel: Channel) -> dict[str, Any]:
+    if isinstance(channel, DatasetInput):
+        return {
+            "ChannelName": name,
+            "DataSource": {"DatasetSource": {"DatasetArn": channel.dataset_arn}},
+        }
+    if isinstance(channel, FileSystemInput):
+        source = {
+            "FileSystemId": channel.file_system_id,
+            "FileSystemAccessMode": channel.file_system_access_mode,
+            "FileSystemType": channel.file_system_type,
+            "DirectoryPath": channel.directory_path,
+        }
+        members = {"DataSource": {"FileSystemDataSource": source}}
+        return present({"ChannelName": name, **members, "ContentType": channel.content_type})
+    return present(
+        {
+            "ChannelName": name,
+            "DataSource": {
+                "S3DataSource": present(
+                    {
+                        "S3DataType": channel.s3_data_type,
+                        "S3Uri": channel.s3_data,
+                        "S3DataDistributionType": channel.distribution,
+                        "AttributeNames": list(channel.attribute_names),
+                        "InstanceGroupNames": list(channel.instance_groups),
+                        "ModelAccessConfig": channel.model_access_config,
+                        "HubAccessConfig": channel.hub_access_config,
+                    }
+                )
+            },
+            "ContentType": channel.content_type,
+            "CompressionType": channel.compression,
+            "RecordWrapperType": channel.record_wrapping,
+            "InputMode": channel.input_mode,
+            "ShuffleConfig": (
+                None if channel.shuffle_seed is None else {"Seed": channel.shuffle_seed}
+            ),
+        }
+    )
+
+
+def _output(spec: TrainingJobSpec) -> dict[str, Any]:
+    return present(
+        {
+            "KmsKeyId": spec.output_kms_key,
+            "S3OutputPath": spec.output_path,
+            "CompressionType": "NONE" if spec.disable_output_compression else None,
+        }
+    )
+
+
+def _resources(spec: TrainingJobSpec) -> dict[str, Any] | None:
+    if spec.serverless_job_config:
+        return None
+    groups = [
+        {
+            "InstanceType": group.instance_type,
+            "InstanceCount": group.instance_count,
+            "InstanceGroupName": group.instance_group_name,
+        }
+        for group in spec.instance_groups
+    ]
+    preferences = [
+        present(
+            {
+                "InstanceType": choice.instance_type,
+                "InstanceCount": choice.instance_count,
+                "TrainingPlanArns": list(choice.training_plan_arns),
+            }
+        )
+        for choice in spec.instance_preferences
+    ]
+    return present(
+        {
+            "InstanceType": spec.instance_type,
+            "InstanceCount": None
+            if groups
+            else spec.instance_count or (1 if spec.instance_type else None),
+            "VolumeSizeInGB": spec.volume_size,
+            "VolumeKmsKeyId": spec.volume_kms_key,
+            "KeepAlivePeriodInSeconds": spec.keep_alive_period_in_seconds,
+            "InstanceGroups": groups,
+            "TrainingPlanArn": spec.training_plan,
+            "InstancePlacementConfig": spec.instance_placement_config,
+            "InstancePreferences": preferences,
+        }
+    )
+
+
+def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
+    return present(
+        {
+            "MaxRuntimeInSeconds": spec.max_run,
+            "MaxWaitTimeInSeconds": spec.max_wait,
+            "MaxPendingTimeInSeconds": spec.max_pending_time_in_seconds,
+        }
+    )
+
+
+def _watching(spec: TrainingJobSpec) -> dict[str, Any]:
+    """Return the members about checkpoints, retries, debugging, tracking and registration."""
+    checkpoints = {"S3Uri": spec.checkpoint_s3_uri, "LocalPath": spec.checkpoint_local_path}
+    profiler = dict(spec.profiler_config or {})
+    if spec.disable_profiler is not None:
+        profiler["DisableProfiler"] = spec.disable_profiler
+    return {
+        "CheckpointConfig": present(checkpoints),
+        "RetryStrategy": _wrapped("MaximumRetryAttempts", spec.max_retry_attempts),
+        "DebugHookConfig": spec.debugger_hook_config,
+        "DebugRuleConfigurations": list(spec.rules),
+        "ProfilerConfig": profiler,
+        "ProfilerRuleConfigurations": list(spec.profiler_rules),
+        "TensorBoardOutputConfig": spec.tensorboard_output_config,
+        "ExperimentConfig": spec.experiment_config,
+        "RemoteDebugConfig": _wrapped("EnableRemoteDebug", spec.enable_remote_debug),
+        "InfraCheckConfig": _wrapped("EnableInfraCheck", spec.enable_infra_check),
+        "SessionChainingConfig": _wrapped(
+            "EnableSessionTagChaining", spec.enable_session_tag_chaining
+        ),
+        "ModelPackageConfig": spec.model_package_config,
+        "MlflowConfig": spec.mlflow_config,
+        "ServerlessJobConfig": spec.serverless_job_config,
+    }
+
+
+def _wrapped(member: str, value: object) -> dict[str, Any] | None:
+    return None if value is None else {member: value}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from include.errors import Finding, SpecError
-from include.specs.channel import Channel, FileSystemInput, TrainingInput, read_channel
+from include.specs.channel import Channel, read_channel
 from include.specs.distribution import TorchDistributed, read_distribution
-from include.specs.metrics import MetricDefinition
+from include.specs.metrics import MetricDefinition  # noqa: TC001  # read_spec evaluates the annotations
 from include.specs.reading import read_spec
-
-MAX_HYPERPARAMETERS = 100
-MAX_HYPERPARAMETER_CHARACTERS = 2500
+from include.specs.training_job_rules import spec_findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +120,14 @@ class TrainingJobSpec:
 
     def __post_init__(self) -> None:
         """Read the channels and raise SpecError with everything this one spec can know to be wrong."""
-        findings = list(_findings(self))
+        findings: list[Finding] = []
         channels: dict[str, Channel] = {}
         for name, value in self.inputs.items():
             try:
                 channels[name] = read_channel(value, where=f"inputs.{name}")
             except SpecError as error:
                 findings += error.findings
+        findings += spec_findings(self, channels)
         if findings:
             raise SpecError(findings, subject="TrainingJobSpec")
         object.__setattr__(self, "inputs", channels)
@@ -153,7 +152,3 @@ class TrainingJobSpec:
             SpecError: every unknown key (with the nearest known one), wrong type and contradiction.
         """
         return read_spec(cls, mapping, where=where)
-
-
-def _findings(spec: TrainingJobSpec) -> Iterator[Finding]:
-    raise NotImplementedError

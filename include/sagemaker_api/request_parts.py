@@ -1,0 +1,66 @@
+"""Parts that training and processing requests share: absent members, tags, roles, raw overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from include.errors import Finding, SpecError
+
+
+def present(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that are set: without None, empty text, empty lists and empty mappings.
+
+    False and 0 are values and stay.
+    """
+    return {name: value for name, value in members.items() if value not in (None, "", [], (), {})}
+
+
+def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:
+    """Return the merged tags (later ones win) in the wire's form, ordered by key."""
+    merged = {key: value for each in tags if each for key, value in each.items()}
+    return [{"Key": key, "Value": merged[key]} for key in sorted(merged)]
+
+
+def role_arn(role: str, account: str | None) -> str:
+    """Return the role's ARN; a bare name gets the account's.
+
+    Raises:
+        SpecError: a bare name and no account.
+    """
+    if role.startswith("arn:"):
+        return role
+    if account and role:
+        return f"arn:aws:iam::{account}:role/{role}"
+    raise SpecError(
+        [
+            Finding(
+                where="role",
+                what="is no ARN, and the account is not known",
+                got=repr(role),
+                allowed="arn:aws:iam::<account>:role/<name>",
+            )
+        ]
+    )
+
+
+def vpc_config(
+    subnets: tuple[str, ...], security_group_ids: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """Return the VpcConfig member; None outside a VPC."""
+    if not subnets:
+        return None
+    return {"SecurityGroupIds": list(security_group_ids), "Subnets": list(subnets)}
+
+
+def with_overrides(request: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request with raw members merged in: mappings member by member, None removes, the rest replaces."""
+    merged = dict(request)
+    for name, value in overrides.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
+            merged[name] = with_overrides(merged[name], value)
+        else:
+            merged[name] = value
+    return merged
