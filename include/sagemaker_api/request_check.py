@@ -71,6 +71,8 @@ def _check(shape: Any, value: object, path: str) -> Iterator[Finding]:
             yield from _text(shape, str(value), path)
         case "integer" | "long" | "float" | "double":
             yield from _limits(shape, value, path, "")  # type: ignore[arg-type]
+        case _:
+            pass
 
 
 def _structure(shape: Any, value: Any, path: str) -> Iterator[Finding]:

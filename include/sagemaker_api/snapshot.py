@@ -1,14 +1,17 @@
-"""One job at one moment, read from a Describe answer: frozen, JSON-safe, the same for both kinds of job."""
+"""One job at one moment, read from a Describe answer: frozen, JSON-safe, one shape for both kinds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
+
+from include.errors import ContractError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
+TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,16 +23,26 @@ class Transition:
     end: float | None = None
     message: str | None = None
 
+    @property
+    def seconds(self) -> float | None:
+        """How long it lasted; None while it lasts."""
+        return None if self.end is None else max(0.0, self.end - self.start)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
-    """What Describe said about a training or processing job. Times are epoch seconds, durations seconds.
+    """What Describe said about a training or processing job.
+
+    Times are epoch seconds, durations seconds.
 
     Attributes:
         kind: `training` or `processing`.
-        status: InProgress, Completed, Failed, Stopping, Stopped. Only Completed is success.
+        status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is success.
         secondary_status: the finer state; None for a processing job.
-        billable_seconds: per instance, as the service bills it; None until it says so.
+        instance_type: what the job runs on; the groups' types joined by a comma where it has groups.
+        instance_count: instances over all groups.
+        billable_seconds: per instance, as the service bills it; None until it says so. A processing job has
+            no such member: the time it ran stands in for it.
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.
     """
@@ -48,18 +61,25 @@ class JobSnapshot:
     created_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    modified_at: float | None = None
     training_seconds: int | None = None
     billable_seconds: int | None = None
-    final_metrics: Mapping[str, float] = ()  # type: ignore[assignment]
+    max_run_s: int | None = None
+    max_wait_s: int | None = None
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
     model_artifact: str | None = None
+    model_package_arn: str | None = None
     output_path: str | None = None
     checkpoint_s3_uri: str | None = None
+    image_uri: str | None = None
+    warm_pool_status: str | None = None
     transitions: tuple[Transition, ...] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_terminal(self) -> bool:
         """Whether the job has ended, in whatever way."""
-        return self.status in TERMINAL
+        return self.status in TERMINAL_STATUSES
 
     @property
     def succeeded(self) -> bool:
@@ -69,21 +89,140 @@ class JobSnapshot:
     @property
     def interruptions(self) -> int:
         """How often spot capacity was taken away."""
-        return sum(t.status == "Interrupted" for t in self.transitions)
+        return sum(transition.status == "Interrupted" for transition in self.transitions)
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """Seconds from creation to the end; None while the job runs."""
+        if self.created_at is None or self.ended_at is None:
+            return None
+        return max(0.0, self.ended_at - self.created_at)
 
     @classmethod
     def from_describe(cls, description: Mapping[str, Any]) -> Self:
-        """Return the snapshot of a DescribeTrainingJob or DescribeProcessingJob answer."""
-        raise NotImplementedError
+        """Return the snapshot of a DescribeTrainingJob or DescribeProcessingJob answer.
+
+        Raises:
+            ContractError: the mapping is neither.
+        """
+        if "TrainingJobName" in description:
+            return cls(**_training(description))
+        if "ProcessingJobName" in description:
+            return cls(**_processing(description))
+        raise ContractError(
+            "this is no Describe answer of a job", got=sorted(map(str, description))[:8]
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the snapshot as JSON-safe data, with is_terminal, succeeded and interruptions."""
-        raise NotImplementedError
+        """Return the snapshot as JSON-safe data, the derived claims included."""
+        transitions = [{**asdict(t), "seconds": t.seconds} for t in self.transitions]
+        derived = {
+            "is_terminal": self.is_terminal,
+            "succeeded": self.succeeded,
+            "interruptions": self.interruptions,
+            "wall_seconds": self.wall_seconds,
+        }
+        return {**asdict(self), "transitions": transitions, **derived}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the snapshot that `to_dict` wrote."""
-        raise NotImplementedError
+        """Return the snapshot that `to_dict` wrote; members it does not know are left out."""
+        known = {each.name for each in fields(cls)}
+        members = {name: value for name, value in data.items() if name in known}
+        members["transitions"] = tuple(
+            Transition(**{k: v for k, v in each.items() if k != "seconds"})
+            for each in data.get("transitions", ())
+        )
+        return cls(**members)
 
 
 TrainingJobSnapshot = JobSnapshot
+ProcessingJobSnapshot = JobSnapshot
+
+
+def _training(d: Mapping[str, Any]) -> dict[str, Any]:
+    transitions = tuple(_transition(each) for each in d.get("SecondaryStatusTransitions", ()))
+    stopping = d.get("StoppingCondition", {})
+    return {
+        "kind": "training",
+        "name": d["TrainingJobName"],
+        "arn": d.get("TrainingJobArn", ""),
+        "status": d["TrainingJobStatus"],
+        "secondary_status": d.get("SecondaryStatus"),
+        "status_message": transitions[-1].message if transitions else None,
+        "failure_reason": d.get("FailureReason") or None,
+        **_cluster(d.get("ResourceConfig", {})),
+        "is_spot": bool(d.get("EnableManagedSpotTraining", False)),
+        "created_at": _epoch(d.get("CreationTime")),
+        "started_at": _epoch(d.get("TrainingStartTime")),
+        "ended_at": _epoch(d.get("TrainingEndTime")),
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "training_seconds": d.get("TrainingTimeInSeconds"),
+        "billable_seconds": d.get("BillableTimeInSeconds"),
+        "max_run_s": stopping.get("MaxRuntimeInSeconds"),
+        "max_wait_s": stopping.get("MaxWaitTimeInSeconds"),
+        "final_metrics": {
+            m["MetricName"]: float(m["Value"]) for m in d.get("FinalMetricDataList", ())
+        },
+        "model_artifact": d.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+        "model_package_arn": d.get("OutputModelPackageArn"),
+        "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
+        "checkpoint_s3_uri": d.get("CheckpointConfig", {}).get("S3Uri"),
+        "image_uri": d.get("AlgorithmSpecification", {}).get("TrainingImage"),
+        "warm_pool_status": d.get("WarmPoolStatus", {}).get("Status"),
+        "transitions": transitions,
+    }
+
+
+def _processing(d: Mapping[str, Any]) -> dict[str, Any]:
+    started, ended = _epoch(d.get("ProcessingStartTime")), _epoch(d.get("ProcessingEndTime"))
+    ran = None if started is None or ended is None else max(0, round(ended - started))
+    outputs = d.get("ProcessingOutputConfig", {}).get("Outputs", ())
+    return {
+        "kind": "processing",
+        "name": d["ProcessingJobName"],
+        "arn": d.get("ProcessingJobArn", ""),
+        "status": d["ProcessingJobStatus"],
+        "failure_reason": d.get("FailureReason") or None,
+        "exit_message": d.get("ExitMessage") or None,
+        **_cluster(d.get("ProcessingResources", {}).get("ClusterConfig", {})),
+        "created_at": _epoch(d.get("CreationTime")),
+        "started_at": started,
+        "ended_at": ended,
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "training_seconds": ran,
+        "billable_seconds": ran,
+        "max_run_s": d.get("StoppingCondition", {}).get("MaxRuntimeInSeconds"),
+        "image_uri": d.get("AppSpecification", {}).get("ImageUri"),
+        "outputs": {
+            each["OutputName"]: each["S3Output"]["S3Uri"] for each in outputs if "S3Output" in each
+        },
+    }
+
+
+def _cluster(config: Mapping[str, Any]) -> dict[str, Any]:
+    groups = config.get("InstanceGroups") or ()
+    if groups:
+        return {
+            "instance_type": ", ".join(dict.fromkeys(group["InstanceType"] for group in groups)),
+            "instance_count": sum(group["InstanceCount"] for group in groups),
+        }
+    return {
+        "instance_type": config.get("SelectedInstanceType") or config.get("InstanceType"),
+        "instance_count": config.get("SelectedInstanceCount") or config.get("InstanceCount") or 1,
+    }
+
+
+def _transition(each: Mapping[str, Any]) -> Transition:
+    return Transition(
+        status=each["Status"],
+        start=_epoch(each["StartTime"]) or 0.0,
+        end=_epoch(each.get("EndTime")),
+        message=each.get("StatusMessage"),
+    )
+
+
+def _epoch(moment: object) -> float | None:
+    if isinstance(moment, datetime):
+        return moment.timestamp()
+    return float(moment) if isinstance(moment, (int, float)) else None

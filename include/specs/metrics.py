@@ -9,6 +9,7 @@ from typing import Self
 from include.errors import Finding, SpecError
 from include.specs.reading import read_spec
 
+_SDK_SPELLING = {"Name": "name", "Regex": "regex"}
 _NUMBER = r"([-+0-9.eEinfa]+)"
 _STEP = r"^trainyard step=\d+ .*?\b"
 _EVAL = r"^trainyard eval step=\d+ .*?\b"
@@ -30,7 +31,7 @@ class MetricDefinition:
         """
         if not isinstance(value, Mapping):
             raise SpecError([Finding(where=where, what="is no mapping", got=repr(value))])
-        lowered = {{"Name": "name", "Regex": "regex"}.get(k, k): v for k, v in value.items()}
+        lowered = {_SDK_SPELLING.get(k, str(k)): v for k, v in value.items()}
         return read_spec(cls, lowered, where=where)
 
 

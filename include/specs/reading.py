@@ -8,8 +8,8 @@ one, because templated Airflow fields and form inputs arrive as text. Nothing is
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -54,13 +54,14 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
         if key not in declared
     ]
     values: dict[str, Any] = {}
+    hints = _hints(cls)
     for name, field in declared.items():
         path = f"{where}.{name}" if where else name
         if name not in mapping:
             findings += [Finding(where=path, what="is required")] if _is_required(field) else []
             continue
         try:
-            values[name] = _value(_hints(cls)[name], mapping[name], path)
+            values[name] = _value(hints[name], mapping[name], path)
         except _Unreadable as unreadable:
             findings += unreadable.findings
     return _built(cls, values, findings, where)
@@ -121,7 +122,8 @@ def _one_of(options: tuple[Any, ...], value: object, path: str) -> Any:
 def _sequence(hint: Any, value: object, path: str) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise _Unreadable(_mistyped(path, value, "a list"))
-    read, findings = [], []
+    read: list[Any] = []
+    findings: list[Finding] = []
     for index, each in enumerate(value):
         try:
             read.append(_value(hint, each, f"{path}[{index}]"))
@@ -135,7 +137,8 @@ def _sequence(hint: Any, value: object, path: str) -> tuple[Any, ...]:
 def _mapping(hint: Any, value: object, path: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _Unreadable(_mistyped(path, value, "a mapping"))
-    read, findings = {}, []
+    read: dict[str, Any] = {}
+    findings: list[Finding] = []
     for key, each in value.items():
         try:
             read[str(key)] = _value(hint, each, f"{path}.{key}")
@@ -201,8 +204,6 @@ def _mistyped(where: str, value: object, allowed: str) -> Finding:
 
 
 def _moved(finding: Finding, where: str) -> Finding:
-    from dataclasses import replace
-
     return replace(finding, where=f"{where}.{finding.where}") if where else finding
 
 
@@ -211,5 +212,5 @@ def _is_required(field: Field[Any]) -> bool:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Hashable) -> dict[str, Any]:
     return get_type_hints(cls)
