@@ -1,0 +1,59 @@
+"""How a global batch is cut: micro-batches per rank and steps per run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.errors import DataError, HyperparameterError
+from trainer.hyperparameters import Hyperparameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """global_batch_size = world_size x gradient_accumulation_steps x micro_batch_size."""
+
+    global_batch_size: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    max_steps: int
+
+
+def plan_batches(
+    hyperparameters: Hyperparameters, *, world_size: int, num_samples: int
+) -> BatchPlan:
+    """Return how each step is cut for `world_size` ranks, and how many steps the run has.
+
+    Raises:
+        HyperparameterError: the global batch does not divide evenly.
+        DataError: the training split has fewer samples than one global batch.
+    """
+    batch = hyperparameters.global_batch_size
+    micro = hyperparameters.micro_batch_size or max(1, batch // world_size)
+    if batch % (world_size * micro):
+        allowed = [
+            world_size * micro * max(1, round(batch / (world_size * micro)) + extra)
+            for extra in (0, 1)
+        ]
+        message = (
+            f"global_batch_size {batch} does not divide into {world_size} ranks x micro_batch_size {micro}; "
+            f"use a multiple of {world_size * micro}, for example {' or '.join(map(str, allowed))}"
+        )
+        raise HyperparameterError(message)
+    if num_samples < batch:
+        message = (
+            f"the training split has {num_samples} samples, fewer than one global_batch_size of {batch}; "
+            f"lower global_batch_size or sequence_length, or give more data"
+        )
+        raise DataError(message)
+    by_epochs = (
+        max(1, int(hyperparameters.epochs * num_samples) // batch)
+        if hyperparameters.epochs
+        else None
+    )
+    limits = [steps for steps in (hyperparameters.max_steps or None, by_epochs) if steps]
+    return BatchPlan(
+        global_batch_size=batch,
+        micro_batch_size=micro,
+        gradient_accumulation_steps=batch // (world_size * micro),
+        max_steps=min(limits),
+    )

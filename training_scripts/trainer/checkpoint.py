@@ -1,0 +1,202 @@
+"""Checkpoints that survive a kill at any moment: written aside, synced, renamed; checked by SHA-256 before use.
+
+A checkpoint is a folder `step-00000080` with `manifest.json`, which names every other file with its size and SHA-256.
+Rank 0 writes it whole, also the random states of all ranks, so that a job needs one writer whatever its hosts.
+Files are never changed once the folder has its name. The folder that is being written lies outside the checkpoint
+folder where the filesystem allows a rename from there (what lies inside is uploaded as it grows), else in `.staging`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.data.shard_index import sha256_of
+from trainer.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+FORMAT, VERSION = "trainyard-checkpoint", 1
+NAME = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A complete checkpoint on disk whose checksums were right when it was found."""
+
+    path: Path
+    step: int
+
+    def load(self, name: str) -> Any:
+        """Return the object in the file `<name>.pt`, on the CPU.
+
+        Raises:
+            CheckpointError: the file has no such content.
+        """
+        try:
+            return torch.load(self.path / f"{name}.pt", map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{self.path / name}.pt cannot be read: {error}") from error
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a plain file."""
+        return (self.path / name).read_bytes()
+
+
+class CheckpointFolder:
+    """The checkpoints of one run in one folder; the newest `keep` good ones are kept."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._good: set[int] = set()
+
+    def newest_good(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest checkpoint that is whole, and one sentence for each newer one that is not."""
+        rejected = []
+        for step, path in self._newest_first():
+            fault = fault_of(path)
+            if fault is None:
+                self._good.add(step)
+                return Checkpoint(path=path, step=step), rejected
+            rejected.append(f"{path}: {fault}")
+        return None, rejected
+
+    def save(
+        self,
+        step: int,
+        *,
+        tensors: Mapping[str, Any],
+        files: Mapping[str, bytes],
+        facts: Mapping[str, Any],
+    ) -> Path:
+        """Write one checkpoint, make it durable, then delete the oldest beyond `keep`.
+
+        Args:
+            step: optimizer steps taken so far; names the folder.
+            tensors: name -> object, each saved as `<name>.pt`; tensors, numbers, texts and containers of them only.
+            files: file name -> content, saved as they are.
+            facts: what the manifest says beside the files.
+
+        Raises:
+            CheckpointError: the folder cannot be written (no space, no permission).
+        """
+        final = self._folder / f"step-{step:08d}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            staging = self._staging_folder()
+            draft = staging / f"{final.name}.{os.getpid()}"
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            _write_files(draft, tensors, files)
+            _write_manifest(draft, {"step": step, **facts})
+            self._publish(draft, final)
+        except (OSError, RuntimeError) as error:
+            message = (
+                f"checkpoint of step {step} cannot be written to {final} ({error}); free or enlarge the disk "
+                "(volume_size), or point checkpoint_dir to a writable folder"
+            )
+            raise CheckpointError(message) from error
+        self._good.add(step)
+        self._delete_old()
+        return final
+
+    def _newest_first(self) -> Iterator[tuple[int, Path]]:
+        found = [(NAME.fullmatch(path.name), path) for path in self._folder.glob("step-*")]
+        yield from sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+
+    def _staging_folder(self) -> Path:
+        """Return a folder from which a rename into the checkpoint folder works, outside it where possible."""
+        outside = self._folder.parent / f".{self._folder.name}-staging"
+        probe = self._folder / f".probe-{os.getpid()}"
+        try:
+            outside.mkdir(parents=True, exist_ok=True)
+            origin = outside / probe.name
+            origin.mkdir(exist_ok=True)
+            origin.rename(probe)
+            probe.rmdir()
+        except OSError:  # another mount, or a parent that may not be written
+            return self._folder / ".staging"
+        return outside
+
+    def _publish(self, draft: Path, final: Path) -> None:
+        """Give the finished draft its name; what bore it before (a damaged checkpoint) goes first."""
+        if final.exists():
+            replaced = draft.with_name(f"{draft.name}.replaced")
+            final.rename(replaced)
+            shutil.rmtree(replaced)
+        draft.rename(final)
+        _sync(self._folder)
+
+    def _delete_old(self) -> None:
+        """Delete what is older than the newest `keep` good checkpoints, damaged ones included."""
+        oldest_kept = sorted(self._good)[-self._keep :][0]
+        for step, path in self._newest_first():
+            if step < oldest_kept:
+                shutil.rmtree(path, ignore_errors=True)
+                self._good.discard(step)
+
+
+def fault_of(path: Path) -> str | None:
+    """Return what is wrong with the checkpoint folder, None when its manifest and every checksum are right."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        stated = manifest.pop("sha256")
+        if manifest["format"] != FORMAT or manifest["version"] != VERSION:
+            return f"format {manifest['format']} version {manifest['version']}, expected {FORMAT} {VERSION}"
+        if _digest_of(manifest) != stated:
+            return "manifest.json does not match its own checksum"
+        for name, entry in manifest["files"].items():
+            size = (path / name).stat().st_size
+            if size != entry["bytes"]:
+                return f"{name} has {size} bytes, the manifest says {entry['bytes']}"
+            if sha256_of(path / name) != entry["sha256"]:
+                return f"{name} does not match its SHA-256"
+    except FileNotFoundError as error:
+        return f"{Path(str(error.filename)).name} is missing: it was not written to its end"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"it cannot be read ({type(error).__name__}: {error})"
+    return None
+
+
+def _write_files(draft: Path, tensors: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    for name, content in tensors.items():
+        torch.save(content, draft / f"{name}.pt")
+    for name, data in files.items():
+        (draft / name).write_bytes(data)
+    for path in draft.iterdir():
+        _sync(path)
+
+
+def _write_manifest(draft: Path, facts: Mapping[str, Any]) -> None:
+    listed = {
+        p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(draft.iterdir())
+    }
+    manifest = {"format": FORMAT, "version": VERSION, **facts, "files": listed}
+    path = draft / "manifest.json"
+    path.write_text(
+        json.dumps(manifest | {"sha256": _digest_of(manifest)}, indent=2), encoding="utf-8"
+    )
+    _sync(path)
+    _sync(draft)
+
+
+def _digest_of(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,148 @@
+"""The index of a sharded data set: what `index.json` says, checked against the files of a channel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.errors import DataError
+
+FORMAT, VERSION = "trainyard-shards", 1
+DTYPES = {
+    "uint8": torch.uint8, "uint16": torch.uint16, "uint32": torch.uint32, "uint64": torch.uint64,
+    "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+    "float32": torch.float32, "float64": torch.float64, "bool": torch.bool,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardIndex:
+    """The parsed index of one data set."""
+
+    kind: str
+    fingerprint: str
+    content: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, channel: Path | None) -> ShardIndex:
+        """Return the index in the channel folder.
+
+        Raises:
+            DataError: the channel or the file is missing, is not JSON, or has another format or version.
+        """
+        if channel is None or not (channel / "index.json").is_file():
+            message = (
+                f"the channel 'index' has no index.json (looked in {channel or 'no folder: the channel is missing'}); "
+                "give the job a channel 'index' with the S3 prefix .../index/ that sharding wrote"
+            )
+            raise DataError(message)
+        path = channel / "index.json"
+        try:
+            content = json.loads(path.read_bytes())
+            kind, version = (content["format"], content["kind"]), content["version"]
+            fingerprint = str(content["fingerprint"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path} is not a shard index ({type(error).__name__}: {error}); shard again"
+            ) from error
+        if kind not in ((FORMAT, "tokens"), (FORMAT, "columns")) or version != VERSION:
+            message = f"{path} has format {kind} version {version}; this trainer reads {FORMAT} version {VERSION}"
+            raise DataError(message)
+        return cls(kind=kind[1], fingerprint=fingerprint, content=content)
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the number of token ids (kind tokens)."""
+        return int(self.content["tokenizer"]["vocab_size"])
+
+    @property
+    def unigram_loss(self) -> float | None:
+        """Return the unigram baseline in nats per token, None where the index has none."""
+        value = self.content.get("baseline", {}).get("unigram_loss_nats")
+        return None if value is None else float(value)
+
+    def split(self, name: str) -> Mapping[str, Any]:
+        """Return the entry of one split.
+
+        Raises:
+            DataError: the data set has no such split.
+        """
+        splits = self.content["splits"]
+        if name not in splits:
+            raise DataError(
+                f"the index has no split {name!r}; it has {', '.join(splits) or 'none'}; shard again"
+            )
+        return splits[name]
+
+
+def shard_files(index: ShardIndex, split: str, channel: Path | None, *, verify: bool) -> list[Path]:
+    """Return the files of a split in index order, each present and of the right size; with `verify` also by SHA-256.
+
+    Raises:
+        DataError: the channel is missing, or any shard is missing, has another size or another checksum.
+    """
+    shards = index.split(split)["shards"]
+    if channel is None or not channel.is_dir():
+        message = (
+            f"the channel {split!r} is missing (looked for {channel or 'SM_CHANNEL_' + split.upper()}); "
+            f"give the job a channel {split!r} with the S3 prefix .../{split}/ of the data set"
+        )
+        raise DataError(message)
+    files = [channel / Path(shard["file"]).name for shard in shards]
+    faults = [_fault(path, shard, verify=verify) for path, shard in zip(files, shards, strict=True)]
+    findings = [fault for fault in faults if fault]
+    if findings:
+        raise DataError(findings)
+    return files
+
+
+def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
+    if not path.is_file():
+        return (
+            f"shard {path} is in the index but not on this host; every host needs all shards "
+            "(S3DataDistributionType FullyReplicated)"
+        )
+    if path.stat().st_size != shard["bytes"]:
+        return (
+            f"shard {path} has {path.stat().st_size} bytes, the index says {shard['bytes']}; the index and the shards "
+            "are not of the same data set, or the download was cut: give both channels the same prefix"
+        )
+    if verify and (digest := sha256_of(path)) != shard["sha256"]:
+        return f"shard {path} has SHA-256 {digest}, the index says {shard['sha256']}; its content is damaged: shard again"
+    return None
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal text."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> Tensor:
+    """Return one buffer of a shard as a tensor over the mapped file; nothing is read yet. Do not write to it.
+
+    Raises:
+        DataError: the shard has no such column, or its dtype is not known.
+    """
+    entry = next((column for column in columns if column["name"] == name), None)
+    if entry is None or entry["dtype"] not in DTYPES:
+        got = {column["name"]: column["dtype"] for column in columns}
+        raise DataError(
+            f"shard {path} should have a column {name!r} of a dtype in {', '.join(DTYPES)}; it has {got}"
+        )
+    dtype = DTYPES[entry["dtype"]]
+    count = entry["bytes"] // dtype.itemsize
+    if not count:
+        return torch.empty(0, dtype=dtype)
+    with path.open("rb") as stream:
+        # A private map: torch warns about read-only buffers, and pages stay shared as long as nobody writes.
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    return torch.frombuffer(mapped, dtype=dtype, count=count, offset=entry["offset"])

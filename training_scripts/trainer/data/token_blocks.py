@@ -1,0 +1,112 @@
+"""Samples of a token data set: consecutive blocks cut from the concatenated token stream of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from trainer.data.shard_index import ShardIndex, map_column, shard_files
+from trainer.errors import DataError
+
+SAME_WIDTH_SIGNED = {torch.uint16: (torch.int16, 0xFFFF), torch.uint32: (torch.int32, 0xFFFFFFFF)}
+
+
+class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
+    """Block i holds the sequence_length + 1 tokens from token i * sequence_length on; blocks may span shards.
+
+    An item is one micro-batch: index with an int64 tensor of block numbers, get (inputs, targets), each int64
+    (batch, sequence_length), targets one token ahead.
+    """
+
+    def __init__(self, shards: Sequence[Tensor], *, sequence_length: int) -> None:
+        self.sequence_length = sequence_length
+        self._shards = list(shards)
+        lengths = torch.tensor([0] + [len(shard) for shard in shards])
+        self._starts = lengths.cumsum(0)
+        self.num_tokens = int(self._starts[-1])
+
+    @classmethod
+    def open(
+        cls,
+        index: ShardIndex,
+        split: str,
+        channel: Path | None,
+        *,
+        sequence_length: int,
+        verify: bool,
+    ) -> TokenBlocks:
+        """Return the blocks of a split whose shards lie in the folder `channel`.
+
+        Raises:
+            DataError: shards are missing or damaged, hold ids outside the vocabulary, or the split is shorter than
+                one block.
+        """
+        if index.kind != "tokens":
+            raise DataError(
+                f"model gpt needs token shards, the index is of kind {index.kind!r}; use model mlp"
+            )
+        files = shard_files(index, split, channel, verify=verify)
+        entries = index.split(split)["shards"]
+        shards = [
+            map_column(path, entry["columns"], "tokens")
+            for path, entry in zip(files, entries, strict=True)
+        ]
+        blocks = cls(shards, sequence_length=sequence_length)
+        if len(blocks) < 1:
+            message = (
+                f"the split {split!r} has {blocks.num_tokens} tokens, fewer than one sample of sequence_length + 1 = "
+                f"{sequence_length + 1}; lower sequence_length or give more data"
+            )
+            raise DataError(message)
+        if verify:
+            blocks.check_vocabulary(index.vocab_size, files)
+        return blocks
+
+    def check_vocabulary(self, vocab_size: int, files: Sequence[Path]) -> None:
+        """Raise DataError for each shard with a token id outside [0, vocab_size)."""
+        highest = [
+            (path, int(_as_int64(shard).max()))
+            for path, shard in zip(files, self._shards, strict=True)
+            if len(shard)
+        ]
+        findings = [
+            f"shard {path} holds token id {token}, but the index's tokenizer has vocab_size {vocab_size} "
+            f"(ids 0 to {vocab_size - 1}); the shards were written with another tokenizer: shard again"
+            for path, token in highest
+            if token >= vocab_size
+        ]
+        if findings:
+            raise DataError(findings)
+
+    def __len__(self) -> int:
+        return max(0, self.num_tokens - 1) // self.sequence_length
+
+    def __getitem__(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        block = torch.stack(
+            [self._tokens(start) for start in (samples * self.sequence_length).tolist()]
+        )
+        return block[:, :-1].contiguous(), block[:, 1:].contiguous()
+
+    def _tokens(self, start: int) -> Tensor:
+        """Return the tokens [start, start + sequence_length + 1) of the stream, int64."""
+        stop = start + self.sequence_length + 1
+        shard = int(torch.searchsorted(self._starts, start, right=True)) - 1
+        pieces = []
+        while start < stop:
+            offset = start - int(self._starts[shard])
+            piece = self._shards[shard][offset : offset + stop - start]
+            pieces.append(_as_int64(piece))
+            start += len(piece)
+            shard += 1
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def _as_int64(tokens: Tensor) -> Tensor:
+    if tokens.dtype in SAME_WIDTH_SIGNED:
+        signed, mask = SAME_WIDTH_SIGNED[tokens.dtype]
+        return tokens.view(signed).to(torch.int64) & mask
+    return tokens.to(torch.int64)

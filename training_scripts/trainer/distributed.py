@@ -1,0 +1,168 @@
+"""The ranks of one job: joining them, agreeing among them, and leaving in order.
+
+The launcher (torchrun, or anything that sets the same variables) gives RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them the job is one rank and no process group is made.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trainer.environment import available_cpus
+from trainer.errors import HyperparameterError, TrainerError
+
+log = logging.getLogger(__name__)
+LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """This process among its peers. Collective methods must be called by every rank."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    device: torch.device = torch.device("cpu")
+    backend: str = "none"
+
+    @property
+    def is_main(self) -> bool:
+        """Return whether this is rank 0, the one that prints metrics and writes files."""
+        return self.rank == 0
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Return the element-wise sum of `values` over all ranks, in float64."""
+        if self.world_size == 1:
+            return [float(value) for value in values]
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's `value` (picklable), in rank order, on every rank."""
+        if self.world_size == 1:
+            return [value]
+        gathered: list[Any] = [None] * self.world_size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's `value` (picklable) on every rank."""
+        if self.world_size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self.world_size > 1:
+            dist.barrier()
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Run the body on every rank; when it raises a TrainerError on any, raise on all with every rank's findings.
+
+        Raises:
+            TrainerError: of the class that the lowest failing rank raised.
+        """
+        error: TrainerError | None = None
+        try:
+            yield
+        except TrainerError as caught:
+            error = caught
+        failures = self.gather((type(error), error.findings) if error else None)
+        raise_together(failures)
+
+
+def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]] | None]) -> None:
+    """Raise one error with the findings of all ranks, each once, naming ranks where they differ."""
+    failed = {rank: failure for rank, failure in enumerate(failures) if failure}
+    if not failed:
+        return
+    kind = next(iter(failed.values()))[0]
+    ranks_of: dict[str, list[int]] = {}
+    for rank, (_, findings) in failed.items():
+        for finding in findings:
+            ranks_of.setdefault(finding, []).append(rank)
+    raise kind(
+        [
+            finding
+            if len(ranks) == len(failures)
+            else f"rank {', '.join(map(str, ranks))}: {finding}"
+            for finding, ranks in ranks_of.items()
+        ]
+    )
+
+
+@contextmanager
+def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
+    """Join the process group that the environment describes, and leave it when the body ends.
+
+    NCCL on GPUs, gloo on CPUs. After an error the group is left without waiting: the peers notice the closed
+    connections.
+
+    Raises:
+        HyperparameterError: only some of the launcher's variables are set.
+    """
+    given = [name for name in LAUNCH_VARIABLES if name in environ]
+    if not given or environ.get("WORLD_SIZE") == "1":
+        yield Ranks(device=_device(0))
+        return
+    if len(given) != len(LAUNCH_VARIABLES):
+        missing = ", ".join(name for name in LAUNCH_VARIABLES if name not in environ)
+        message = f"the launcher set {', '.join(given)} but not {missing}: start with torchrun, or set none of them"
+        raise HyperparameterError(message)
+    device = _device(int(environ.get("LOCAL_RANK", "0")))
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=device if backend == "nccl" else None,
+    )
+    try:
+        yield Ranks(
+            rank=dist.get_rank(),
+            local_rank=int(environ.get("LOCAL_RANK", "0")),
+            world_size=dist.get_world_size(),
+            local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
+            device=device,
+            backend=backend,
+        )
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def choose_num_threads(ranks: Ranks, requested: int) -> int:
+    """Return the CPU threads for this rank: as requested, else processors divided by the ranks on this machine.
+
+    Ranks of different containers on one machine are counted together: they see the same kernel boot id.
+    """
+    if requested:
+        return requested
+    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    here = (
+        boot_id.read_text()
+        if boot_id.exists()
+        else str(ranks.rank // max(1, ranks.local_world_size))
+    )
+    neighbours = ranks.gather(here).count(here)
+    return max(1, available_cpus() // neighbours)

@@ -1,0 +1,57 @@
+"""Where the container contract puts things: folders, channels and processor counts.
+
+Source: AWS, "How Amazon SageMaker AI runs your training image" and the sagemaker-training toolkit 5.1.4
+(`SAGEMAKER_BASE_DIR` relocates `/opt/ml`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_BASE_DIR = "/opt/ml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPaths:
+    """The folders of one training container."""
+
+    base_dir: Path
+    model_dir: Path
+    output_data_dir: Path
+    channels: Mapping[str, Path]
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> ContainerPaths:
+        """Return the folders that the `SM_*` variables name, else the standard places under the base folder."""
+        base_dir = Path(environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
+        data_dir = base_dir / "input" / "data"
+        found = {path.name: path for path in sorted(data_dir.glob("*")) if path.is_dir()}
+        named = {
+            name: Path(environ[f"SM_CHANNEL_{name.upper()}"])
+            for name in ("train", "validation", "test", "index")
+            if f"SM_CHANNEL_{name.upper()}" in environ
+        }
+        return cls(
+            base_dir=base_dir,
+            model_dir=Path(environ.get("SM_MODEL_DIR", base_dir / "model")),
+            output_data_dir=Path(environ.get("SM_OUTPUT_DATA_DIR", base_dir / "output" / "data")),
+            channels=found | named,
+        )
+
+    @property
+    def failure_file(self) -> Path:
+        """Return the file whose first 1,024 characters become the job's FailureReason."""
+        return self.base_dir / "output" / "failure"
+
+    @property
+    def default_checkpoint_dir(self) -> Path:
+        """Return the folder that the platform restores from and syncs to the job's checkpoint S3 URI."""
+        return self.base_dir / "checkpoints"
+
+
+def available_cpus() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

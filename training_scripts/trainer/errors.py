@@ -1,0 +1,61 @@
+"""Errors that a user of the training scripts can act on.
+
+TrainerError                 one message: what, where, got, allowed, next step
+├── HyperparameterError      the job's hyperparameters are wrong (findings, all at once)
+├── DataError                a channel, the index or a shard is missing, damaged or too small (findings)
+├── CheckpointError          a checkpoint cannot be written, or does not fit this run
+├── NonFiniteError           the loss or the gradient became NaN or infinite
+└── PeerError                another rank failed; its own log says why
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TrainerError(Exception):
+    """Carries `findings`, one sentence or more each; prints as one message with every finding on its own line."""
+
+    title = "Training cannot go on"
+
+    def __init__(self, findings: str | Sequence[str]) -> None:
+        self.findings = (findings,) if isinstance(findings, str) else tuple(findings)
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        if len(self.findings) == 1:
+            return f"{self.title}: {self.findings[0]}"
+        lines = [f"{self.title} ({len(self.findings)} problems):"]
+        return "\n".join(
+            lines + [f"  {number}. {text}" for number, text in enumerate(self.findings, 1)]
+        )
+
+
+class HyperparameterError(TrainerError):
+    """The author of the job must change its hyperparameters."""
+
+    title = "Hyperparameters are not valid"
+
+
+class DataError(TrainerError):
+    """A channel, the index or a shard is missing, damaged, or too small for the run."""
+
+    title = "Training data cannot be used"
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint cannot be written, or belongs to another run."""
+
+    title = "Checkpoint problem"
+
+
+class NonFiniteError(TrainerError):
+    """The loss or the gradient norm became NaN or infinite."""
+
+    title = "Training diverged"
+
+
+class PeerError(TrainerError):
+    """This rank is healthy; another rank failed or went away."""
+
+    title = "Another rank failed"

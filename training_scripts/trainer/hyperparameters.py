@@ -1,0 +1,262 @@
+"""The hyperparameters of a training job: names, types, limits, defaults, and how they are read.
+
+They arrive as JSON in `SM_HPS`, where every value may be a string; command-line options of the same names override
+them. All problems are reported together, each naming the value, what is allowed and, for an unknown name, the nearest
+known one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.errors import HyperparameterError
+
+IGNORED_PREFIXES = ("sagemaker_", "_tuning_")
+IGNORED_NAMES = ("mp_parameters",)
+TRUE_WORDS, FALSE_WORDS, NONE_WORDS = (
+    ("true", "1", "yes"),
+    ("false", "0", "no"),
+    ("", "none", "null"),
+)
+
+
+def _setting(
+    default: Any,
+    text: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    limits = {"at_least": at_least, "at_most": at_most, "above": above}
+    metadata = {
+        "help": text,
+        "choices": choices,
+        "limits": {k: v for k, v in limits.items() if v is not None},
+    }
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """One validated set of hyperparameters; construct with `load`, which reports every problem at once."""
+
+    model: str = _setting("gpt", "kind of model", choices=("gpt", "mlp"))
+    num_layers: int = _setting(4, "decoder blocks, or hidden layers of the MLP", at_least=1)
+    num_heads: int = _setting(4, "attention heads (gpt)", at_least=1)
+    hidden_size: int = _setting(192, "width of the model", at_least=1)
+    sequence_length: int = _setting(256, "tokens of one sample (gpt)", at_least=1)
+    dropout: float = _setting(0.0, "dropout probability", at_least=0, at_most=0.95)
+
+    global_batch_size: int = _setting(
+        16, "samples of one optimizer step, over all ranks", at_least=1
+    )
+    micro_batch_size: int | None = _setting(
+        None,
+        "samples of one forward pass of a rank; null = as many as the "
+        "rank's part of the global batch",
+        at_least=1,
+    )
+    max_steps: int = _setting(
+        400, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
+    )
+    epochs: float = _setting(
+        0.0, "passes over the training split; 0 = as `max_steps` says", at_least=0
+    )
+
+    learning_rate: float = _setting(2e-3, "peak learning rate", above=0)
+    reference_batch_size: int | None = _setting(
+        None, "global batch size that `learning_rate` was tuned for; null = no scaling", at_least=1
+    )
+    learning_rate_scaling: str = _setting(
+        "linear", "how the learning rate follows the batch size", choices=("linear", "sqrt")
+    )
+    weight_decay: float = _setting(0.1, "AdamW weight decay of matrices", at_least=0)
+    warmup_steps: int | None = _setting(
+        None, "steps of linear warm-up; null = a tenth of the run", at_least=0
+    )
+    min_learning_rate_ratio: float = _setting(
+        0.1, "final learning rate as a part of the peak", at_least=0, at_most=1
+    )
+    clip_norm: float = _setting(1.0, "gradient norm limit; 0 = no clipping", at_least=0)
+
+    precision: str = _setting(
+        "fp32", "arithmetic of the forward pass", choices=("fp32", "bf16", "fp16")
+    )
+    compile: bool = _setting(False, "run the model through torch.compile")
+    num_workers: int = _setting(0, "data loading processes of each rank", at_least=0)
+    num_threads: int = _setting(
+        0, "CPU threads of each rank; 0 = processors / ranks on this machine", at_least=0
+    )
+    verify_shards: bool = _setting(True, "check every shard's SHA-256 before training")
+    distributed_timeout_s: float = _setting(600.0, "seconds a rank waits for the others", above=0)
+
+    eval_interval: int = _setting(50, "steps between evaluations; 0 = only at the end", at_least=0)
+    eval_batches: int = _setting(
+        8, "global batches of one evaluation; 0 = the whole validation split", at_least=0
+    )
+    early_stopping_patience: int = _setting(
+        0, "evaluations without a better validation loss before the run stops; 0 = off", at_least=0
+    )
+    checkpoint_interval: int = _setting(
+        50, "steps between checkpoints; 0 = only at the end", at_least=0
+    )
+    keep_checkpoints: int = _setting(2, "newest good checkpoints that are kept", at_least=1)
+    checkpoint_dir: str | None = _setting(
+        None, "folder of the checkpoints; null = <base>/checkpoints"
+    )
+    seed: int = _setting(
+        0, "seed of the weights, the sample order and dropout", at_least=0, at_most=2**63 - 1
+    )
+    log_interval: int = _setting(10, "steps between metric lines", at_least=1)
+    target_column: str | None = _setting(None, "column to predict (mlp); null = the index's target")
+
+    @classmethod
+    def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Hyperparameters:
+        """Return the values of the JSON text `sm_hps`, overridden by the options `argv`.
+
+        Raises:
+            HyperparameterError: a name is unknown, a value has the wrong type or lies outside its limits, or
+                values contradict each other; all findings at once.
+        """
+        given = _decode(sm_hps)
+        findings: list[str] = []
+        given |= _options(argv, findings)
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES):
+                continue
+            _read_one(name, value, values, findings)
+        candidate = cls(**values)
+        findings += candidate.contradictions()
+        if findings:
+            raise HyperparameterError(findings)
+        return candidate
+
+    def contradictions(self) -> list[str]:
+        """Return one sentence for each pair of values that cannot go together."""
+        findings = []
+        if self.model == "gpt" and self.hidden_size % (2 * self.num_heads):
+            allowed = [n for n in range(1, self.hidden_size + 1) if self.hidden_size % (2 * n) == 0]
+            findings.append(
+                f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs the same even "
+                f"width; for this hidden_size num_heads may be one of {allowed[:12] or 'none (make it even)'}"
+            )
+        if not self.max_steps and not self.epochs:
+            findings.append(
+                "max_steps and epochs are both 0: set one of them, or the run has no end"
+            )
+        if self.max_steps and (self.warmup_steps or 0) > self.max_steps:
+            findings.append(
+                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}: the learning rate would "
+                f"never reach its peak; choose at most {self.max_steps}"
+            )
+        if self.micro_batch_size and self.global_batch_size % self.micro_batch_size:
+            findings.append(
+                f"global_batch_size {self.global_batch_size} is not a multiple of micro_batch_size "
+                f"{self.micro_batch_size}"
+            )
+        return findings
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return name -> value, ready for JSON."""
+        return dataclasses.asdict(self)
+
+
+def _decode(sm_hps: str) -> dict[str, Any]:
+    try:
+        given = json.loads(sm_hps or "{}")
+    except ValueError as error:
+        raise HyperparameterError(f"SM_HPS is not JSON ({error}); got {sm_hps[:200]!r}") from error
+    if not isinstance(given, dict):
+        raise HyperparameterError(
+            f"SM_HPS must be a JSON object of name -> value, got {sm_hps[:200]!r}"
+        )
+    return given
+
+
+def _options(argv: Sequence[str], findings: list[str]) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(prog="train_ddp.py", allow_abbrev=False)
+    for item in dataclasses.fields(Hyperparameters):
+        parser.add_argument(f"--{item.name}", default=argparse.SUPPRESS, help=item.metadata["help"])
+    known, unknown = parser.parse_known_args(list(argv))
+    words = [word for word in unknown if word.startswith("--")] or unknown
+    findings += [_unknown(word.removeprefix("--").split("=")[0], where="option") for word in words]
+    return vars(known)
+
+
+def _read_one(name: str, value: Any, values: dict[str, Any], findings: list[str]) -> None:
+    by_name = {item.name: item for item in dataclasses.fields(Hyperparameters)}
+    if name not in by_name:
+        findings.append(_unknown(name, where="hyperparameter"))
+        return
+    try:
+        values[name] = _convert(value, by_name[name])
+    except ValueError as error:
+        findings.append(f"hyperparameter {name!r}: got {value!r}, allowed is {error}")
+
+
+def _unknown(name: str, *, where: str) -> str:
+    names = [item.name for item in dataclasses.fields(Hyperparameters)]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    return f"unknown {where} {name!r}: {hint}"
+
+
+def _convert(value: Any, item: dataclasses.Field[Any]) -> Any:
+    """Return `value` as the type of `item`; ValueError says what is allowed."""
+    kind, choices = str(item.type), item.metadata["choices"]
+    allowed = _allowed(item)
+    text = str(value).strip()
+    if "None" in kind and text.lower() in NONE_WORDS:
+        return None
+    if kind.startswith("bool"):
+        if text.lower() not in TRUE_WORDS + FALSE_WORDS:
+            raise ValueError(allowed)
+        return text.lower() in TRUE_WORDS
+    if kind.startswith("str"):
+        if choices and text not in choices:
+            raise ValueError(allowed)
+        return text
+    number = _number(text, whole=kind.startswith("int"), allowed=allowed)
+    limits = item.metadata["limits"]
+    if (
+        number < limits.get("at_least", -math.inf)
+        or number > limits.get("at_most", math.inf)
+        or number <= limits.get("above", -math.inf)
+    ):
+        raise ValueError(allowed)
+    return number
+
+
+def _number(text: str, *, whole: bool, allowed: str) -> float:
+    try:
+        number = float(text)
+        if not math.isfinite(number) or (whole and not number.is_integer()):
+            raise ValueError(allowed)
+        return (
+            int(text)
+            if whole and text.lstrip("+-").isdigit()
+            else (int(number) if whole else number)
+        )
+    except ValueError:
+        raise ValueError(allowed) from None
+
+
+def _allowed(item: dataclasses.Field[Any]) -> str:
+    kind = str(item.type)
+    if item.metadata["choices"]:
+        return "one of " + ", ".join(item.metadata["choices"])
+    words = {"bool": "true or false", "int": "a whole number", "flo": "a number", "str": "a text"}
+    text = next(word for prefix, word in words.items() if kind.startswith(prefix))
+    names = {"at_least": "at least", "at_most": "at most", "above": "above"}
+    limits = [f"{names[key]} {limit:g}" for key, limit in item.metadata["limits"].items()]
+    return " ".join([text, " and ".join(limits)]).strip() + (" or null" if "None" in kind else "")

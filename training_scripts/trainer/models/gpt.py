@@ -1,0 +1,164 @@
+"""A Llama-style decoder: RMSNorm before each part, rotary positions, SwiGLU, causal scaled dot-product attention."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+ROPE_BASE = 10_000.0
+INIT_STD = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPTConfig:
+    """The shape of a decoder."""
+
+    vocab_size: int
+    num_layers: int
+    num_heads: int
+    hidden_size: int
+    sequence_length: int
+    dropout: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `trainer.models.build` needs to make this model again."""
+        return {"kind": "gpt", **dataclasses.asdict(self)}
+
+    @property
+    def feed_forward_size(self) -> int:
+        """Return the inner width of SwiGLU: 8/3 of the hidden size, rounded up to a multiple of 32.
+
+        Source: Shazeer 2020, GLU variants: two thirds of the usual 4x keep the parameter count.
+        """
+        return 32 * math.ceil(self.hidden_size * 8 / 3 / 32)
+
+
+class GPT(nn.Module):
+    """Token ids (batch, time) to logits (batch, time, vocabulary)."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size)
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        cos, sin = rope_table(config.sequence_length, config.hidden_size // config.num_heads)
+        self.register_buffer("rope_cos", cos, persistent=False)
+        self.register_buffer("rope_sin", sin, persistent=False)
+        self._initialise()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the token that follows each position."""
+        time = tokens.shape[1]
+        cos, sin = self.rope_cos[:time], self.rope_sin[:time]
+        hidden = self.dropout(self.embedding(tokens))
+        for block in self.blocks:
+            hidden = block(hidden, cos, sin)
+        return self.head(self.norm(hidden))
+
+    def _initialise(self) -> None:
+        """Normal weights; what adds to the residual stream is smaller the deeper the model (GPT-2, section 2.3)."""
+        residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() >= 2:
+                is_residual = name.endswith(("output.weight", "down.weight"))
+                nn.init.normal_(parameter, std=residual_std if is_residual else INIT_STD)
+
+
+class Block(nn.Module):
+    """One decoder layer: attention and feed-forward, each normalised before and added after."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.hidden_size)
+        self.attention = Attention(config)
+        self.feed_forward_norm = RMSNorm(config.hidden_size)
+        self.feed_forward = SwiGLU(config.hidden_size, config.feed_forward_size)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return `hidden` (batch, time, width) after this layer."""
+        hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), cos, sin))
+        return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+
+
+class Attention(nn.Module):
+    """Causal multi-head attention with rotary positions."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.dropout = config.dropout
+        self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
+        self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return the attended values, (batch, time, width)."""
+        batch, time, width = hidden.shape
+        split = self.query_key_value(hidden).view(batch, time, 3, self.num_heads, -1)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(
+            rotate(query, cos, sin),
+            rotate(key, cos, sin),
+            value,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=True,
+        )
+        return self.output(attended.transpose(1, 2).reshape(batch, time, width))
+
+
+class SwiGLU(nn.Module):
+    """silu(x W_gate) * (x W_up) W_down. Source: Shazeer 2020, equation 6."""
+
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(hidden_size, 2 * inner_size, bias=False)
+        self.down = nn.Linear(inner_size, hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return a tensor of the same shape."""
+        gate, up = self.gate_up(hidden).chunk(2, dim=-1)
+        return self.down(functional.silu(gate) * up)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * weight, computed in float32. Source: Zhang and Sennrich 2019, equation 4.
+
+    Worked: x = (3, 4), weight 1: the mean square is 12.5, so (0.8485, 1.1314).
+    """
+
+    def __init__(self, size: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return `hidden` normalised over its last dimension, in its own dtype."""
+        return functional.rms_norm(hidden.float(), self.weight.shape, self.weight, self.eps).to(
+            hidden.dtype
+        )
+
+
+def rope_table(sequence_length: int, head_size: int) -> tuple[Tensor, Tensor]:
+    """Return cos and sin, each (time, head_size / 2), of position * base^(-2i / head_size).
+
+    Source: Su et al. 2021, RoFormer, equation 15.
+    """
+    frequency = ROPE_BASE ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+    angle = torch.outer(torch.arange(sequence_length, dtype=torch.float64), frequency)
+    return angle.cos().float(), angle.sin().float()
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return `heads` (batch, heads, time, size), component pairs (i, i + size/2) turned by the position's angle."""
+    first, second = heads.chunk(2, dim=-1)
+    cos, sin = cos.to(heads.dtype), sin.to(heads.dtype)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
