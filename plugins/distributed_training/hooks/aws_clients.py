@@ -1,0 +1,137 @@
+"""One Airflow connection's AWS clients, sync and async, all for the same region, endpoint and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
+
+from include.errors import Finding, SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
+
+_FALLBACK_REGION_MESSAGE = "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionArguments:
+    """What names a connection and overrides parts of it; travels between worker and triggerer as JSON."""
+
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    verify: bool | str | None = None
+    botocore_config: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments as JSON-safe data."""
+        config = None if self.botocore_config is None else dict(self.botocore_config)
+        return {
+            "aws_conn_id": self.aws_conn_id,
+            "region_name": self.region_name,
+            "verify": self.verify,
+            "botocore_config": config,
+        }
+
+
+class AwsClients:
+    """The clients of one connection, each made once and with the same region, endpoint and settings.
+
+    The stock hooks lose the region between services; here every service gets the region of this object.
+    """
+
+    def __init__(self, connection: ConnectionArguments) -> None:
+        self.connection = connection
+        self._hooks: dict[str, AwsBaseHook] = {}
+
+    def client(self, service: str) -> Any:
+        """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`."""
+        return self._hook(service).conn
+
+    async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
+        """Return a context manager that opens an aiobotocore client of a service."""
+        opened: AbstractAsyncContextManager[Any] = await self._hook(service).get_async_conn()
+        return opened
+
+    @cached_property
+    def region(self) -> str:
+        """The region of every client.
+
+        Raises:
+            SpecError: neither the operator, the connection nor the environment names one.
+        """
+        region = self._hook("sagemaker").region_name or self._session_region()
+        if not region:
+            raise SpecError(
+                [Finding(where="AWS region", what="is not set", next_step=_FALLBACK_REGION_MESSAGE)]
+            )
+        return region
+
+    @cached_property
+    def partition(self) -> str:
+        """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`."""
+        return str(self._hook("sagemaker").conn_partition)
+
+    @cached_property
+    def account(self) -> str:
+        """The account's number, asked of STS once."""
+        return str(self.client("sts").get_caller_identity()["Account"])
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The `trainyard` part of the connection's extra: `bucket`, `execution_role_arn`."""
+        extra = self._hook("sagemaker").conn_config.extra_config.get("trainyard", {})
+        return extra if isinstance(extra, dict) else {}
+
+    def bucket(self, override: str | None = None) -> str:
+        """Return the bucket for code, data sets and runs: the override, else the connection's.
+
+        Raises:
+            SpecError: neither is there.
+        """
+        return override or self._default("bucket", param="bucket")
+
+    def execution_role(self, override: str | None = None) -> str:
+        """Return the ARN of the role that jobs run under: the override (an ARN or a name), else the connection's.
+
+        Raises:
+            SpecError: neither is there.
+        """
+        role = override or self._default("execution_role_arn", param="role")
+        if role.startswith("arn:"):
+            return role
+        return f"arn:{self.partition}:iam::{self.account}:role/{role}"
+
+    def _default(self, key: str, *, param: str) -> str:
+        value = self.defaults.get(key)
+        if not value:
+            where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
+            example = '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
+            raise SpecError([
+                Finding(
+                    where=where,
+                    what="is not set",
+                    next_step=f"put it there, as in {example}, or set the run's param {param!r}",
+                )
+            ])
+        return str(value)
+
+    def _session_region(self) -> str | None:
+        region: str | None = self._hook("sagemaker").get_session().region_name
+        return region
+
+    def _hook(self, service: str) -> AwsBaseHook:
+        if service not in self._hooks:
+            arguments = self.connection
+            config = None if arguments.botocore_config is None else dict(arguments.botocore_config)
+            self._hooks[service] = AwsBaseHook(
+                aws_conn_id=arguments.aws_conn_id,
+                client_type=service,
+                region_name=arguments.region_name,
+                verify=arguments.verify,
+                config=config,
+            )
+        return self._hooks[service]

@@ -1,0 +1,96 @@
+"""Buttons on a job's task: its page in the AWS console, its logs, its output in S3.
+
+The operator writes the addresses once, when the job is known, as XCom `job_links`; each link reads its own. A link
+whose address is not known yet is empty, which the UI shows as a disabled button.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperatorLink, XCom
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+LINKS_XCOM_KEY = "job_links"
+
+_CONSOLE_DOMAINS = {
+    "aws": "console.aws.amazon.com",
+    "aws-cn": "console.amazonaws.cn",
+    "aws-us-gov": "console.amazonaws-us-gov.com",
+}
+
+
+class _JobLink(BaseOperatorLink):
+    """A link whose address stands in the task's `job_links` XCom under its own class name."""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """Return the address; empty when the task has no job yet."""
+        links = XCom.get_value(ti_key=ti_key, key=LINKS_XCOM_KEY)
+        return str(links.get(type(self).__name__, "")) if isinstance(links, dict) else ""
+
+
+class JobConsoleLink(_JobLink):
+    """The job's page in the SageMaker console."""
+
+    name = "SageMaker job"
+
+
+class JobLogsLink(_JobLink):
+    """The job's log streams, of every host, in CloudWatch."""
+
+    name = "CloudWatch logs"
+
+
+class JobOutputLink(_JobLink):
+    """What the job wrote to S3."""
+
+    name = "S3 output"
+
+
+JOB_LINKS = (JobConsoleLink(), JobLogsLink(), JobOutputLink())
+
+
+def job_links(
+    *,
+    job_name: str,
+    console_path: str,
+    log_group: str,
+    output_s3_uri: str | None,
+    region: str,
+    partition: str = "aws",
+) -> dict[str, str]:
+    """Return the addresses of a job's pages by link class name.
+
+    Args:
+        job_name: the job's name in SageMaker.
+        console_path: the console's word for the kind of job, such as `jobs` or `processing-jobs`.
+        log_group: the log group that holds a stream `<job>/<host>` for each host.
+        output_s3_uri: where the job writes; None leaves that link out.
+        region: the region of the job.
+        partition: the AWS partition, which decides the console's domain.
+    """
+    console = f"https://{region}.{_CONSOLE_DOMAINS.get(partition, _CONSOLE_DOMAINS['aws'])}"
+    group = _twice_quoted(log_group)
+    links = {
+        JobConsoleLink.__name__: f"{console}/sagemaker/home?region={region}#/{console_path}/{job_name}",
+        JobLogsLink.__name__: (
+            f"{console}/cloudwatch/home?region={region}#logsV2:log-groups/log-group/{group}"
+            f"$3FlogStreamNameFilter$3D{_twice_quoted(job_name + '/')}"
+        ),
+    }
+    if output_s3_uri and output_s3_uri.startswith("s3://"):
+        bucket, _, key = output_s3_uri.removeprefix("s3://").partition("/")
+        prefix = quote(key.rstrip("/") + "/")
+        links[JobOutputLink.__name__] = (
+            f"{console}/s3/buckets/{bucket}?region={region}&prefix={prefix}"
+        )
+    return links
+
+
+def _twice_quoted(text: str) -> str:
+    """Return text as the CloudWatch console wants it in a fragment: percent-quoted twice, `%` written `$`."""
+    return quote(quote(text, safe=""), safe="").replace("%", "$")

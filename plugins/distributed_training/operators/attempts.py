@@ -1,0 +1,82 @@
+"""Which job a task that starts should take on: its running one, its finished one, or a new one. Pure.
+
+The service is the ledger (ADR 0004): attempt 1, 2, ... of a task have derived names, and a look at each says where
+the task stands. What Airflow's task state adds is only which failure has been reported already, so that a failure
+nobody saw is reported instead of being paid for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from include.errors import ContractError
+from include.sagemaker_api.snapshot import JobSnapshot
+
+_MOST_ATTEMPTS = 200
+
+
+class Step(StrEnum):
+    """What to do next with a task's job."""
+
+    SUBMIT = "submit"
+    ATTACH = "attach"
+    ADOPT = "adopt"
+    REPORT = "report"
+    AWAIT_END = "await end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a task stands: the attempt to act on, what to do, and the attempts that came before it."""
+
+    step: Step
+    attempt: int
+    snapshot: JobSnapshot | None = None
+    earlier: tuple[JobSnapshot, ...] = ()
+
+
+def find_standing(
+    describe: Callable[[int], JobSnapshot | None], *, reported: int | None
+) -> Standing:
+    """Return where the task stands, asking for attempt 1, 2, ... until one is not over.
+
+    A stopping job is waited for before another starts: two jobs must not write the same checkpoints.
+
+    Args:
+        describe: returns the job of an attempt, None when there is none.
+        reported: the last attempt whose failure Airflow has seen; None when that is not known, and then no
+            failure is reported twice.
+
+    Raises:
+        ContractError: the attempts do not end.
+    """
+    earlier: list[JobSnapshot] = []
+    for attempt in range(1, _MOST_ATTEMPTS + 1):
+        snapshot = describe(attempt)
+        step = _step(snapshot, is_news=reported is not None and attempt > reported)
+        if step is not None:
+            return Standing(
+                step=step, attempt=attempt, snapshot=snapshot, earlier=tuple(earlier)
+            )
+        assert snapshot is not None  # noqa: S101  # no job is a reason to submit
+        earlier.append(snapshot)
+    raise ContractError(f"more than {_MOST_ATTEMPTS} attempts of one task", got=earlier[-1].name)
+
+
+def _step(snapshot: JobSnapshot | None, *, is_news: bool) -> Step | None:
+    """Return what to do with an attempt's job; None when it is over and the next attempt is to be looked at."""
+    if snapshot is None:
+        return Step.SUBMIT
+    match snapshot.status:
+        case "Completed":
+            return Step.ADOPT
+        case "Stopping":
+            return Step.AWAIT_END
+        case "Failed" if is_news:
+            return Step.REPORT
+        case "Failed" | "Stopped":
+            return None
+        case _:
+            return Step.ATTACH

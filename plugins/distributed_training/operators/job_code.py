@@ -1,0 +1,85 @@
+"""The code and the image of a job: the source folder uploaded once under its own SHA-256, AWS's image looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import include
+from include.sagemaker_api.images import image_uri
+from include.sagemaker_api.source_archive import source_archive
+
+if TYPE_CHECKING:
+    from distributed_training.hooks.aws_clients import AwsClients
+    from include.specs.processing_job import ProcessingJobSpec
+    from include.specs.training_job import TrainingJobSpec
+
+ARCHIVE_NAME = "sourcedir.tar.gz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedCode:
+    """Where a job's code lies and which code it is."""
+
+    s3_uri: str
+    sha256: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-safe data."""
+        return {"s3_uri": self.s3_uri, "sha256": self.sha256}
+
+
+def project_root() -> Path:
+    """Return the folder that relative source folders are relative to: the one that holds `include`."""
+    return Path(str(include.__file__)).resolve().parents[1]
+
+
+def uploaded_code(
+    clients: AwsClients, *, source_dir: str | None, entry_point: str, prefix_uri: str
+) -> UploadedCode:
+    """Return the code of a local source folder, uploaded unless the same bytes are there already.
+
+    Args:
+        clients: of the connection that may write there.
+        source_dir: absolute, or relative to the project's root; None for the root itself.
+        entry_point: must be in it.
+        prefix_uri: `s3://bucket/prefix/code`; the archive goes to `<prefix>/<sha256>/sourcedir.tar.gz`.
+
+    Raises:
+        SpecError: no such folder, or the entry point is not in it.
+    """
+    from distributed_training.hooks.objects import S3Objects
+
+    archive = source_archive(project_root() / (source_dir or "."), entry_point=entry_point)
+    uri = f"{prefix_uri.rstrip('/')}/{archive.sha256}/{ARCHIVE_NAME}"
+    objects = S3Objects(clients.client("s3"))
+    if not objects.exists(uri):
+        objects.write(uri, archive.content, content_type="application/gzip")
+    return UploadedCode(s3_uri=uri, sha256=archive.sha256)
+
+
+def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str | None:
+    """Return the image the job runs in: the spec's own, else AWS's for its framework and instance type.
+
+    Raises:
+        SpecError: AWS has no such image; the message lists what it has.
+    """
+    if spec.image_uri:
+        return spec.image_uri
+    if getattr(spec, "algorithm_name", None):
+        return None
+    return image_uri(
+        region=region,
+        instance_type=_instance_type(spec),
+        framework=spec.framework,
+        framework_version=spec.framework_version,
+        py_version=spec.py_version,
+    )
+
+
+def _instance_type(spec: TrainingJobSpec | ProcessingJobSpec) -> str:
+    if spec.instance_type:
+        return spec.instance_type
+    choices = (*getattr(spec, "instance_groups", ()), *getattr(spec, "instance_preferences", ()))
+    return str(choices[0].instance_type) if choices else "ml.m5.large"

@@ -1,0 +1,70 @@
+"""`ProcessingJobOperator`: one SageMaker processing job, written in the SDK processor's vocabulary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distributed_training.operators.job import SageMakerJobOperator
+from distributed_training.operators.job_code import job_image, uploaded_code
+from distributed_training.operators.training_job import run_tags
+from include.sagemaker_api.processing_request import render_processing_job
+from include.specs.processing_job import ProcessingJobSpec
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ProcessingJobOperator(SageMakerJobOperator):
+    """Runs a script over data on SageMaker; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
+
+    A spec given as a mapping may leave out `role`: the connection's execution role takes its place.
+
+    Args:
+        code_location: S3 prefix the source folder is uploaded under; the connection's bucket when absent.
+        spec: see `SageMakerJobOperator`.
+    """
+
+    template_fields = (*SageMakerJobOperator.template_fields, "code_location")
+    job_kind: ClassVar[str] = "processing"
+    ui_color = "#eaf6ec"
+
+    def __init__(
+        self,
+        *,
+        spec: Any,
+        code_location: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(spec=spec, **kwargs)
+        self.code_location = code_location
+
+    def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
+        spec = self._spec(context)
+        clients = self.clients
+        code = None
+        if spec.entry_point and not (spec.source_dir or "").startswith("s3://"):
+            code = uploaded_code(
+                clients,
+                source_dir=spec.source_dir,
+                entry_point=spec.entry_point,
+                prefix_uri=self.code_location or f"s3://{clients.bucket()}/trainyard/code",
+            )
+        image = job_image(spec, region=clients.region)
+        request = render_processing_job(
+            spec,
+            name=name,
+            region=clients.region,
+            code_s3_uri=code.s3_uri if code else None,
+            image_uri=image,
+            tags=run_tags(context),
+            account=None if spec.role.startswith("arn:") else clients.account,
+        )
+        return request, {"code": code.to_dict() if code else None, "image_uri": image}
+
+    def _spec(self, context: Context) -> ProcessingJobSpec:
+        given = self.resolved_spec(context)
+        if isinstance(given, ProcessingJobSpec):
+            return given
+        mapping = {**given, "role": self.clients.execution_role(given.get("role"))}
+        return ProcessingJobSpec.from_mapping(mapping, where="spec")

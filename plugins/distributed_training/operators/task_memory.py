@@ -1,0 +1,52 @@
+"""What a task remembers across its tries, in Airflow's task state store; nothing where there is no such store."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
+
+_JOB = "job"
+_REPORTED = "reported_attempt"
+
+
+class TaskMemory:
+    """The task's job, and the last attempt whose failure was reported to Airflow.
+
+    A convenience, never a need: the service knows the same (ADR 0004). So a store that is not there or does not
+    answer costs a warning.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._store: Any = context.get("task_state_store")
+
+    @property
+    def reported_attempt(self) -> int | None:
+        """The last attempt whose failure Airflow has seen, 0 for none; None when there is no store."""
+        if self._store is None:
+            return None
+        try:
+            return int(self._store.get(_REPORTED, 0) or 0)
+        except Exception as error:  # noqa: BLE001  # any fault of a convenience
+            log.warning("Task state store cannot be read (%s): going on without it", error)
+            return None
+
+    def note_job(self, *, name: str, attempt: int) -> None:
+        """Remember the job the task waits for."""
+        self._set(_JOB, {"name": name, "attempt": attempt})
+
+    def note_reported(self, attempt: int) -> None:
+        """Remember that the failure of this attempt is about to be raised."""
+        self._set(_REPORTED, attempt)
+
+    def _set(self, key: str, value: Any) -> None:
+        if self._store is None:
+            return
+        try:
+            self._store.set(key, value)
+        except Exception as error:  # noqa: BLE001  # any fault of a convenience
+            log.warning("Task state store cannot be written (%s): going on without it", error)

@@ -1,0 +1,73 @@
+"""Reads the log lines of all hosts of a job from CloudWatch Logs, each line once, in order per host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_PAGES_PER_LOOK = 50
+
+
+@dataclass(slots=True, kw_only=True)
+class LogTail:
+    """Where reading stands in each stream of one job.
+
+    Attributes:
+        group: the log group.
+        job_name: streams are named `<job_name>/<host>...`.
+        num_hosts: how many streams there will be; while fewer are known they are looked up again.
+    """
+
+    group: str
+    job_name: str
+    num_hosts: int = 1
+    tokens: dict[str, str | None] = field(default_factory=dict)
+
+    async def new_lines(self, logs: Any, *, look_for_streams: bool = True) -> AsyncIterator[str]:
+        """Yield the lines that are new since the last call, each with its host before it.
+
+        Args:
+            logs: an aiobotocore client of CloudWatch Logs.
+            look_for_streams: whether to look for streams even when every host has one (a restarted host
+                opens another).
+        """
+        if look_for_streams or len(self.tokens) < self.num_hosts:
+            await self._find_streams(logs)
+        for stream in sorted(self.tokens):
+            host = self._host(stream)
+            async for message in self._stream_lines(logs, stream):
+                yield f"[{host}] {message}"
+
+    async def _find_streams(self, logs: Any) -> None:
+        pages = logs.get_paginator("describe_log_streams").paginate(
+            logGroupName=self.group, logStreamNamePrefix=f"{self.job_name}/"
+        )
+        try:
+            async for page in pages:
+                for stream in page["logStreams"]:
+                    self.tokens.setdefault(stream["logStreamName"], None)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ResourceNotFoundException":
+                raise
+
+    async def _stream_lines(self, logs: Any, stream: str) -> AsyncIterator[str]:
+        for _ in range(_PAGES_PER_LOOK):
+            token = self.tokens[stream]
+            where = {"logGroupName": self.group, "logStreamName": stream, "startFromHead": True}
+            page = await logs.get_log_events(**where, **({"nextToken": token} if token else {}))
+            for event in page["events"]:
+                yield event["message"]
+            self.tokens[stream] = page["nextForwardToken"]
+            if page["nextForwardToken"] == token:
+                return
+
+    def _host(self, stream: str) -> str:
+        """Return `algo-1` of `<job>/algo-1-1700000000`."""
+        name = stream.removeprefix(f"{self.job_name}/")
+        host, _, epoch = name.rpartition("-")
+        return host if epoch.isdigit() and host.rpartition("-")[2].isdigit() else name
