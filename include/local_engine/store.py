@@ -24,7 +24,8 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_by_creation ON jobs (kind, created_at, name);
 CREATE INDEX IF NOT EXISTS jobs_by_revision ON jobs (revision);
 CREATE TABLE IF NOT EXISTS tags (
-    arn TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (arn, key)) WITHOUT ROWID;
+    arn TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (arn, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS revisions (id INTEGER PRIMARY KEY, last INTEGER NOT NULL);
 INSERT OR IGNORE INTO revisions VALUES (1, 0)
 """

@@ -1,0 +1,82 @@
+"""`python -m include.local_engine`: run one engine until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.local_engine.engine import Engine
+from include.local_engine.root_lock import RootInUseError, hold_root
+from include.local_engine.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CANNOT_START = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an engine; return its exit status: 0 after SIGTERM or SIGINT, 2 if it cannot start."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        settings = EngineSettings(
+            root=Path(options.root).resolve(),
+            endpoint_url="",
+            region=options.region,
+            account=options.account,
+            time_scale=options.time_scale,
+        )
+        with hold_root(settings.lock_path):
+            _run(Engine(settings), options.host, options.port)
+    except (OSError, RootInUseError, ValueError) as error:
+        sys.stderr.write(f"the engine cannot start: {error}\n")
+        return CANNOT_START
+    return 0
+
+
+def _run(engine: Engine, host: str, port: int) -> None:
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    engine.start(host, port)
+    settings = engine.settings
+    sys.stdout.write(f"engine ready {settings.endpoint_url} root={settings.root}\n")
+    sys.stdout.flush()
+    stopped.wait()
+    engine.stop()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m include.local_engine",
+        description="A SageMaker endpoint that executes, with S3, Logs and moto behind one port.",
+    )
+    parser.add_argument("--port", type=int, default=4566, help="0 picks a free one (4566)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--root", required=True, help="folder of all state; made if absent")
+    parser.add_argument("--region", default="us-east-1", help="when a request names none")
+    parser.add_argument("--account", default="123456789012", help="the account of all ARNs")
+    parser.add_argument(
+        "--time-scale",
+        type=float,
+        default=1.0,
+        help="factor on waits that only cost patience, such as the grace of a stop (1.0)",
+    )
+    parser.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"]
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""What the handlers need from the engine around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from include.local_engine.settings import EngineSettings
+    from include.local_engine.store import JobKind, JobStore
+
+
+class World(Protocol):
+    """What a Create checks outside the request."""
+
+    def has_objects(self, bucket: str, prefix: str) -> bool:
+        """Tell whether the bucket exists and holds a key with this prefix."""
+
+    def has_bucket(self, bucket: str) -> bool:
+        """Tell whether the bucket exists."""
+
+    def role_trust(self, role_name: str) -> str | None:
+        """Return the role's trust policy as JSON, None when there is no such role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiContext:
+    """The parts of one engine that its job operations share."""
+
+    settings: EngineSettings
+    store: JobStore
+    world: World
+    launch: Callable[[JobKind, str], None]
+    """Starts the runner of a job that is in the store."""
+    clock: Callable[[], float]
+
+    def arn(self, region: str, kind: str, name: str) -> str:
+        """Return the ARN of a resource such as `training-job` of a name."""
+        return f"arn:aws:sagemaker:{region}:{self.settings.account}:{kind}/{name}"

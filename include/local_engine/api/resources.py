@@ -1,0 +1,96 @@
+"""What Create finds out about the world before it accepts a job: role, image, data."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from include.local_engine.wire.errors import ValidationError
+
+if TYPE_CHECKING:
+    from include.local_engine.api.context import ApiContext
+
+_S3_URI = re.compile(r"(?:s3|https)://([a-z0-9][a-z0-9.\-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
+_IMAGE = re.compile(
+    r"(?:[a-zA-Z0-9][a-zA-Z0-9.\-]*(?::\d+)?/)?"
+    r"[a-z0-9]+(?:[._\-/]+[a-z0-9]+)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+
+
+def check_role(context: ApiContext, role_arn: str) -> None:
+    """Check that the execution role exists and that SageMaker may assume it.
+
+    Raises:
+        ValidationError: It does not, in the service's wording.
+    """
+    account, name = role_arn.split(":")[4], role_arn.rpartition("/")[2]
+    trust = context.world.role_trust(name) if account == context.settings.account else None
+    if trust is None or not _trusts_sagemaker(trust):
+        raise ValidationError(
+            f"Could not assume role {role_arn}. Please ensure that the role exists and allows "
+            "principal 'sagemaker.amazonaws.com' to assume the role."
+        )
+
+
+def check_image(image: str) -> None:
+    """Check that `image` names a container image.
+
+    Whether the engine has a runtime for it is the runner's decision: any image may be meant for an
+    own entrypoint.
+
+    Raises:
+        ValidationError: It is no image reference.
+    """
+    if not _IMAGE.fullmatch(image):
+        raise ValidationError(
+            f"Invalid image URI {image}. Please provide an image as registry/repository[:tag] or "
+            "registry/repository@sha256:digest."
+        )
+
+
+def check_input(context: ApiContext, *, uri: str, role_arn: str, region: str) -> None:
+    """Check that objects lie under an input's S3 URI.
+
+    Raises:
+        ValidationError: There are none, or it is no S3 URI.
+    """
+    bucket, prefix = split_s3_uri(uri)
+    if not context.world.has_objects(bucket, prefix):
+        raise ValidationError(
+            f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure '
+            f"that the bucket exists in the selected region ({region}), that objects exist under "
+            f'that S3 prefix, and that the role "{role_arn}" has "s3:ListBucket" permissions on '
+            f'bucket "{bucket}".'
+        )
+
+
+def check_output(context: ApiContext, *, uri: str) -> None:
+    """Check that the bucket that results go to exists.
+
+    Raises:
+        ValidationError: It does not, or it is no S3 URI.
+    """
+    bucket, _ = split_s3_uri(uri)
+    if not context.world.has_bucket(bucket):
+        raise ValidationError(
+            f'The S3 bucket "{bucket}" of "{uri}" does not exist or is not in this region.'
+        )
+
+
+def split_s3_uri(uri: str) -> tuple[str, str]:
+    """Return bucket and key prefix of `s3://bucket/prefix`.
+
+    Raises:
+        ValidationError: It is no S3 URI.
+    """
+    found = _S3_URI.fullmatch(uri)
+    if found is None:
+        raise ValidationError(f"Invalid S3 URI: {uri}. Expected s3://bucket/prefix.")
+    return found[1], found[2] or ""
+
+
+def _trusts_sagemaker(policy: str | dict[str, Any]) -> bool:
+    text = unquote(policy) if isinstance(policy, str) else str(policy)
+    return "sagemaker.amazonaws.com" in text or re.search(r'"AWS"\s*:\s*"\*"', text) is not None

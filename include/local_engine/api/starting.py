@@ -1,0 +1,68 @@
+"""The start of a job of any kind: in the store first, then a runner for it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.store import JobKind, NameTakenError
+from include.local_engine.wire.errors import ResourceInUseError
+
+if TYPE_CHECKING:
+    from include.local_engine.api.context import ApiContext
+
+log = logging.getLogger(__name__)
+
+_TAKEN = {
+    JobKind.TRAINING: "Training job names must be unique within an AWS account and region, and a "
+    "training job with this name already exists ({arn})",
+    JobKind.PROCESSING: "Processing job names must be unique within an AWS account and region, "
+    "and a processing job with this name already exists ({arn})",
+}
+
+
+def start_job(
+    context: ApiContext,
+    kind: JobKind,
+    name: str,
+    *,
+    arn: str,
+    request: dict[str, Any],
+    created_at: float,
+    state: dict[str, Any],
+) -> None:
+    """Store the job and start its runner; a runner that cannot start fails the job.
+
+    Raises:
+        ResourceInUseError: There is a job of this name.
+    """
+    tags = {tag["Key"]: tag["Value"] for tag in request.pop("Tags", [])}
+    try:
+        context.store.create(
+            kind, name, arn=arn, request=request, tags=tags, created_at=created_at, state=state
+        )
+    except NameTakenError as error:
+        raise ResourceInUseError(_TAKEN[kind].format(arn=arn)) from error
+    try:
+        context.launch(kind, name)
+    except Exception as error:  # Whatever it was, the job must not hang for ever.
+        log.exception("%s job %s: its runner did not start", kind.value, name)
+        fail_job(context, kind, name, f"InternalServerError: no runner could be started: {error!r}")
+
+
+def fail_job(context: ApiContext, kind: JobKind, name: str, reason: str) -> None:
+    """Mark a job as failed for `reason`."""
+    now = context.clock()
+
+    def change(state: dict[str, Any]) -> None:
+        state[kind.status_key] = "Failed"
+        state["FailureReason"] = reason
+        if kind is JobKind.TRAINING:
+            state["SecondaryStatus"] = "Failed"
+            transitions = state["SecondaryStatusTransitions"]
+            transitions[-1].setdefault("EndTime", now)
+            transitions.append(
+                {"Status": "Failed", "StartTime": now, "EndTime": now, "StatusMessage": reason}
+            )
+
+    context.store.update_state(kind, name, change)

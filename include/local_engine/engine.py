@@ -1,0 +1,126 @@
+"""One engine: its parts put together, started and stopped."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.api.context import ApiContext
+from include.local_engine.api.processing_jobs import ProcessingJobs
+from include.local_engine.api.tags import Tags
+from include.local_engine.api.training_jobs import TrainingJobs
+from include.local_engine.gateway import Gateway
+from include.local_engine.http_server import Server, serve
+from include.local_engine.iam_api import IamApplication
+from include.local_engine.moto_backend import MotoBackend
+from include.local_engine.s3 import ObjectStore
+from include.local_engine.store import TERMINAL_STATUSES, JobKind, JobRow, JobStore
+from include.local_engine.wire.json_service import JsonService
+from include.local_engine.wire.model import load_model
+from include.local_engine.world import EngineWorld
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+    from include.local_engine.settings import EngineSettings
+
+log = logging.getLogger(__name__)
+
+_STOP_GRACE_S = 120.0
+_STOP_MARGIN_S = 15.0
+_STOP_POLL_S = 0.1
+
+
+class Engine:
+    """One engine over the state folder of its settings; `start` and `stop` frame its life."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        """Open the state; nothing answers yet and no job is touched."""
+        self.settings = settings
+        self.store = JobStore(settings.database_path)
+        self._objects = ObjectStore(settings.s3_root)
+        self._moto = MotoBackend(settings)
+        self._server: Server | None = None
+
+    def start(self, host: str, port: int) -> None:
+        """Answer requests, then take up the jobs that an earlier engine left.
+
+        Raises:
+            OSError: The port is taken or may not be used.
+        """
+        self._objects.recover()
+        self._objects.create_bucket(self.settings.default_bucket, region=self.settings.region)
+        self._server = serve(self._application(), host, port)
+        reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Read, not bound.
+        url = f"http://{reachable}:{self._server.port}"
+        self.settings = replace(self.settings, endpoint_url=url)
+        self.settings.endpoint_path.write_text(url + "\n")
+        _runner().recover(self.store, self.settings)
+
+    def stop(self) -> None:
+        """Ask all running jobs to stop, wait for them (the grace of a stop at most), and end."""
+        deadline = time.monotonic() + _STOP_GRACE_S * self.settings.time_scale + _STOP_MARGIN_S
+        for job in self._running():
+            self.store.request_stop(job.kind, job.name, at=time.time())
+        while (left := self._running()) and time.monotonic() < deadline:
+            time.sleep(_STOP_POLL_S)
+        for job in left:
+            log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
+        if self._server is not None:
+            self._server.shutdown()
+        self.store.close()
+
+    def _running(self) -> list[JobRow]:
+        jobs = [job for kind in JobKind for job in self.store.list(kind)]
+        return [job for job in jobs if job.status not in TERMINAL_STATUSES]
+
+    def _launch(self, kind: JobKind, name: str) -> None:
+        _runner().launch(self.settings.root, kind, name, settings=self.settings)
+
+    def _application(self) -> WSGIApplication:
+        context = ApiContext(
+            settings=self.settings,
+            store=self.store,
+            world=EngineWorld(self._objects, self._moto),
+            launch=self._launch,
+            clock=time.time,
+        )
+        sagemaker = JsonService(
+            model=load_model("sagemaker"),
+            handlers={
+                **TrainingJobs(context).handlers(),
+                **ProcessingJobs(context).handlers(),
+                **Tags(context).handlers(),
+            },
+            behind=self._moto,
+            default_region=self.settings.region,
+            checks_all=True,
+        )
+        return Gateway(
+            by_target={sagemaker.model.target_prefix: sagemaker},
+            by_scope={"iam": IamApplication(self._moto)},
+            s3=_s3(self._objects, self._moto),
+            moto=self._moto,
+        )
+
+
+def _s3(objects: ObjectStore, moto: Any) -> Any:
+    try:
+        return importlib.import_module("include.local_engine.s3").S3Application(objects)
+    except AttributeError:
+        return moto
+
+
+class _NoRunner:
+    def recover(self, *args: Any) -> None: ...
+    def launch(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+def _runner() -> Any:
+    try:
+        return importlib.import_module("include.local_engine.runner")
+    except ImportError:
+        return _NoRunner()

@@ -1,0 +1,79 @@
+"""The one port: finds out which service a request is for and hands it there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from include.local_engine.wire.errors import ServiceError
+from include.local_engine.wire.json_service import answer_error, answer_json
+from include.local_engine.wire.scope import service_of
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """Routes by `X-Amz-Target`, then by the signature's scope; what says neither is S3.
+
+    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name.
+    """
+
+    by_target: Mapping[str, WSGIApplication]
+    by_scope: Mapping[str, WSGIApplication]
+    s3: WSGIApplication
+    moto: WSGIApplication
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request; a fault of ours is a JSON error, never an HTML page."""
+        if environ["PATH_INFO"].startswith("/_engine/"):
+            return _answer_engine(environ, start_response)
+        started = time.perf_counter()
+        try:
+            return self._route(environ)(environ, start_response)
+        except ServiceError as error:
+            return answer_error(error, start_response)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            log.exception("%s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
+            failure = ServiceError("InternalFailure", f"The engine failed: {error!r}", status=500)
+            return answer_error(failure, start_response)
+        finally:
+            log.debug(
+                "%s %s %s %.1f ms",
+                environ["REQUEST_METHOD"],
+                environ["PATH_INFO"],
+                environ.get("HTTP_X_AMZ_TARGET", ""),
+                (time.perf_counter() - started) * 1000,
+            )
+
+    def _route(self, environ: WSGIEnvironment) -> WSGIApplication:
+        target = environ.get("HTTP_X_AMZ_TARGET")
+        if target:
+            return self.by_target.get(target.partition(".")[0], self.moto)
+        service = service_of(environ)
+        if service in {"s3", "s3express"}:
+            return self.s3
+        if service is not None:
+            return self.by_scope.get(service, self.moto)
+        return self.moto if _is_unsigned_call(environ) else self.s3
+
+
+def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
+    """Tell whether an unsigned request is a call of some service rather than of S3."""
+    form = environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded")
+    return form or "HTTP_SMITHY_PROTOCOL" in environ
+
+
+def _answer_engine(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+    if environ["PATH_INFO"] == "/_engine/health":
+        return answer_json("200 OK", {"status": "ok"}, start_response)
+    message = f"{environ['PATH_INFO']} is not here; there is /_engine/health"
+    return answer_json("404 Not Found", {"message": message}, start_response)

@@ -1,0 +1,52 @@
+"""Errors as the service answers them."""
+
+from __future__ import annotations
+
+
+class ServiceError(Exception):
+    """An answer other than success: a code, a message in the service's wording, an HTTP status."""
+
+    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+class ValidationError(ServiceError):
+    """The request is refused because of what it says."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ValidationException", message)
+
+
+class SerializationError(ServiceError):
+    """The body is not JSON or a member has the wrong JSON type."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("SerializationException", message)
+
+
+class ResourceInUseError(ServiceError):
+    """The name is taken or the resource is busy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ResourceInUse", message)
+
+
+class ResourceNotFoundError(ServiceError):
+    """The operation models a missing resource as its own error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ResourceNotFound", message)
+
+
+class UnknownOperationError(ServiceError):
+    """The operation is not there. 501, so that no client retries it."""
+
+    def __init__(self, operation: str, *, reason: str) -> None:
+        super().__init__(
+            "UnknownOperationException",
+            f"The local engine does not have the operation {operation}: {reason}.",
+            status=501,
+        )

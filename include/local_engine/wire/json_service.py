@@ -1,0 +1,170 @@
+"""One service of the AWS JSON protocol as a WSGI application."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.wire.errors import (
+    SerializationError,
+    ServiceError,
+    UnknownOperationError,
+)
+from include.local_engine.wire.scope import region_of
+from include.local_engine.wire.shaping import shape_answer
+from include.local_engine.wire.validation import validate
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from include.local_engine.wire.model import ServiceModel
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 32 << 20
+
+
+class NotOursError(Exception):
+    """The handler leaves this call to the service behind this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call that passed the front end: its operation, request members and region."""
+
+    operation: str
+    request: dict[str, Any]
+    region: str
+    forward: Callable[[], dict[str, Any]]
+    """Answers the same call by the service behind this one, for handlers that add to its answer."""
+
+
+Handler = Callable[[Call], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonService:
+    """Answers the operations that have a handler; others go to the application behind it.
+
+    `checks_all` also checks the requests that are passed on, so that a member the service would
+    refuse is refused whoever answers.
+    """
+
+    model: ServiceModel
+    handlers: Mapping[str, Handler]
+    behind: WSGIApplication
+    default_region: str
+    checks_all: bool
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        operation = environ["HTTP_X_AMZ_TARGET"].partition(".")[2]
+        try:
+            body = read_body(environ)
+            if operation not in self.model.operations:
+                raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
+            return self._answer(operation, body, environ, start_response)
+        except ServiceError as error:
+            return answer_error(error, start_response)
+
+    def _answer(
+        self, operation: str, body: bytes, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        handler = self.handlers.get(operation)
+        if handler is None and not self.checks_all:
+            return self.behind(_with_body(environ, body), start_response)
+        request = _parse(body)
+        validate(self.model, operation, request)
+        if handler is None:
+            return self.behind(_with_body(environ, body), start_response)
+        call = Call(
+            operation=operation,
+            request={key: value for key, value in request.items() if value is not None},
+            region=region_of(environ) or self.default_region,
+            forward=lambda: _call_behind(self.behind, _with_body(environ, body)),
+        )
+        try:
+            answer = handler(call)
+        except NotOursError:
+            return self.behind(_with_body(environ, body), start_response)
+        shaped = shape_answer(self.model, operation, answer)
+        has_output = self.model.output_shape(operation) is not None
+        return answer_json("200 OK", shaped if has_output else None, start_response)
+
+
+def answer_json(
+    status: str,
+    document: dict[str, Any] | None,
+    start_response: StartResponse,
+    *,
+    headers: Iterable[tuple[str, str]] = (),
+) -> list[bytes]:
+    """Start a JSON response (an empty one for None) and return its body."""
+    body = b"" if document is None else json.dumps(document).encode()
+    start_response(
+        status,
+        [
+            ("Content-Type", "application/x-amz-json-1.1"),
+            ("Content-Length", str(len(body))),
+            ("x-amzn-RequestId", str(uuid.uuid4())),
+            *headers,
+        ],
+    )
+    return [body]
+
+
+def answer_error(error: ServiceError, start_response: StartResponse) -> list[bytes]:
+    """Start the response of an error and return its body."""
+    reason = {400: "Bad Request", 500: "Internal Server Error", 501: "Not Implemented"}
+    status = f"{error.status} {reason.get(error.status, 'Error')}"
+    document = {"__type": error.code, "message": error.message}
+    headers = [("x-amzn-ErrorType", error.code)]
+    return answer_json(status, document, start_response, headers=headers)
+
+
+def read_body(environ: WSGIEnvironment) -> bytes:
+    """Return the whole body of a small request.
+
+    Raises:
+        ServiceError: The body is larger than any such request may be.
+    """
+    length = environ.get("CONTENT_LENGTH")
+    if length and int(length) > MAX_BODY_BYTES:
+        raise ServiceError("RequestEntityTooLargeException", "Request is too large.", status=413)
+    if length or environ.get("wsgi.input_terminated"):
+        body: bytes = environ["wsgi.input"].read(int(length) if length else MAX_BODY_BYTES)
+        return body
+    return b""
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(body or b"{}")
+    except ValueError as error:
+        raise SerializationError(f"The body is not JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise SerializationError("The body is not a JSON object.")
+    return request
+
+
+def _with_body(environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
+    return {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+
+
+def _call_behind(app: WSGIApplication, environ: WSGIEnvironment) -> dict[str, Any]:
+    statuses: list[str] = []
+
+    def note(status: str, _headers: list[tuple[str, str]], _error: Any = None) -> Any:
+        statuses.append(status)
+
+    body = b"".join(app(environ, note))
+    document: dict[str, Any] = json.loads(body or b"{}")
+    if not statuses[0].startswith("2"):
+        code, message = str(document.get("__type", "InternalFailure")), document.get("message", "")
+        raise ServiceError(code, str(message), status=int(statuses[0][:3]))
+    return document

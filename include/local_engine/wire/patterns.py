@@ -1,0 +1,25 @@
+"""Patterns of the service model, which are written for Java."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import regex  # type: ignore[import-untyped]  # Its stubs are not a dependency.
+
+# Characters outside the basic plane are written as two UTF-16 halves in Java, as one here.
+_SURROGATE = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_SURROGATE_RANGE = re.compile(f"{_SURROGATE * 2}-{_SURROGATE * 2}")
+_ASTRAL_RANGE = r"\\U00010000-\\U0010FFFF"
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Tell whether the whole text matches, as `String.matches` does."""
+    return _compile(pattern).fullmatch(text) is not None
+
+
+@cache
+def _compile(pattern: str) -> Any:
+    translated = _SURROGATE_RANGE.sub(_ASTRAL_RANGE, pattern)
+    return regex.compile(translated, regex.V0)

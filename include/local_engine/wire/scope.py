@@ -1,0 +1,33 @@
+"""What the signature of a request says: for which service and region it was meant."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIEnvironment
+
+_HEADER = re.compile(r"Credential=[^/,\s]+/\d{8}/([^/,\s]*)/([^/,\s]*)/aws4_request")
+_QUERY = re.compile(r"X-Amz-Credential=[^&]+?(?:/|%2F)\d{8}(?:/|%2F)([^/%&]*)(?:/|%2F)([^/%&]*)")
+
+
+def region_of(environ: WSGIEnvironment) -> str | None:
+    """Return the region that the request was signed for, None when it is not signed."""
+    scope = _scope(environ)
+    return scope[0] if scope else None
+
+
+def service_of(environ: WSGIEnvironment) -> str | None:
+    """Return the service's signing name in lower case, None when the request is not signed."""
+    scope = _scope(environ)
+    return scope[1].lower() if scope else None
+
+
+def _scope(environ: WSGIEnvironment) -> tuple[str, str] | None:
+    header = environ.get("HTTP_AUTHORIZATION")
+    if header:
+        found = _HEADER.search(header)
+    else:
+        found = _QUERY.search(environ.get("QUERY_STRING", ""))
+    return (found[1], found[2]) if found else None
