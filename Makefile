@@ -1,0 +1,64 @@
+# Trainyard's commands. `make` alone lists them.
+
+PYTHON ?= python3
+CONF ?=
+ARGS ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+STACK := $(PY) -m include.stack
+RUN_READY := $(VENV)/ready-to-run
+DEV_READY := $(VENV)/ready-to-develop
+SOURCES := include plugins dags training_scripts tests benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run up down engine test test-resilience check format bench lock clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(DEV_READY) ## install everything into .venv
+
+run: $(RUN_READY) ## run the DAG once, from start to report  [CONF=file.json]
+	@$(STACK) run $(if $(CONF),--conf $(CONF)) $(ARGS)
+
+up: $(RUN_READY) ## start the engine and Airflow and leave them running
+	@$(STACK) up
+
+down: ## stop what 'make up' started
+	@if [ -x $(PY) ]; then $(STACK) down; else echo "nothing was running"; fi
+
+engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
+	@$(STACK) engine
+
+test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
+	$(PY) -m pytest $(ARGS)
+
+test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds
+	TRAINYARD_RESILIENCE_SEEDS=all $(PY) -m pytest tests/resilience $(ARGS)
+
+check: $(DEV_READY) ## lint, types, floors, dependencies
+	$(VENV)/bin/ruff format --check $(SOURCES)
+	$(VENV)/bin/ruff check $(SOURCES)
+	$(VENV)/bin/mypy
+	PYTHONPATH=plugins $(VENV)/bin/lint-imports
+	$(VENV)/bin/deptry .
+
+format: $(DEV_READY) ## rewrite the sources in their one format
+	$(VENV)/bin/ruff format $(SOURCES)
+
+bench: $(DEV_READY) ## measure sharding, the engine and the overhead of a run
+	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
+
+lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
+	$(PY) include/stack/lock.py
+
+clean: down ## remove .venv, the stack's state and the reports
+	rm -rf $(VENV) .trainyard runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(RUN_READY): requirements.txt
+	@$(PYTHON) include/stack/bootstrap.py requirements.txt
+	@touch $@
+
+$(DEV_READY): requirements.txt requirements-dev.txt
+	@$(PYTHON) include/stack/bootstrap.py requirements.txt requirements-dev.txt
+	@touch $(RUN_READY) $@

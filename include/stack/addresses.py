@@ -1,0 +1,50 @@
+"""The loopback ports of one stack."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+LOOPBACK = "127.0.0.1"
+USUAL_UI_PORT = 8080
+USUAL_ENGINE_PORT = 4566
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where the UI and the engine listen.
+
+    Fixed for the life of a stack, so that a restarted component is found again.
+    """
+
+    ui_port: int
+    engine_port: int
+
+    @property
+    def ui(self) -> str:
+        """The URL of Airflow's UI and REST API."""
+        return f"http://{LOOPBACK}:{self.ui_port}"
+
+    @property
+    def engine(self) -> str:
+        """The URL of the engine, for `AWS_ENDPOINT_URL`."""
+        return f"http://{LOOPBACK}:{self.engine_port}"
+
+
+def choose(*, usual: bool) -> Addresses:
+    """Return free loopback ports; with `usual`, the well-known ones where they are free."""
+    held = [_bound(USUAL_UI_PORT if usual else 0), _bound(USUAL_ENGINE_PORT if usual else 0)]
+    ports = [listener.getsockname()[1] for listener in held]
+    for listener in held:
+        listener.close()
+    return Addresses(ui_port=ports[0], engine_port=ports[1])
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+    except OSError:
+        listener.bind((LOOPBACK, 0))
+    return listener

@@ -1,0 +1,91 @@
+"""Airflow's configuration, by environment only: a function from the stack's values to variables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from include.stack.identity import USER, Identity
+
+if TYPE_CHECKING:
+    from include.stack.addresses import Addresses
+    from include.stack.home import Home
+
+REGION = "us-east-1"
+ACCOUNT = "123456789012"
+
+# Airflow 3.3.2, `airflow config list --defaults`. The defaults wait minutes before a killed
+# scheduler, triggerer or task is given up (300 s without a heartbeat; orphans looked for every
+# 300 s). On one machine a heartbeat that is many seconds late means a dead process.
+RECOVERY = {
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "4",
+    "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
+    "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "10",
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "3",
+    "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "20",
+    "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+    "AIRFLOW__DAG_PROCESSOR__HEALTH_CHECK_THRESHOLD": "30",
+}
+
+# One user, one machine: no waiting between a finished task and the next (0.9 s -> 0.15 s a task),
+# few idle processes.
+RESPONSIVE = {
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+    "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+    "AIRFLOW__CORE__PARALLELISM": "4",
+    "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+    "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
+    "AIRFLOW__API__WORKERS": "1",
+}
+
+
+def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses) -> dict[str, str]:
+    """Return the variables that make Airflow's commands run this stack and nothing else."""
+    repository = str(home.repository)
+    return {
+        **RECOVERY,
+        **RESPONSIVE,
+        "AIRFLOW_HOME": str(home.airflow),
+        "PYTHONPATH": repository,
+        "AIRFLOW__CORE__DAGS_FOLDER": f"{repository}/dags",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": f"{repository}/plugins",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__AUTH_MANAGER": (
+            "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
+        ),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home.passwords),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{addresses.ui}/execution/",
+        "AIRFLOW__CORE__FERNET_KEY": identity.fernet_key,
+        "AIRFLOW__API__SECRET_KEY": identity.api_secret,
+        "AIRFLOW__API__BASE_URL": addresses.ui,
+        "AIRFLOW__API_AUTH__JWT_SECRET": identity.jwt_secret,
+        # SQLite waits this many seconds for another process's write instead of failing at once.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.database}?timeout=30",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home.airflow / "logs"),
+        "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(aws_connection(addresses.engine)),
+    }
+
+
+def aws_connection(endpoint_url: str) -> dict[str, object]:
+    """Return the connection that leads to the engine; without `endpoint_url` it leads to AWS."""
+    return {
+        "conn_type": "aws",
+        "login": "local",
+        "password": "local",
+        "extra": {
+            "region_name": REGION,
+            "endpoint_url": endpoint_url,
+            "trainyard": {
+                "bucket": f"sagemaker-{REGION}-{ACCOUNT}",
+                "execution_role_arn": f"arn:aws:iam::{ACCOUNT}:role/TrainyardExecutionRole",
+            },
+        },
+    }

@@ -1,0 +1,41 @@
+"""`engine`: the engine without Airflow, for any SageMaker client."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+from include.stack.airflow_environment import REGION
+from include.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from include.stack.home import Home
+
+
+def exports(url: str) -> tuple[str, str]:
+    """Return the two shell lines with which any SageMaker client uses the engine."""
+    return (
+        f"export AWS_ENDPOINT_URL={shlex.quote(url)}",
+        f"export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION={REGION}",
+    )
+
+
+def engine_alone(home: Home, *, console: Console) -> int:
+    """Run the engine until interrupted, printing its export lines once it answers.
+
+    An engine that does not start, or a home in use, ends in a TrainingRunError.
+    """
+    stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
+    try:
+        stack.start_engine()
+        for line in exports(stack.addresses.engine):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print("engine is running; Ctrl-C ends it", style="dim")
+        while True:
+            stack.supervisor.check()
+            time.sleep(0.5)
+    finally:
+        stack.stop()

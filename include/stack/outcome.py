@@ -1,0 +1,109 @@
+"""How a run went: the error of each failed task, the downloaded report, and a summary of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.table import Table
+from rich.text import Text
+
+from include.stack.display import seconds
+from include.stack.home import REPOSITORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from include.stack.airflow_api import AirflowApi
+    from include.stack.aws import AwsEndpoint
+    from include.stack.following import RunView, TaskView
+
+REPORT_TASK = "report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The run's report on this disk; a part is None where the run did not get that far."""
+
+    html: Path | None = None
+    json_file: Path | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Return report.json, empty where there is none."""
+        return {} if self.json_file is None else dict(json.loads(self.json_file.read_text()))
+
+
+def fetch_report(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> Report:
+    """Copy the report's objects to `runs/<run_id>/` and return where they are."""
+    uris = api.xcom(dag_id, run_id, REPORT_TASK, "return_value")
+    if not isinstance(uris, dict):
+        return Report()
+    folder = REPOSITORY / "runs" / run_id.replace("/", "_")
+    files: dict[str, Path] = {}
+    for key, name in (("report_html", "report.html"), ("report_json", "report.json")):
+        try:
+            files[key] = aws.download(str(uris[key]), folder / name)
+        except (KeyError, BotoCoreError, ClientError):
+            continue
+    return Report(html=files.get("report_html"), json_file=files.get("report_json"))
+
+
+def explain_failures(api: AirflowApi, dag_id: str, view: RunView) -> Iterator[str]:
+    """Yield what each failed task said, and where its whole log is."""
+    for task in view.tasks:
+        if task.state == "failed":
+            yield ""
+            yield f"task {task.task_id} failed (try {task.try_number}):"
+            yield _indented(
+                error_message(api.log(dag_id, view.run_id, task.task_id, task.try_number))
+            )
+            yield f"  whole log: {_log_path(dag_id, view.run_id, task)}"
+
+
+def error_message(lines: list[dict[str, Any]]) -> str:
+    """Return the last error of a task log: the exception's own message where one was logged."""
+    for line in reversed(lines):
+        if detail := line.get("error_detail"):
+            last = detail[-1]
+            return f"{last.get('exc_type', 'Error')}: {last.get('exc_value', '')}"
+    errors = [
+        str(line.get("event", "")) for line in lines if line.get("level") in ("error", "critical")
+    ]
+    return errors[-1] if errors else "its log holds no error; its worker was probably killed"
+
+
+def summary(view: RunView, report: Report) -> Table:
+    """Return the end of a run as a table: verdict, losses, cost, times, paths."""
+    content = report.content()
+    table = Table(title=f"run {view.run_id}", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    succeeded = view.state == "success"
+    table.add_row("verdict", Text(view.state, style="bold green" if succeeded else "bold red"))
+    for label, text in _facts(content):
+        table.add_row(label, text)
+    took = "  ".join(f"{t.task_id} {seconds(t.duration_s)}" for t in view.tasks if t.duration_s)
+    table.add_row("time per task", took or "-")
+    for path in (report.html, report.json_file):
+        if path is not None:
+            table.add_row(path.name, str(path))
+    return table
+
+
+def _facts(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the report knows beyond the run's state, as label and text."""
+    if metrics := content.get("metrics"):
+        yield "metrics", "  ".join(f"{key} {value}" for key, value in metrics.items())
+
+
+def _log_path(dag_id: str, run_id: str, task: TaskView) -> str:
+    return (
+        f"logs/dag_id={dag_id}/run_id={run_id}/task_id={task.task_id}/attempt={task.try_number}.log"
+    )
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,157 @@
+"""Process primitives: start on a leash, see every descendant, end them all.
+
+A process whose parent dies is handed to the nearest *subreaper* above it. The launcher makes itself
+one, so whatever a component started, however deep and in whatever session, stays a descendant that
+`descendants` finds and `end_all` ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+LEASH = Path(__file__).with_name("leash.py")
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEntry:
+    """One line of the process table."""
+
+    pid: int
+    parent: int
+    session: int
+    state: str
+    start_ticks: int
+
+    @property
+    def is_dead(self) -> bool:
+        """Tell whether only the exit status is left of it."""
+        return self.state in "ZX"
+
+
+def become_subreaper() -> None:
+    """Have orphaned descendants handed to this process instead of to init (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def start(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start `command` in its own session, on a leash to this process, its output appended to `log`.
+
+    Call it from the main thread only: the kernel ties the leash to the thread that starts it.
+    """
+    with log.open("ab") as stream:
+        return subprocess.Popen(  # noqa: S603 - the stack's own commands
+            [sys.executable, "-I", str(LEASH), str(os.getpid()), *command],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def process_table() -> dict[int, ProcessEntry]:
+    """Return every process that runs now, by pid; zombies are left out."""
+    return {entry.pid: entry for entry in _entries() if not entry.is_dead}
+
+
+def zombies(of: int) -> list[int]:
+    """Return the dead children of process `of` whose exit status nobody collected yet."""
+    return [entry.pid for entry in _entries() if entry.is_dead and entry.parent == of]
+
+
+def descendants(of: int) -> list[int]:
+    """Return the pids of everything below process `of`, parents before children."""
+    children: dict[int, list[int]] = {}
+    for entry in process_table().values():
+        children.setdefault(entry.parent, []).append(entry.pid)
+    found, queue = [], list(children.get(of, ()))
+    while queue:
+        pid = queue.pop(0)
+        found.append(pid)
+        queue.extend(children.get(pid, ()))
+    return found
+
+
+def session_members(session: int) -> list[int]:
+    """Return the pids in a session: what a component forked, also when it is dead itself."""
+    return [entry.pid for entry in process_table().values() if entry.session == session]
+
+
+def is_running(pid: int, *, start_ticks: int | None = None) -> bool:
+    """Tell whether process `pid` runs and, with `start_ticks`, is still the same one."""
+    entry = process_table().get(pid)
+    return entry is not None and start_ticks in (None, entry.start_ticks)
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each process that still exists."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def end_all(of: int, *, grace_s: float) -> int:
+    """End everything below process `of` and return how many processes that was.
+
+    SIGTERM, `grace_s` seconds, then SIGKILL until none is left.
+    """
+    first = descendants(of)
+    signal_all(first, signal.SIGTERM)
+    wait_until_gone(of, limit_s=grace_s)
+    deadline = time.monotonic() + 10
+    while (left := descendants(of)) and time.monotonic() < deadline:
+        signal_all(left, signal.SIGKILL)
+        reap()
+        time.sleep(POLL_S)
+    return len(first)
+
+
+def wait_until_gone(of: int, *, limit_s: float) -> bool:
+    """Tell whether, within `limit_s` seconds, nothing runs below process `of` any more."""
+    deadline = time.monotonic() + limit_s
+    while descendants(of):
+        if time.monotonic() >= deadline:
+            return False
+        reap()
+        time.sleep(POLL_S)
+    return True
+
+
+def reap() -> None:
+    """Collect the exit status of adopted orphans, so that none stays behind as a zombie."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _entries() -> Iterator[ProcessEntry]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):  # it ended meanwhile
+            yield _parsed(stat.read_text(errors="replace"))
+
+
+def _parsed(stat: str) -> ProcessEntry:
+    head, _, tail = stat.rpartition(")")  # the name in brackets may hold anything
+    fields = tail.split()
+    return ProcessEntry(
+        pid=int(head.split(" ", 1)[0]),
+        state=fields[0],
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        start_ticks=int(fields[19]),
+    )

@@ -1,0 +1,190 @@
+"""One local stack: from nothing to healthy, kept alive, and back to nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import requests
+
+from include.errors import TrainingRunError
+from include.stack import components, database, identity, processes
+from include.stack.addresses import Addresses, choose
+from include.stack.airflow_api import AirflowApi
+from include.stack.airflow_environment import airflow_environment
+from include.stack.leftovers import end_leftovers
+from include.stack.supervisor import Supervisor, last_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from include.stack.home import Home
+
+START_LIMIT_S = 180.0
+POLL_S = 0.2
+SERVICES = ("scheduler", "triggerer", "dag_processor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What is written beside a running stack, so that another command finds it."""
+
+    pid: int
+    start_ticks: int
+    purpose: str
+    ui: str
+    engine: str
+
+    def is_alive(self) -> bool:
+        """Tell whether the supervisor that wrote this still runs."""
+        return processes.is_running(self.pid, start_ticks=self.start_ticks)
+
+
+class Stack:
+    """The engine and Airflow of one home, owned by this process."""
+
+    def __init__(self, home: Home, *, say: Callable[[str], None], purpose: str = "run") -> None:
+        """`purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, stays)."""
+        self.home = home
+        self.purpose = purpose
+        self.addresses: Addresses = choose(usual=purpose == "up")
+        self.supervisor = Supervisor(say=say)
+        self._say = say
+        self._lock: IO[str] | None = None
+
+    @property
+    def api(self) -> AirflowApi:
+        """A client of the stack's Airflow."""
+        return AirflowApi(self.addresses.ui, password=identity.load_or_create(self.home).password)
+
+    def start(self) -> None:
+        """Start everything, without waiting for it.
+
+        A home in use, or a database that cannot be migrated, ends in a TrainingRunError.
+        """
+        self._start_engine()
+        env = airflow_environment(
+            home=self.home,
+            identity=identity.load_or_create(self.home),
+            addresses=self.addresses,
+        )
+        if not database.is_migrated(self.home):
+            self._say("first start: creating Airflow's database")
+            database.finish_migration(self.home, database.start_migration(self.home, env))
+        self.supervisor.start(components.airflow_services(self.home, self.addresses, env))
+        self._write_record()
+
+    def start_engine(self) -> None:
+        """Start the engine alone and wait until it answers.
+
+        A home in use, or an engine that does not start, ends in a TrainingRunError.
+        """
+        self._start_engine()
+        self.wait_until(
+            lambda: is_engine_ready(self.addresses.engine), what="the engine's first answer"
+        )
+
+    def _start_engine(self) -> None:
+        self.home.prepare()
+        self._lock = acquire(self.home)
+        if ended := end_leftovers(self.home):
+            self._say(f"ended {ended} process(es) that an earlier session left behind")
+        self.supervisor.start([components.engine(self.home, self.addresses)])
+
+    def wait_until(
+        self, is_ready: Callable[[], bool], *, what: str, limit_s: float = START_LIMIT_S
+    ) -> None:
+        """Wait for a condition while keeping the components alive.
+
+        Raises:
+            TrainingRunError: it did not come about within `limit_s` seconds.
+        """
+        deadline = time.monotonic() + limit_s
+        while not is_ready():
+            self.supervisor.check()
+            if time.monotonic() >= deadline:
+                raise TrainingRunError(
+                    f"{what} did not happen within {limit_s:.0f} s",
+                    where=str(self.home.logs),
+                    got="\n".join(
+                        f"{c.name}: {last_lines(c)}" for c in self.supervisor.components()
+                    ),
+                    next_step="read the logs; is the machine very busy?",
+                )
+            time.sleep(POLL_S)
+
+    def is_healthy(self) -> bool:
+        """Tell whether the engine and all of Airflow's services answer."""
+        return is_engine_ready(self.addresses.engine) and not self.unhealthy()
+
+    def unhealthy(self) -> list[str]:
+        """Return the names of Airflow's services without a heartbeat."""
+        health = self.api.health()
+        if health is None:
+            return ["api-server"]
+        return [name for name in SERVICES if health.get(name, {}).get("status") != "healthy"]
+
+    def stop(self) -> None:
+        """Stop everything; after it no process of the stack is left."""
+        self.home.record.unlink(missing_ok=True)
+        self.supervisor.stop()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _write_record(self) -> None:
+        me = processes.process_table()[os.getpid()]
+        record = {
+            "pid": me.pid,
+            "start_ticks": me.start_ticks,
+            "purpose": self.purpose,
+            "ui": self.addresses.ui,
+            "engine": self.addresses.engine,
+        }
+        identity.write_private(self.home.record, json.dumps(record))
+
+
+def read_record(home: Home) -> Record | None:
+    """Return the record of the stack that runs in this home, None where none does."""
+    try:
+        record = Record(**json.loads(home.record.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return record if record.is_alive() else None
+
+
+def acquire(home: Home) -> IO[str]:
+    """Return the home's lock, held until it is closed.
+
+    Raises:
+        TrainingRunError: another process holds it.
+    """
+    stream = home.lock.open("a+")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        stream.seek(0)
+        holder = stream.read().strip() or "unknown"
+        stream.close()
+        raise TrainingRunError(
+            "another stack is using this home",
+            where=str(home.path),
+            got=f"process {holder}",
+            next_step="wait for it, end it ('make down'), or set TRAINYARD_HOME to another folder",
+        ) from error
+    stream.truncate(0)
+    stream.write(str(os.getpid()))
+    stream.flush()
+    return stream
+
+
+def is_engine_ready(url: str) -> bool:
+    """Tell whether the engine answers at `url`."""
+    try:
+        answer: dict[str, Any] = requests.get(f"{url}/_engine/health", timeout=2).json()
+    except (requests.RequestException, ValueError):
+        return False
+    return answer.get("status") == "ok"
