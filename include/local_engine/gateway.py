@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from include.local_engine.wire.json_service import answer_error, answer_json
 from include.local_engine.wire.scope import service_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class Gateway:
             return self._route(environ)(environ, start_response)
         except ServiceError as error:
             return answer_error(error, start_response)
-        except ConnectionError:
-            raise
         except Exception as error:
+            if isinstance(error, ConnectionError):
+                raise  # The client is gone; the server ends the connection.
             log.exception("%s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
             failure = ServiceError("InternalFailure", f"The engine failed: {error!r}", status=500)
             return answer_error(failure, start_response)

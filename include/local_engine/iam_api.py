@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -12,6 +11,7 @@ from xml.sax.saxutils import escape
 from include.local_engine.wire.json_service import read_body
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.wire.errors import ServiceError, UnknownOperationError
@@ -18,6 +17,7 @@ from include.local_engine.wire.json_service import answer_error
 from include.local_engine.wire.scope import service_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from include.local_engine.settings import EngineSettings
@@ -103,11 +103,11 @@ class MotoBackend:
 
     def _start(self) -> WSGIApplication:
         os.environ["MOTO_ACCOUNT_ID"] = self._settings.account  # Read when moto is imported.
+        from moto.iam.models import iam_backends  # noqa: PLC0415
         from moto.moto_server.werkzeug_app import (  # noqa: PLC0415  # Slow to import.
             DomainDispatcherApplication,
             create_backend_app,
         )
-        from moto.iam import iam_backends  # noqa: PLC0415
 
         role_name = self._settings.default_role_arn.rpartition("/")[2]
         iam_backends[self._settings.account]["aws"].create_role(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from include.local_engine.api.context import ApiContext
     from include.local_engine.wire.json_service import Call, Handler
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ from include.local_engine.wire.json_service import NotOursError
 from include.local_engine.wire.paging import make_token, read_token
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.local_engine.api.context import ApiContext
     from include.local_engine.wire.json_service import Call, Handler
 

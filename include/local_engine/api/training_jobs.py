@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,8 @@ from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.local_engine.api.context import ApiContext
     from include.local_engine.wire.json_service import Call, Handler
 
@@ -185,11 +186,12 @@ def _summary(job: JobRow) -> dict[str, Any]:
 def _passes(job: JobRow, request: dict[str, Any]) -> bool:
     pool = job.state.get("WarmPoolStatus", {}).get("Status")
     plan = job.request.get("ResourceConfig", {}).get("TrainingPlanArn")
-    return (
-        request.get("StatusEquals", job.status) == job.status
-        and request.get("WarmPoolStatusEquals", pool) == pool
-        and request.get("TrainingPlanArnEquals", plan) == plan
-    )
+    has = {
+        "StatusEquals": job.status,
+        "WarmPoolStatusEquals": pool,
+        "TrainingPlanArnEquals": plan,
+    }
+    return all(request.get(name, value) == value for name, value in has.items())
 
 
 def _check_world(context: ApiContext, call: Call) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from include.local_engine.wire.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Request = dict[str, Any]
 

@@ -65,16 +65,15 @@ class JsonService:
         """Answer one request."""
         operation = environ["HTTP_X_AMZ_TARGET"].partition(".")[2]
         try:
-            body = read_body(environ)
-            if operation not in self.model.operations:
-                raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
-            return self._answer(operation, body, environ, start_response)
+            return self._answer(operation, read_body(environ), environ, start_response)
         except ServiceError as error:
             return answer_error(error, start_response)
 
     def _answer(
         self, operation: str, body: bytes, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
+        if operation not in self.model.operations:
+            raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
         handler = self.handlers.get(operation)
         if handler is None and not self.checks_all:
             return self.behind(_with_body(environ, body), start_response)

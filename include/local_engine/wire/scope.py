@@ -26,8 +26,5 @@ def service_of(environ: WSGIEnvironment) -> str | None:
 
 def _scope(environ: WSGIEnvironment) -> tuple[str, str] | None:
     header = environ.get("HTTP_AUTHORIZATION")
-    if header:
-        found = _HEADER.search(header)
-    else:
-        found = _QUERY.search(environ.get("QUERY_STRING", ""))
+    found = _HEADER.search(header) if header else _QUERY.search(environ.get("QUERY_STRING", ""))
     return (found[1], found[2]) if found else None
