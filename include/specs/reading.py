@@ -54,7 +54,7 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
         if key not in declared
     ]
     values: dict[str, Any] = {}
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable; mypy asks about instances
     for name, field in declared.items():
         path = f"{where}.{name}" if where else name
         if name not in mapping:

@@ -6,7 +6,9 @@ from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the an
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from include.errors import SpecError
 from include.specs.reading import read_spec
+from include.specs.run_conf_rules import conf_findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,16 @@ class RunConf:
     budget_usd: float | None = None
     model_package_group: str = "trainyard"
     approval_status: str = "PendingManualApproval"
+
+    def __post_init__(self) -> None:
+        """Check what the conf alone can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings = tuple(conf_findings(self))
+        if findings:
+            raise SpecError(findings, subject="run conf")
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:

@@ -1,0 +1,223 @@
+"""What a run's conf alone can be known to get wrong, beyond types and names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from include.errors import Finding, unknown_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from include.specs.run_conf import RunConf
+
+CHOICES = {
+    "data_format": ("auto", "text", "jsonl", "csv", "parquet"),
+    "model": ("gpt", "mlp"),
+    "strategy": ("ddp",),
+    "precision": ("fp32", "bf16", "fp16"),
+    "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
+}
+AT_LEAST_ONE = (
+    ("num_layers", "num_heads", "hidden_size", "sequence_length", "instance_count")
+    + ("processes_per_instance", "max_run_s", "volume_size_gb", "global_batch_size")
+    + ("micro_batch_size", "max_steps")
+)
+AT_LEAST_ZERO = ("num_shards", "max_source_bytes", "warmup_steps", "seed", "eval_interval") + (
+    "checkpoint_interval",
+    "early_stopping_patience",
+)
+MAX_RUN_S = 28 * 24 * 3600
+# Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
+FURTHER_HYPERPARAMETERS = (
+    ("dropout", "epochs", "reference_batch_size", "learning_rate_scaling", "weight_decay")
+    + ("min_learning_rate_ratio", "clip_norm", "compile", "num_workers", "num_threads")
+    + ("verify_shards", "distributed_timeout_s", "eval_batches", "keep_checkpoints")
+    + ("checkpoint_dir", "log_interval")
+)
+_PATTERNS = {
+    "instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.large"),
+    "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
+    "prefix": (r"[A-Za-z0-9][A-Za-z0-9._/-]*", "a key prefix, without a leading slash"),
+    "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
+    "role": (r"arn:aws[a-z\-]*:iam::\d{12}:role/.+|[\w+=,.@-]{1,64}", "a role's ARN or its name"),
+}
+
+
+def conf_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield every fault of the conf: choices, ranges, names, and values that contradict each other."""
+    yield from _choices(conf)
+    yield from _ranges(conf)
+    yield from _names(conf)
+    yield from _data(conf)
+    yield from _model(conf)
+    yield from _batches(conf)
+    yield from _limits(conf)
+    yield from _hyperparameters(conf)
+
+
+def _choices(conf: RunConf) -> Iterator[Finding]:
+    for name, allowed in CHOICES.items():
+        value = getattr(conf, name)
+        if value not in allowed:
+            yield Finding(
+                where=name, what="is not a choice", got=repr(value), allowed=", ".join(allowed)
+            )
+
+
+def _ranges(conf: RunConf) -> Iterator[Finding]:
+    least = {**dict.fromkeys(AT_LEAST_ONE, 1), **dict.fromkeys(AT_LEAST_ZERO, 0)}
+    for name, minimum in least.items():
+        value = getattr(conf, name)
+        if value < minimum:
+            yield Finding(
+                where=name, what="is too small", got=str(value), allowed=f"at least {minimum}"
+            )
+    if conf.learning_rate <= 0:
+        yield _too_small("learning_rate", conf.learning_rate)
+    if conf.budget_usd is not None and conf.budget_usd <= 0:
+        yield _too_small("budget_usd", conf.budget_usd)
+    if not 0 <= conf.max_bad_row_fraction <= 1:
+        yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
+
+
+def _names(conf: RunConf) -> Iterator[Finding]:
+    for name, (pattern, allowed) in _PATTERNS.items():
+        value = getattr(conf, name)
+        if value is not None and not re.fullmatch(pattern, value):
+            yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
+
+
+def _data(conf: RunConf) -> Iterator[Finding]:
+    if not conf.source.strip():
+        yield Finding(
+            where="source", what="is empty", allowed="python-stdlib, a path or an s3:// URI"
+        )
+    if conf.tokenizer != "bytes" and not conf.tokenizer.endswith(".json"):
+        yield Finding(
+            where="tokenizer",
+            what="is no tokenizer",
+            got=repr(conf.tokenizer),
+            allowed="bytes, or a tokenizers file (*.json), local or on S3",
+        )
+    fractions = {n: getattr(conf, n) for n in ("validation_fraction", "test_fraction")}
+    wrong = [name for name, value in fractions.items() if not 0 < value < 1]
+    yield from (_no_fraction(name, fractions[name]) for name in wrong)
+    if not wrong and sum(fractions.values()) >= 1:
+        yield Finding(
+            where="validation_fraction",
+            what="and test_fraction leave nothing to train on",
+            got=f"{sum(fractions.values()):g} together",
+            allowed="less than 1 together",
+        )
+
+
+def _model(conf: RunConf) -> Iterator[Finding]:
+    is_positive = conf.num_heads > 0 and conf.hidden_size > 0
+    if conf.model == "gpt" and is_positive and conf.hidden_size % (2 * conf.num_heads):
+        yield Finding(
+            where="hidden_size",
+            what="must be a multiple of 2 x num_heads (each head has the same even width)",
+            got=f"{conf.hidden_size} with num_heads {conf.num_heads}",
+            next_step=f"nearest: {_nearest_multiple(conf.hidden_size, 2 * conf.num_heads)}",
+        )
+    if conf.model == "mlp" and not conf.target_column:
+        yield Finding(where="target_column", what="is required for the mlp model")
+    if conf.model == "mlp" and conf.data_format == "text":
+        yield Finding(
+            where="data_format",
+            what="has no columns for the mlp model",
+            got="text",
+            allowed="auto, csv, parquet or jsonl",
+        )
+    if conf.model == "gpt" and conf.target_column:
+        yield Finding(
+            where="target_column",
+            what="goes with the mlp model only",
+            got=repr(conf.target_column),
+            next_step="set model to mlp, or text_column for text to learn from",
+        )
+
+
+def _batches(conf: RunConf) -> Iterator[Finding]:
+    at_once = conf.micro_batch_size * conf.world_size
+    if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
+        yield Finding(
+            where="global_batch_size",
+            what="must be a multiple of micro_batch_size x ranks",
+            got=f"{conf.global_batch_size}; {conf.micro_batch_size} x {conf.world_size} = {at_once}",
+            next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
+        )
+    if conf.warmup_steps >= conf.max_steps > 0:
+        yield Finding(
+            where="warmup_steps",
+            what="leaves no step at the full learning rate",
+            got=f"{conf.warmup_steps} of {conf.max_steps} steps",
+            allowed="less than max_steps",
+        )
+    if conf.early_stopping_patience > 0 and conf.eval_interval == 0:
+        yield Finding(
+            where="early_stopping_patience",
+            what="needs evaluations on the way",
+            got="eval_interval 0",
+            next_step="set eval_interval",
+        )
+
+
+def _limits(conf: RunConf) -> Iterator[Finding]:
+    if conf.max_run_s > MAX_RUN_S:
+        yield Finding(
+            where="max_run_s",
+            what="is beyond what the service allows",
+            got=str(conf.max_run_s),
+            allowed=f"at most {MAX_RUN_S} (28 days)",
+        )
+    if conf.max_wait_s is not None and not conf.use_spot_instances:
+        yield Finding(
+            where="max_wait_s",
+            what="goes with spot instances only",
+            got=str(conf.max_wait_s),
+            next_step="set use_spot_instances or drop it",
+        )
+    if conf.max_wait_s is not None and conf.max_wait_s < conf.max_run_s:
+        yield Finding(
+            where="max_wait_s",
+            what="is shorter than max_run_s, which it includes",
+            got=str(conf.max_wait_s),
+            allowed=f"at least {conf.max_run_s}",
+        )
+    if conf.use_spot_instances and conf.checkpoint_interval == 0:
+        yield Finding(
+            where="checkpoint_interval",
+            what="is 0: a spot interruption would lose everything",
+            next_step="set how many steps may be lost at most",
+        )
+
+
+def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
+    own = set(type(conf).__dataclass_fields__)
+    for name in conf.hyperparameters:
+        if name in own:
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="is a field of the conf itself",
+                next_step=f"set {name} there",
+            )
+        elif name not in FURTHER_HYPERPARAMETERS:
+            yield unknown_key("hyperparameters", name, FURTHER_HYPERPARAMETERS)
+
+
+def _nearest_multiple(value: int, of: int) -> str:
+    below = value // of * of
+    return f"{below} or {below + of}" if below else str(of)
+
+
+def _too_small(where: str, value: float) -> Finding:
+    return Finding(where=where, what="is too small", got=f"{value:g}", allowed="more than 0")
+
+
+def _no_fraction(where: str, value: float) -> Finding:
+    return Finding(
+        where=where, what="is no share of the rows", got=f"{value:g}", allowed="between 0 and 1"
+    )
