@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
-from include.local_engine.api.starting import start_job
+from include.local_engine.api.starting import start_job, stop_job
 from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
@@ -81,17 +81,9 @@ class ProcessingJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Ask a running job to stop.
-
-        Raises:
-            ValidationError: The job is not running.
-        """
+        """Ask a running job to stop; one that is not running is refused."""
         job = self._job(call, "Could not find job to update with name {name}")
-        if job.status != "InProgress":
-            raise ValidationError(
-                f"The request was rejected because the processing job is in status {job.status}."
-            )
-        self.context.store.request_stop(KIND, job.name, at=self.context.clock())
+        stop_job(self.context, KIND, job.name, noun="processing job")
         return {}
 
     def delete(self, call: Call) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""The start of a job of any kind: in the store first, then a runner for it."""
+"""Start and stop of a job of any kind: in the store first, then its runner."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.runner import life_cycle
 from include.local_engine.store import JobKind, NameTakenError
-from include.local_engine.wire.errors import ResourceInUseError
+from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
     from include.local_engine.api.context import ApiContext
@@ -47,22 +48,33 @@ def start_job(
         context.launch(kind, name)
     except Exception as error:  # Whatever it was, the job must not hang for ever.
         log.exception("%s job %s: its runner did not start", kind.value, name)
-        fail_job(context, kind, name, f"InternalServerError: no runner could be started: {error!r}")
+        _fail(context, kind, name, f"InternalServerError: no runner could be started: {error!r}")
 
 
-def fail_job(context: ApiContext, kind: JobKind, name: str, reason: str) -> None:
-    """Mark a job as failed for `reason`."""
+def stop_job(context: ApiContext, kind: JobKind, name: str, *, noun: str) -> None:
+    """Move a running job to Stopping and tell its runner.
+
+    Raises:
+        ValidationError: The job is not running any more, or is stopping already.
+    """
     now = context.clock()
 
     def change(state: dict[str, Any]) -> None:
-        state[kind.status_key] = "Failed"
-        state["FailureReason"] = reason
-        if kind is JobKind.TRAINING:
-            state["SecondaryStatus"] = "Failed"
-            transitions = state["SecondaryStatusTransitions"]
-            transitions[-1].setdefault("EndTime", now)
-            transitions.append(
-                {"Status": "Failed", "StartTime": now, "EndTime": now, "StatusMessage": reason}
+        status = state[kind.status_key]
+        if status != "InProgress":
+            raise ValidationError(
+                f"The request was rejected because the {noun} is in status {status}."
             )
+        life_cycle.enter(kind, state, "Stopping", at=now)
 
     context.store.update_state(kind, name, change)
+    context.store.request_stop(kind, name, at=now)
+
+
+def _fail(context: ApiContext, kind: JobKind, name: str, reason: str) -> None:
+    now = context.clock()
+    context.store.update_state(
+        kind,
+        name,
+        lambda state: life_cycle.finish(kind, state, status="Failed", at=now, reason=reason),
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
-from include.local_engine.api.starting import start_job
+from include.local_engine.api.starting import start_job, stop_job
 from include.local_engine.api.training_rules import check_training_request
 from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
@@ -88,17 +88,8 @@ class TrainingJobs:
         }
 
     def stop(self, call: Call) -> dict[str, Any]:
-        """Ask a running job to stop.
-
-        Raises:
-            ValidationError: The job is not running.
-        """
-        job = self._job(call)
-        if job.status != "InProgress":
-            raise ValidationError(
-                f"The request was rejected because the training job is in status {job.status}."
-            )
-        self.context.store.request_stop(KIND, job.name, at=self.context.clock())
+        """Ask a running job to stop; one that is not running is refused."""
+        stop_job(self.context, KIND, self._job(call).name, noun="training job")
         return {}
 
     def update(self, call: Call) -> dict[str, Any]:
