@@ -1,0 +1,169 @@
+"""Fixtures that all parts share: a real engine as a process of its own, and clients of it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+TIME_SCALE = 0.02
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 60.0
+
+
+@dataclass(kw_only=True)
+class RunningEngine:
+    """`python -m include.local_engine` as a process, over a state folder that outlives it."""
+
+    root: Path
+    region: str = "us-east-1"
+    account: str = "123456789012"
+    time_scale: float = TIME_SCALE
+    arguments: tuple[str, ...] = ()
+    endpoint_url: str = ""
+    process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that exists from the start."""
+        return f"sagemaker-{self.region}-{self.account}"
+
+    @property
+    def role_arn(self) -> str:
+        """The execution role that exists from the start."""
+        return f"arn:aws:iam::{self.account}:role/TrainyardExecutionRole"
+
+    def start(self) -> RunningEngine:
+        """Start the process, wait until it is ready, and return self."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "include.local_engine", "--port", "0"]
+        command += ["--root", str(self.root), "--time-scale", str(self.time_scale)]
+        command += ["--region", self.region, "--account", self.account, *self.arguments]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+        with (self.root / "engine.log").open("a") as log:
+            self.process = subprocess.Popen(  # noqa: S603
+                command,
+                cwd=REPOSITORY,
+                env={**environment, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.endpoint_url = self._wait_until_ready()
+        return self
+
+    def kill(self) -> None:
+        """End the process as `kill -9` does: it can clean up nothing."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Ask the process to end and return its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def restart(self) -> RunningEngine:
+        """Kill the process if it runs, start another over the same state, and return self."""
+        if self.process is not None:
+            self.kill()
+        return self.start()
+
+    def client(self, service: str, **options: Any) -> Any:
+        """Return a boto3 client of any service of this engine."""
+        retries = {"total_max_attempts": 2, "mode": "standard"}
+        config = Config(retries=retries, connect_timeout=5, read_timeout=60)
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint_url,
+            region_name=options.pop("region_name", self.region),
+            aws_access_key_id="test",
+            aws_secret_access_key="test",  # noqa: S106
+            config=config.merge(options.pop("config", Config())),
+            **options,
+        )
+
+    def _wait_until_ready(self) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], START_LIMIT_S)
+        line = self.process.stdout.readline() if ready else ""
+        if not line.startswith("engine ready "):
+            self.kill()
+            pytest.fail(f"the engine did not start: {(self.root / 'engine.log').read_text()}")
+        return line.split()[2]
+
+    def _end(self, number: int) -> int:
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        try:
+            status = self.process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+            self.process = None
+        return status
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the conformance suite run against a real account."""
+    group = parser.getgroup("trainyard")
+    group.addoption("--aws", action="store_true", help="run tests/contract against real AWS")
+    group.addoption("--aws-bucket", help="bucket for the objects of the tests (with --aws)")
+    group.addoption("--aws-role", help="execution role of the tests' jobs (with --aws)")
+    group.addoption("--aws-image", help="training image of the tests' jobs (with --aws)")
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
+    """A running engine that all tests of the session share."""
+    running = RunningEngine(root=tmp_path_factory.mktemp("engine")).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def own_engine(tmp_path: Path) -> Iterator[RunningEngine]:
+    """A running engine of one test, to be killed, restarted and looked into."""
+    running = RunningEngine(root=tmp_path / "engine").start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def sagemaker(engine: RunningEngine) -> Iterator[Any]:
+    """A SageMaker client of the shared engine."""
+    client = engine.client("sagemaker")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def s3(engine: RunningEngine) -> Iterator[Any]:
+    """An S3 client of the shared engine."""
+    client = engine.client("s3")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def logs(engine: RunningEngine) -> Iterator[Any]:
+    """A CloudWatch Logs client of the shared engine."""
+    client = engine.client("logs")
+    yield client
+    client.close()

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningEngine
+
+pytestmark = pytest.mark.engine
+
+
+def test_health_answers_ok(engine: RunningEngine) -> None:
+    with urllib.request.urlopen(f"{engine.endpoint_url}/_engine/health") as answer:  # noqa: S310
+        assert json.load(answer) == {"status": "ok"}
+
+
+def test_endpoint_file_names_the_running_engine(engine: RunningEngine) -> None:
+    assert (engine.root / "endpoint").read_text().strip() == engine.endpoint_url
+
+
+def test_second_engine_over_the_same_root_is_refused(engine: RunningEngine) -> None:
+    command = [sys.executable, "-m", "include.local_engine", "--port", "0"]
+    second = subprocess.run(  # noqa: S603
+        [*command, "--root", str(engine.root)], capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 2
+    assert f"is in use by the engine with process id {engine.process.pid}" in second.stderr
+
+
+def test_default_bucket_and_role_exist(engine: RunningEngine) -> None:
+    role = engine.client("iam").get_role(RoleName="TrainyardExecutionRole")["Role"]
+    assert role["Arn"] == engine.role_arn
+    engine.client("s3").head_bucket(Bucket=engine.bucket)
+
+
+def test_sigterm_ends_the_engine_with_status_0(own_engine: RunningEngine) -> None:
+    assert own_engine.stop() == 0
