@@ -10,8 +10,16 @@ key has its old or its new object, never half of one; memory stays flat whatever
 
 from __future__ import annotations
 
+from include.local_engine.s3.application import S3Application
 from include.local_engine.s3.errors import S3Error
 from include.local_engine.s3.object_store import ObjectStore
 from include.local_engine.s3.objects import CommonPrefix, ObjectAttributes, ObjectInfo
 
-__all__ = ["CommonPrefix", "ObjectAttributes", "ObjectInfo", "ObjectStore", "S3Error"]
+__all__ = [
+    "CommonPrefix",
+    "ObjectAttributes",
+    "ObjectInfo",
+    "ObjectStore",
+    "S3Application",
+    "S3Error",
+]

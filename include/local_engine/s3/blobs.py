@@ -46,6 +46,10 @@ class StagedBlob:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the staged file, unless it was adopted and lies elsewhere now."""
         self.path.unlink(missing_ok=True)
 
 

@@ -1,0 +1,83 @@
+"""Which action answers which request: by method, by what is addressed, and by the query's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from include.local_engine.s3 import (
+    bucket_actions as buckets,
+    list_actions as listings,
+    object_reads as reads,
+    object_writes as writes,
+    upload_actions as uploads,
+)
+from include.local_engine.s3.errors import S3Error
+from include.local_engine.s3.object_store import ObjectStore
+from include.local_engine.s3.request import S3Request
+from include.local_engine.s3.responses import Response
+
+Action = Callable[[ObjectStore, S3Request], Response]
+
+_BUCKET: dict[tuple[str, str], Action] = {
+    ("GET", ""): listings.list_objects,
+    ("GET", "acl"): buckets.get_acl,
+    ("GET", "list-type"): listings.list_objects_v2,
+    ("GET", "location"): buckets.get_location,
+    ("GET", "uploads"): uploads.list_uploads,
+    ("GET", "versions"): listings.list_versions,
+    ("HEAD", ""): buckets.head_bucket,
+    ("PUT", ""): buckets.create_bucket,
+    ("PUT", "acl"): buckets.put_acl,
+    ("POST", "delete"): writes.delete_objects,
+    ("DELETE", ""): buckets.delete_bucket,
+    **{("GET", name): partial(buckets.get_setting, name=name) for name in buckets.SETTINGS},
+    **{("PUT", name): partial(buckets.put_setting, name=name) for name in buckets.SETTINGS},
+    **{("DELETE", name): partial(buckets.delete_setting, name=name) for name in buckets.SETTINGS},
+}
+_OBJECT: dict[tuple[str, str], Action] = {
+    ("GET", ""): reads.get_object,
+    ("GET", "acl"): buckets.get_acl,
+    ("GET", "attributes"): reads.get_object_attributes,
+    ("GET", "tagging"): writes.get_tagging,
+    ("GET", "uploadId"): uploads.list_parts,
+    ("HEAD", ""): reads.head_object,
+    ("PUT", ""): writes.put_object,
+    ("PUT", "acl"): buckets.put_acl,
+    ("PUT", "tagging"): writes.put_tagging,
+    ("PUT", "uploadId"): uploads.upload_part,
+    ("POST", "uploads"): uploads.create_upload,
+    ("POST", "uploadId"): uploads.complete_upload,
+    ("DELETE", ""): writes.delete_object,
+    ("DELETE", "tagging"): writes.delete_tagging,
+    ("DELETE", "uploadId"): uploads.abort_upload,
+}
+_COPIES: dict[Action, Action] = {
+    writes.put_object: writes.copy_object,
+    uploads.upload_part: uploads.copy_part,
+}
+_UNSUPPORTED = {"legal-hold", "retention", "restore", "select", "torrent", "intelligent-tiering"}
+_BUCKET_WORDS = {word for _, word in _BUCKET if word} | _UNSUPPORTED
+_OBJECT_WORDS = {word for _, word in _OBJECT if word} | _UNSUPPORTED
+
+
+def find_action(request: S3Request) -> Action:
+    """Return the action for `request`.
+
+    Raises:
+        S3Error: NotImplemented, MethodNotAllowed.
+    """
+    if not request.bucket:
+        if request.method not in {"GET", "HEAD"}:
+            raise S3Error("MethodNotAllowed", Method=request.method)
+        return buckets.list_buckets
+    table, words = (_OBJECT, _OBJECT_WORDS) if request.key else (_BUCKET, _BUCKET_WORDS)
+    word = next((word for word in request.query if word in words), "")
+    if word in _UNSUPPORTED:
+        raise S3Error("NotImplemented", Resource=word)
+    action = table.get((request.method, word))
+    if action is None:
+        raise S3Error("MethodNotAllowed", Method=request.method, ResourceType=word or "OBJECT")
+    if action in _COPIES and request.header("x-amz-copy-source"):
+        return _COPIES[action]
+    return action
