@@ -1,0 +1,5 @@
+"""A run's record as one self-contained HTML page: no network, no panel without content, light and dark."""
+
+from include.runs.report.page import render_report_html
+
+__all__ = ["render_report_html"]
