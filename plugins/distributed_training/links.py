@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from airflow.sdk import BaseOperatorLink, XCom
+from airflow.sdk import BaseOperatorLink
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -29,6 +29,8 @@ class _JobLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
         """Return the address; empty when the task has no job yet."""
+        from airflow.sdk.execution_time.xcom import XCom
+
         links = XCom.get_value(ti_key=ti_key, key=LINKS_XCOM_KEY)
         return str(links.get(type(self).__name__, "")) if isinstance(links, dict) else ""
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
 
-_FALLBACK_REGION_MESSAGE = "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
+_FALLBACK_REGION_MESSAGE = (
+    "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +111,18 @@ class AwsClients:
         value = self.defaults.get(key)
         if not value:
             where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
-            example = '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
-            raise SpecError([
-                Finding(
-                    where=where,
-                    what="is not set",
-                    next_step=f"put it there, as in {example}, or set the run's param {param!r}",
-                )
-            ])
+            example = (
+                '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
+            )
+            raise SpecError(
+                [
+                    Finding(
+                        where=where,
+                        what="is not set",
+                        next_step=f"put it there, as in {example}, or set the run's param {param!r}",
+                    )
+                ]
+            )
         return str(value)
 
     def _session_region(self) -> str | None:

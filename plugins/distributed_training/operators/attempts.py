@@ -57,9 +57,7 @@ def find_standing(
         snapshot = describe(attempt)
         step = _step(snapshot, is_news=reported is not None and attempt > reported)
         if step is not None:
-            return Standing(
-                step=step, attempt=attempt, snapshot=snapshot, earlier=tuple(earlier)
-            )
+            return Standing(step=step, attempt=attempt, snapshot=snapshot, earlier=tuple(earlier))
         assert snapshot is not None  # noqa: S101  # no job is a reason to submit
         earlier.append(snapshot)
     raise ContractError(f"more than {_MOST_ATTEMPTS} attempts of one task", got=earlier[-1].name)

@@ -222,7 +222,9 @@ class SageMakerJobOperator(BaseOperator):
             self._defer(name, method_name=self.execute_again.__name__)
         self._follow(name)
 
-    def _defer(self, name: str, *, method_name: str, kwargs: dict[str, Any] | None = None) -> NoReturn:
+    def _defer(
+        self, name: str, *, method_name: str, kwargs: dict[str, Any] | None = None
+    ) -> NoReturn:
         from distributed_training.triggers.job import JobTrigger
 
         self.defer(
@@ -270,7 +272,9 @@ class SageMakerJobOperator(BaseOperator):
             return result
         TaskMemory(context).note_reported(attempt)
         context["ti"].xcom_push(key="failed_job", value=result)
-        raise failure_error(snapshot, log_hint=f"log group {self._api.log_group}, above in this log")
+        raise failure_error(
+            snapshot, log_hint=f"log group {self._api.log_group}, above in this log"
+        )
 
     def _earlier_attempts(self, context: Context, attempt: int) -> list[dict[str, Any]]:
         names = (self._name(context, number) for number in range(1, attempt))

@@ -1,0 +1,65 @@
+"""The model registry: groups and versions, each made once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from distributed_training.hooks.jobs import typed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed_training.hooks.aws_clients import AwsClients
+
+_LATEST = 50
+
+
+class ModelRegistry:
+    """Model packages of one account and region."""
+
+    def __init__(self, clients: AwsClients) -> None:
+        self._client = clients.client("sagemaker")
+
+    def ensure_version(self, request: Mapping[str, Any]) -> tuple[str, bool]:
+        """Return the ARN of the version that the request describes, and whether it was made now.
+
+        A version of the same description in the group is the same version: the service's client token expires,
+        a task may be cleared much later.
+
+        Raises:
+            TrainingRunError: the service refused.
+        """
+        group = request["ModelPackageGroupName"]
+        try:
+            self._ensure_group(group)
+            known = self._find(group, request["ModelPackageDescription"])
+            if known:
+                return known, False
+            return str(self._client.create_model_package(**request)["ModelPackageArn"]), True
+        except ClientError as error:
+            raise typed(error, where=f"model package group {group}") from error
+
+    def _ensure_group(self, group: str) -> None:
+        try:
+            self._client.describe_model_package_group(ModelPackageGroupName=group)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in {"ValidationException", "ResourceNotFound"}:
+                raise
+            self._client.create_model_package_group(
+                ModelPackageGroupName=group,
+                ModelPackageGroupDescription="Models trained by Trainyard",
+            )
+
+    def _find(self, group: str, description: str) -> str | None:
+        answer = self._client.list_model_packages(
+            ModelPackageGroupName=group,
+            SortBy="CreationTime",
+            SortOrder="Descending",
+            MaxResults=_LATEST,
+        )
+        for summary in answer["ModelPackageSummaryList"]:
+            if summary.get("ModelPackageDescription") == description:
+                return str(summary["ModelPackageArn"])
+        return None

@@ -1,0 +1,43 @@
+"""What the DAGs' pages in the UI say."""
+
+from __future__ import annotations
+
+_TASKS = """
+| Task | Does | Returns |
+|---|---|---|
+| `preflight` | checks conf, code, bucket, role and data; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
+| `shard` | cuts the data into shards and an index in S3; the same data and settings upload nothing again | address and fingerprint of the data set |
+| `train` | one SageMaker training job over all instances, followed while deferred | the job's snapshot: metrics, times, artifact |
+| `evaluate` | a processing job that measures the model on the test split | the job's snapshot |
+| `register` | a model package with metrics and lineage | its ARN |
+| `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
+"""
+
+_REPEATING = """
+**Trying again.** A retry, a cleared task or a restarted worker looks at SageMaker first: a running job is re-attached, a
+completed one is the result, a failed or stopped one is followed by the next attempt on the same checkpoints. Clearing a
+deferred task, or marking it, stops its job. To train anew, start a new run.
+
+**Where.** The connection `aws_default` says where: AWS, or any endpoint that speaks its wire. Its extra names
+the bucket and the execution role: `{"trainyard": {"bucket": "...", "execution_role_arn": "..."}}`.
+"""
+
+END_TO_END = f"""
+## Train end to end
+
+From data to a registered model with a report, on SageMaker.
+{_TASKS}
+**Start** it with the form, or by REST: `POST /api/v2/dags/train_end_to_end/dagRuns` with
+`{{"logical_date": null, "conf": {{"max_steps": 100}}}}`. Form, REST and schedule share one schema.
+{_REPEATING}
+"""
+
+ON_SCHEDULE = f"""
+## Train on schedule or new data
+
+The same pipeline as `train_end_to_end`, every Monday at 03:00 UTC and on each event of the asset `x-trainyard://dataset`.
+
+Announce new data with `POST /api/v2/assets/events` and
+`{{"asset_id": ..., "extra": {{"source": "s3://bucket/prefix"}}}}`: what the extra names among the params holds for that run.
+{_TASKS}{_REPEATING}
+"""

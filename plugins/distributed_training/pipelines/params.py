@@ -1,0 +1,183 @@
+"""The params of an end-to-end run: one JSON schema for the form, the REST API and the schedule.
+
+Defaults come from `RunConf`, which checks again what a schema cannot say; a test keeps the two lists equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from airflow.sdk import Param
+
+from include.specs.run_conf import RunConf
+
+_TEXT = {"type": "string", "minLength": 1}
+_TEXT_OR_NONE = {"type": ["null", "string"], "minLength": 1}
+_COUNT = {"type": "integer", "minimum": 1}
+_COUNT_OR_OFF = {"type": "integer", "minimum": 0}
+_FRACTION = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+
+# name: (title, description, schema), by section of the form
+_SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
+    "Data": {
+        "source": (
+            "Source",
+            "`python-stdlib` (the standard library's own source, on every machine), a path that the workers "
+            "can read, or an `s3://` prefix.",
+            _TEXT,
+        ),
+        "data_format": (
+            "Format",
+            "`auto` goes by the files' names.",
+            {"type": "string", "enum": ["auto", "text", "jsonl", "csv", "parquet"]},
+        ),
+        "text_column": (
+            "Text column",
+            "For jsonl, csv and parquet that hold text to tokenise.",
+            _TEXT_OR_NONE,
+        ),
+        "target_column": (
+            "Target column",
+            "For tables: what the mlp learns to predict.",
+            _TEXT_OR_NONE,
+        ),
+        "tokenizer": (
+            "Tokenizer",
+            "`bytes`, or a `tokenizers` file: a path or an `s3://` address.",
+            _TEXT,
+        ),
+        "num_shards": ("Shards", "Of the train split; 0 fits them to the ranks.", _COUNT_OR_OFF),
+        "validation_fraction": ("Validation share", "Of the rows, by hash of the row.", _FRACTION),
+        "test_fraction": ("Test share", "Of the rows, by hash of the row.", _FRACTION),
+        "max_bad_row_fraction": (
+            "Bad rows allowed",
+            "The share of unreadable rows above which sharding fails.",
+            {"type": "number", "minimum": 0, "maximum": 1},
+        ),
+        "max_source_bytes": ("Source bytes", "Read at most so many; 0 reads all.", _COUNT_OR_OFF),
+    },
+    "Model": {
+        "model": (
+            "Model",
+            "`gpt`: a decoder on tokens. `mlp`: a network on a table.",
+            {"type": "string", "enum": ["gpt", "mlp"]},
+        ),
+        "num_layers": ("Layers", "", _COUNT),
+        "num_heads": ("Attention heads", "Must divide the hidden size.", _COUNT),
+        "hidden_size": ("Hidden size", "", _COUNT),
+        "sequence_length": ("Sequence length", "Tokens of one sample.", _COUNT),
+    },
+    "Training": {
+        "global_batch_size": (
+            "Global batch",
+            "Samples of one optimizer step, over all ranks; a multiple of ranks x micro batch.",
+            _COUNT,
+        ),
+        "micro_batch_size": ("Micro batch", "Samples of one forward pass on one rank.", _COUNT),
+        "max_steps": ("Steps", "Optimizer steps.", _COUNT),
+        "learning_rate": ("Learning rate", "", {"type": "number", "exclusiveMinimum": 0}),
+        "warmup_steps": ("Warm-up steps", "", _COUNT_OR_OFF),
+        "precision": ("Precision", "", {"type": "string", "enum": ["fp32", "bf16", "fp16"]}),
+        "seed": ("Seed", "", {"type": "integer", "minimum": 0}),
+        "eval_interval": ("Evaluate every", "Steps; 0 only at the end.", _COUNT_OR_OFF),
+        "checkpoint_interval": ("Checkpoint every", "Steps; 0 only at the end.", _COUNT_OR_OFF),
+        "early_stopping_patience": (
+            "Patience",
+            "Evaluations without a better validation loss before training stops; 0 never.",
+            _COUNT_OR_OFF,
+        ),
+        "hyperparameters": (
+            "More hyperparameters",
+            "Go to the training script over those the form makes.",
+            {"type": "object"},
+        ),
+    },
+    "Instances": {
+        "strategy": (
+            "Strategy",
+            "How the ranks work together.",
+            {"type": "string", "enum": ["ddp"]},
+        ),
+        "instance_type": (
+            "Instance type",
+            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge.",
+            {"type": "string", "pattern": r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"},
+        ),
+        "instance_count": ("Instances", "", _COUNT),
+        "processes_per_instance": ("Ranks per instance", "Usually one for each GPU.", _COUNT),
+        "volume_size_gb": ("Volume", "GiB for each instance.", _COUNT),
+        "max_run_s": (
+            "Longest training",
+            "Seconds; the job is stopped then.",
+            {"type": "integer", "minimum": 60, "maximum": 2419200},
+        ),
+        "image_uri": (
+            "Training image",
+            "Empty: AWS's own PyTorch image for the region.",
+            _TEXT_OR_NONE,
+        ),
+    },
+    "Spot and budget": {
+        "use_spot_instances": (
+            "Spot instances",
+            "Cheaper; may be interrupted, training then resumes from its last checkpoint.",
+            {"type": "boolean"},
+        ),
+        "max_wait_s": (
+            "Longest wait with spot",
+            "Seconds for waiting and training together; not below the longest training.",
+            {"type": ["null", "integer"], "minimum": 60},
+        ),
+        "budget_usd": (
+            "Budget",
+            "USD; a run that could cost more does not start.",
+            {"type": ["null", "number"], "exclusiveMinimum": 0},
+        ),
+    },
+    "Place and registry": {
+        "bucket": ("Bucket", "Empty: the connection's.", _TEXT_OR_NONE),
+        "prefix": (
+            "Prefix",
+            "All keys of Trainyard start with it.",
+            {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._/-]*$"},
+        ),
+        "role": ("Execution role", "ARN or name; empty: the connection's.", _TEXT_OR_NONE),
+        "model_package_group": (
+            "Model package group",
+            "Made when it is not there.",
+            {"type": "string", "pattern": r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$"},
+        ),
+        "approval_status": (
+            "Approval",
+            "Of the registered model.",
+            {"type": "string", "enum": ["PendingManualApproval", "Approved", "Rejected"]},
+        ),
+    },
+}
+
+
+def run_params(**defaults: Any) -> dict[str, Param]:
+    """Return the params, with `defaults` in place of `RunConf`'s.
+
+    Raises:
+        KeyError: a default names no param.
+    """
+    values = {**_conf_defaults(), **defaults}
+    params = {
+        name: Param(
+            values.pop(name), title=title, description=description, section=section, **schema
+        )
+        for section, entries in _SECTIONS.items()
+        for name, (title, description, schema) in entries.items()
+    }
+    if values:
+        raise KeyError(f"no such params: {sorted(values)}")
+    return params
+
+
+def _conf_defaults() -> dict[str, Any]:
+    def default(each: Any) -> Any:
+        return each.default if each.default is not MISSING else each.default_factory()
+
+    return {each.name: default(each) for each in fields(RunConf)}

@@ -1,0 +1,118 @@
+"""The jobs of an end-to-end run as specs: from the run's conf and what earlier tasks returned. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from include.specs.metrics import TRAINYARD_METRICS
+from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
+from include.specs.training_job import TrainingJobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed_training.pipelines.run_paths import RunPaths
+    from include.specs.run_conf import RunConf
+
+SOURCE_DIR = "training_scripts"
+TRAINING_ENTRY_POINT = "train_ddp.py"
+EVALUATION_ENTRY_POINT = "evaluate.py"
+EVALUATION_FILE = "evaluation.json"
+
+_INPUT = "/opt/ml/processing/input"
+_OUTPUT = "/opt/ml/processing/output"
+_FROM_CONF = (
+    "model",
+    "num_layers",
+    "num_heads",
+    "hidden_size",
+    "sequence_length",
+    "global_batch_size",
+    "micro_batch_size",
+    "max_steps",
+    "learning_rate",
+    "warmup_steps",
+    "precision",
+    "seed",
+    "eval_interval",
+    "checkpoint_interval",
+    "early_stopping_patience",
+)
+
+
+def training_spec(
+    conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str, task_id: str
+) -> TrainingJobSpec:
+    """Return the training job of a run on the sharded data set at `dataset_uri`."""
+    hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
+    if conf.target_column:
+        hyperparameters["target_column"] = conf.target_column
+    return TrainingJobSpec(
+        role=role,
+        output_path=paths.output,
+        image_uri=conf.image_uri,
+        entry_point=TRAINING_ENTRY_POINT,
+        source_dir=SOURCE_DIR,
+        code_location=paths.code,
+        hyperparameters={**hyperparameters, **conf.hyperparameters},
+        distribution={
+            "torch_distributed": {
+                "enabled": True,
+                "processes_per_host": conf.processes_per_instance,
+            }
+        },
+        instance_type=conf.instance_type,
+        instance_count=conf.instance_count,
+        volume_size=conf.volume_size_gb,
+        max_run=conf.max_run_s,
+        max_wait=_max_wait_s(conf),
+        use_spot_instances=conf.use_spot_instances,
+        inputs={
+            "train": f"{dataset_uri}/train/",
+            "validation": f"{dataset_uri}/validation/",
+            "index": f"{dataset_uri}/index/",
+        },
+        checkpoint_s3_uri=paths.checkpoints(task_id),
+        metric_definitions=TRAINYARD_METRICS,
+    )
+
+
+def evaluation_spec(
+    conf: RunConf, *, paths: RunPaths, dataset_uri: str, training: Mapping[str, Any], role: str
+) -> ProcessingJobSpec:
+    """Return the processing job that measures the trained model on the test split.
+
+    Args:
+        training: the result of the training task.
+    """
+    sources = {
+        "model": str(training["model_artifact"]),
+        "test": f"{dataset_uri}/test/",
+        "index": f"{dataset_uri}/index/",
+    }
+    return ProcessingJobSpec(
+        role=role,
+        instance_type=conf.instance_type,
+        image_uri=training.get("image_uri") or conf.image_uri,
+        entry_point=EVALUATION_ENTRY_POINT,
+        source_dir=SOURCE_DIR,
+        inputs=tuple(
+            ProcessingInput(source=uri, destination=f"{_INPUT}/{name}", input_name=name)
+            for name, uri in sources.items()
+        ),
+        outputs=(
+            ProcessingOutput(
+                source=f"{_OUTPUT}/evaluation",
+                destination=paths.evaluation,
+                output_name="evaluation",
+            ),
+        ),
+        volume_size=conf.volume_size_gb,
+        max_run=conf.max_run_s,
+    )
+
+
+def _max_wait_s(conf: RunConf) -> int | None:
+    if not conf.use_spot_instances:
+        return None
+    return conf.max_wait_s or 2 * conf.max_run_s

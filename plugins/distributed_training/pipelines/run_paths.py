@@ -1,0 +1,60 @@
+"""Where one run keeps what: every S3 address of a run, in one place. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from include.sagemaker_api.names import run_slug
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPaths:
+    """The S3 addresses of one DAG run.
+
+    Attributes:
+        prefix: first part of every key, without slashes at its ends.
+    """
+
+    bucket: str
+    prefix: str
+    dag_id: str
+    run_id: str
+
+    @property
+    def root(self) -> str:
+        """The bucket and prefix that all runs share."""
+        return f"s3://{self.bucket}/{self.prefix.strip('/')}"
+
+    @property
+    def run(self) -> str:
+        """Everything that belongs to this run alone."""
+        return f"{self.root}/runs/{self.dag_id}/{run_slug(self.run_id)}"
+
+    @property
+    def code(self) -> str:
+        """Uploaded source folders, each below its own SHA-256."""
+        return f"{self.root}/code"
+
+    @property
+    def datasets(self) -> str:
+        """Sharded data sets, each below its own fingerprint."""
+        return f"{self.root}/datasets"
+
+    @property
+    def output(self) -> str:
+        """What training jobs write: model.tar.gz, output.tar.gz, below the job's name."""
+        return f"{self.run}/output"
+
+    @property
+    def evaluation(self) -> str:
+        """The folder of evaluation.json."""
+        return f"{self.run}/evaluation"
+
+    @property
+    def report(self) -> str:
+        """The folder of report.html and report.json."""
+        return f"{self.run}/report"
+
+    def checkpoints(self, task_id: str) -> str:
+        """Return the checkpoints of a task: the same for every attempt, so that training resumes."""
+        return f"{self.run}/checkpoints/{task_id}"

@@ -1,0 +1,78 @@
+"""What the tasks of one run tell each other: `preflight`'s result, read back as values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from distributed_training.pipelines.run_paths import RunPaths
+from include.errors import ContractError
+from include.specs.run_conf import RunConf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+PREFLIGHT = "preflight"
+SHARD = "shard"
+TRAIN = "train"
+EVALUATE = "evaluate"
+REGISTER = "register"
+REPORT = "report"
+
+STARTED_XCOM_KEY = "started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A checked conf with the bucket, role and region that hold for this run."""
+
+    conf: RunConf
+    paths: RunPaths
+    role: str
+    region: str
+    plan: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, context: Context) -> Self:
+        """Return what `preflight` decided.
+
+        Raises:
+            ContractError: `preflight` has not returned anything.
+        """
+        return cls.from_dict(result_of(context, PREFLIGHT))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON-safe data; `from_dict` reads it back."""
+        return {
+            "conf": asdict(self.conf),
+            "paths": asdict(self.paths),
+            "role": self.role,
+            "region": self.region,
+            "plan": dict(self.plan),
+            "code_uri": self.paths.code,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote."""
+        return cls(
+            conf=RunConf.from_params(data["conf"]),
+            paths=RunPaths(**data["paths"]),
+            role=data["role"],
+            region=data["region"],
+            plan=data["plan"],
+        )
+
+
+def result_of(context: Context, task_id: str) -> dict[str, Any]:
+    """Return what a task of this run returned.
+
+    Raises:
+        ContractError: it returned nothing, although this task runs after it.
+    """
+    result = context["ti"].xcom_pull(task_ids=task_id)
+    if not isinstance(result, dict):
+        raise ContractError(f"task {task_id} left no result", got=result)
+    return result

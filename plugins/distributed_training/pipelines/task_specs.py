@@ -1,0 +1,107 @@
+"""What each task of a run works on, as functions of its context: `RunState` in, specs out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.operators.register_model import ModelVersion
+from distributed_training.operators.shard_dataset import ShardingSpec
+from distributed_training.pipelines.run_jobs import (
+    EVALUATION_FILE,
+    evaluation_spec,
+    training_spec,
+)
+from distributed_training.pipelines.run_state import EVALUATE, SHARD, TRAIN, RunState, result_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from include.specs.processing_job import ProcessingJobSpec
+    from include.specs.training_job import TrainingJobSpec
+
+
+def shard_task_spec(context: Context) -> ShardingSpec:
+    """Return what the run shards: its source, cut to fit the ranks that will read it."""
+    from include.sharding import DataFormat, ShardSettings, Source
+
+    state = RunState.of(context)
+    conf = state.conf
+    return ShardingSpec(
+        source=Source(
+            uri=conf.source,
+            data_format=DataFormat(conf.data_format),
+            max_source_bytes=conf.max_source_bytes,
+        ),
+        settings=ShardSettings(
+            num_shards=conf.num_shards,
+            instance_count=conf.instance_count,
+            processes_per_instance=conf.processes_per_instance,
+            validation_fraction=conf.validation_fraction,
+            test_fraction=conf.test_fraction,
+            max_bad_row_fraction=conf.max_bad_row_fraction,
+            text_column=conf.text_column,
+            target_column=conf.target_column,
+            tokenizer=conf.tokenizer,
+        ),
+        destination=state.paths.root,
+    )
+
+
+def train_task_spec(context: Context) -> TrainingJobSpec:
+    """Return the training job on the run's shards."""
+    state = RunState.of(context)
+    return training_spec(
+        state.conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        role=state.role,
+        task_id=context["ti"].task_id,
+    )
+
+
+def evaluate_task_spec(context: Context) -> ProcessingJobSpec:
+    """Return the processing job that measures the model on the test split."""
+    state = RunState.of(context)
+    return evaluation_spec(
+        state.conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        training=result_of(context, TRAIN),
+        role=state.role,
+    )
+
+
+def register_task_version(context: Context) -> ModelVersion:
+    """Return the model version of the run, with its lineage."""
+    state = RunState.of(context)
+    training, dataset = result_of(context, TRAIN), result_of(context, SHARD)
+    return ModelVersion(
+        group=state.conf.model_package_group,
+        model_artifact=training["model_artifact"],
+        image_uri=serving_image(training["image_uri"]),
+        source=training["job_name"],
+        approval_status=state.conf.approval_status,
+        metrics_s3_uri=f"{state.paths.evaluation}/{EVALUATION_FILE}",
+        lineage=_lineage(context, training, dataset),
+    )
+
+
+def serving_image(training_image: str) -> str:
+    """Return AWS's inference image that belongs to its training image; any other image as it is."""
+    return training_image.replace("-training:", "-inference:", 1)
+
+
+def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
+    ti = context["ti"]
+    evaluation = result_of(context, EVALUATE)
+    return {
+        "dag_id": ti.dag_id,
+        "run_id": ti.run_id,
+        "dataset_uri": dataset["dataset_uri"],
+        "data_fingerprint": dataset["fingerprint"],
+        "code_sha256": (training.get("code") or {}).get("sha256"),
+        "training_job": training["job_name"],
+        "training_attempts": training["attempt"],
+        "evaluation_job": evaluation["job_name"],
+        **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
+    }
