@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from include.local_engine import runner
 from include.local_engine.api.context import ApiContext
 from include.local_engine.api.processing_jobs import ProcessingJobs
 from include.local_engine.api.tags import Tags
@@ -15,8 +15,10 @@ from include.local_engine.api.training_jobs import TrainingJobs
 from include.local_engine.gateway import Gateway
 from include.local_engine.http_server import Server, serve
 from include.local_engine.iam_api import IamApplication
+from include.local_engine.logs_api import LogsApi
+from include.local_engine.logs_api.log_folder import LogFolder
 from include.local_engine.moto_backend import MotoBackend
-from include.local_engine.s3 import ObjectStore
+from include.local_engine.s3 import ObjectStore, S3Application
 from include.local_engine.store import TERMINAL_STATUSES, JobKind, JobRow, JobStore
 from include.local_engine.wire.json_service import JsonService
 from include.local_engine.wire.model import load_model
@@ -58,7 +60,7 @@ class Engine:
         url = f"http://{reachable}:{self._server.port}"
         self.settings = replace(self.settings, endpoint_url=url)
         self.settings.endpoint_path.write_text(url + "\n")
-        _runner().recover(self.store, self.settings)
+        runner.recover(self.store, self.settings)
 
     def stop(self) -> None:
         """Ask all running jobs to stop, wait for them (the grace of a stop at most), and end."""
@@ -78,7 +80,7 @@ class Engine:
         return [job for job in jobs if job.status not in TERMINAL_STATUSES]
 
     def _launch(self, kind: JobKind, name: str) -> None:
-        _runner().launch(self.settings.root, kind, name, settings=self.settings)
+        runner.launch(self.settings.root, kind, name, settings=self.settings)
 
     def _application(self) -> WSGIApplication:
         context = ApiContext(
@@ -99,28 +101,16 @@ class Engine:
             default_region=self.settings.region,
             checks_all=True,
         )
+        logs = JsonService(
+            model=load_model("logs"),
+            handlers=LogsApi(LogFolder(self.settings.root), self.settings.account).handlers(),
+            behind=self._moto,
+            default_region=self.settings.region,
+            checks_all=False,
+        )
         return Gateway(
-            by_target={sagemaker.model.target_prefix: sagemaker},
+            by_target={service.model.target_prefix: service for service in (sagemaker, logs)},
             by_scope={"iam": IamApplication(self._moto)},
-            s3=_s3(self._objects, self._moto),
+            s3=S3Application(self._objects),
             moto=self._moto,
         )
-
-
-def _s3(objects: ObjectStore, moto: Any) -> Any:
-    try:
-        return importlib.import_module("include.local_engine.s3").S3Application(objects)
-    except AttributeError:
-        return moto
-
-
-class _NoRunner:
-    def recover(self, *args: Any) -> None: ...
-    def launch(self, *args: Any, **kwargs: Any) -> None: ...
-
-
-def _runner() -> Any:
-    try:
-        return importlib.import_module("include.local_engine.runner")
-    except ImportError:
-        return _NoRunner()

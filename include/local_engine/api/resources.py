@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from include.local_engine.runner.images import UnknownImageError, resolve_image
 from include.local_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ _IMAGE = re.compile(
     r"[a-z0-9]+(?:[._\-/]+[a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+"""An image reference as registries define it: [registry/]repository[:tag][@digest]."""
 
 
 def check_role(context: ApiContext, role_arn: str) -> None:
@@ -35,14 +37,15 @@ def check_role(context: ApiContext, role_arn: str) -> None:
 
 
 def check_image(image: str) -> None:
-    """Check that `image` names a container image.
-
-    Whether the engine has a runtime for it is the runner's decision: any image may be meant for an
-    own entrypoint.
+    """Check that `image` names a container image that something here stands in for.
 
     Raises:
-        ValidationError: It is no image reference.
+        ValidationError: It is no image reference, or nothing stands in for it.
     """
+    try:
+        resolve_image(image)
+    except UnknownImageError as error:
+        raise ValidationError(f"Requested image {image} not found: {error}.") from error
     if not _IMAGE.fullmatch(image):
         raise ValidationError(
             f"Invalid image URI {image}. Please provide an image as registry/repository[:tag] or "
