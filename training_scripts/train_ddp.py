@@ -1,74 +1,78 @@
 """Train a model on shards with data parallelism: one process a rank, started by torchrun or alone.
 
-Reads hyperparameters from SM_HPS and the channels `train`, `validation` and `index`; prints metric lines; leaves
-`model.pt` and `model.json` in SM_MODEL_DIR, `metrics.jsonl` and `summary.json` in SM_OUTPUT_DATA_DIR, and checkpoints
-in `<base>/checkpoints`, from which a later start goes on. Exit codes: 0 finished; 143 SIGTERM came, the step was
-finished and a checkpoint saved; 1 failed, with the reason in `<base>/output/failure`.
+Reads hyperparameters from SM_HPS and the channels `train`, `validation` and `index`; prints metric
+lines; leaves `model.pt` and `model.json` in SM_MODEL_DIR, `metrics.jsonl` and `summary.json` in
+SM_OUTPUT_DATA_DIR, and checkpoints in `<base>/checkpoints`, from which a later start goes on.
+
+Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
+model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import logging
 import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from trainer.artifacts import write_model
 from trainer.batching import plan_batches
-from trainer.checkpoint import CheckpointFolder
+from trainer.checkpointing import Checkpointer
 from trainer.data.loader import evaluation_batches, training_batches
 from trainer.data.sample_order import RankBatches, SampleOrder
+from trainer.data.shard_index import ShardIndex
 from trainer.distributed import Ranks, choose_num_threads, joined_ranks
 from trainer.environment import ContainerPaths
-from trainer.errors import CheckpointError, NonFiniteError
+from trainer.errors import NonFiniteError, TrainerError
+from trainer.evaluation import evaluate
 from trainer.failure import report_failure
 from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
 from trainer.precision import Precision
-from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest, note_validation
-from trainer.tasks import open_task
+from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
+from trainer.tasks import make_task, open_splits
 from trainer.throughput import Meter
-from trainer.training_state import (
-    BackgroundSaver,
-    Progress,
-    copy_to_cpu,
-    random_states,
-    restore_random_states,
-)
+from trainer.training_state import TrainingState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 log = logging.getLogger("train_ddp")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one rank of the job; return its exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s rank "
-                        + os.environ.get("RANK", "0") + " %(name)s: %(message)s")  # fmt: skip
+    rank = os.environ.get("RANK", "0")
+    line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
     paths = ContainerPaths.from_environment(os.environ)
     stop = StopRequest().install()
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        hyperparameters = Hyperparameters.load(
-            os.environ.get("SM_HPS", "{}"), sys.argv[1:] if argv is None else argv
-        )
-        with joined_ranks(os.environ, timeout_s=hyperparameters.distributed_timeout_s) as ranks:
-            return Training(hyperparameters, paths, ranks, stop).run()
-    except Exception as error:  # noqa: BLE001 the process boundary: every failure becomes a reason and an exit code
+        hp = Hyperparameters.load(os.environ.get("SM_HPS", "{}"), arguments)
+        with joined_ranks(os.environ, timeout_s=hp.distributed_timeout_s) as ranks:
+            try:
+                return Training(hp, paths, ranks, stop).run()
+            except Exception as error:  # noqa: BLE001 the process boundary
+                # Said before the group is left: peers that lose this rank must not be the first to speak.
+                report_failure(error, paths.failure_file)
+                return 1
+    except (TrainerError, RuntimeError, ValueError) as error:
         report_failure(error, paths.failure_file)
         return 1
 
 
 class Training:
-    """One run on one rank: set up in `__init__`, then `run`."""
+    """One run on one rank: everything is set up in `__init__`, then `run` takes the steps."""
 
     def __init__(
         self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
@@ -77,161 +81,150 @@ class Training:
         torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
 
         with ranks.all_or_none():
-            self.task, self.index = open_task(
-                hp, paths, verify=hp.verify_shards and ranks.local_rank == 0
+            self.index = ShardIndex.load(paths.channels.get("index"))
+            self.task = make_task(hp, self.index, paths.channels)
+            verify = hp.verify_shards and ranks.local_rank == 0
+            self.train_set, self.validation_set = open_splits(
+                self.task, self.index, paths.channels, ("train", "validation"), verify=verify
             )
-            num_samples = len(self.task.train_set)
+            num_samples = len(self.train_set)
             self.plan = plan_batches(hp, world_size=ranks.world_size, num_samples=num_samples)
         self.order = SampleOrder(num_samples=num_samples, seed=hp.seed)
+        self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
         self.model = build(self.task.model_config).to(ranks.device)
-        torch.manual_seed(hp.seed + 1 + ranks.rank)  # ... but each its own dropout
+        torch.manual_seed(hp.seed + 1 + ranks.rank)  # ... but each rank its own dropout
+        self.precision = Precision.of(hp.precision, ranks.device)
         self.optimizer = make_optimizer(self.model, weight_decay=hp.weight_decay)
         self.schedule = make_schedule(hp, max_steps=self.plan.max_steps)
-        self.precision = Precision.of(hp.precision, ranks.device)
-
-        self.progress = Progress()
-        self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
-        self.folder = CheckpointFolder(
-            Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir,
-            keep=hp.keep_checkpoints,
+        self.state = TrainingState(
+            model=self.model,
+            optimizer=self.optimizer,
+            scaler=self.precision.scaler,
+            schedule=self.schedule,
+            identity={
+                "model": dict(self.task.model_config),
+                "data_fingerprint": self.index.fingerprint,
+                "seed": hp.seed,
+                "global_batch_size": self.plan.global_batch_size,
+            },
         )
-        self.saver = BackgroundSaver(self.folder)
-        self.validation_loss: float | None = None
+        self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
+        folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
+        self.checkpointer = Checkpointer(
+            folder, keep=hp.keep_checkpoints, ranks=ranks, metrics=self.metrics
+        )
 
     def run(self) -> int:
-        """Resume, train to the end or to a reason to stop, and write the model; return the exit code."""
+        """Resume, train to the end or to a reason to stop, write the model; return the exit code."""
         began = time.monotonic()
-        self.resume()
+        self.log_setup()
+        self.checkpointer.resume(self.state)
         self.parallel = self.make_parallel()
-        self.train()
-        if self.validation_loss is None and not self.stop.received:
-            self.evaluate()
-        self.save_checkpoint()
-        self.saver.finish()
-        self.write_model(finished=not self.stop.received)
-        seconds = time.monotonic() - began
-        self.metrics.write(
-            "done", step=self.progress.step, validation_loss=self.validation_loss, seconds=seconds
-        )
-        self.metrics.write_summary(
-            step=self.progress.step,
-            validation_loss=self.validation_loss,
-            best_validation_loss=self.progress.best_validation_loss,
-            unigram_loss=self.index.unigram_loss,
-            seconds=seconds,
-            world_size=self.ranks.world_size,
-            num_parameters=sum(p.numel() for p in self.model.parameters()),
-            data_fingerprint=self.index.fingerprint,
-            hyperparameters=self.hp.to_dict(),
-        )
+        self.take_steps()
+        self.checkpointer.save(self.state)
+        self.checkpointer.finish()
+        self.write_results(seconds=time.monotonic() - began)
         self.ranks.barrier()
         return EXIT_CODE_TERMINATED if self.stop.received else 0
 
     def make_parallel(self) -> nn.Module:
-        """Return the model as the training step calls it: compiled if asked, gradients averaged over the ranks."""
+        """Return the model as steps call it: compiled if asked, gradients averaged over ranks."""
         model = torch.compile(self.model) if self.hp.compile else self.model
         if self.ranks.world_size == 1:
             return model
-        from torch.nn.parallel import DistributedDataParallel  # imports torch._dynamo: seconds
+        from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415 first use: seconds
 
         devices = [self.ranks.device.index] if self.ranks.device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
 
-    def train(self) -> None:
-        """Take steps until the last one, an early stop, or SIGTERM."""
+    def take_steps(self) -> None:
+        """Train until the last step, an early stop, or SIGTERM."""
+        progress, hp = self.state.progress, self.hp
         batches = self.batches()
         meter = Meter()
-        while self.progress.step < self.plan.max_steps and not self.is_stalled():
+        while progress.step < self.plan.max_steps and not self.has_stopped_improving():
             with meter.step():
-                learning_rate = self.schedule.at(self.progress.step)
+                learning_rate = self.schedule.at(progress.step)
                 set_learning_rate(self.optimizer, learning_rate)
                 loss = self.agree_on_loss(self.accumulate_gradients(batches, meter))
                 gradient_norm = self.update_weights(loss)
-            self.progress.step += 1
-            self.progress.samples_consumed += self.plan.global_batch_size
+            progress.step += 1
+            progress.samples_consumed += self.plan.global_batch_size
 
-            step, is_last = self.progress.step, self.progress.step == self.plan.max_steps
-            if step == 1 or step % self.hp.log_interval == 0 or is_last:
+            is_last = progress.step == self.plan.max_steps
+            if progress.step == 1 or is_last or progress.step % hp.log_interval == 0:
                 self.log_step(loss, learning_rate, gradient_norm, meter)
             if self.stop.received:
-                log.warning("SIGTERM: stopping after step %d", step)
+                log.warning("SIGTERM: stopping after step %d", progress.step)
                 return
-            if is_last or (self.hp.eval_interval and step % self.hp.eval_interval == 0):
-                self.evaluate()
-            if (
-                self.hp.checkpoint_interval
-                and step % self.hp.checkpoint_interval == 0
-                and not is_last
-            ):
-                self.save_checkpoint()
+            if is_last or (hp.eval_interval and progress.step % hp.eval_interval == 0):
+                self.validate()
+            if hp.checkpoint_interval and progress.step % hp.checkpoint_interval == 0:
+                self.checkpointer.save(self.state)
 
     def batches(self) -> Iterator[Any]:
         """Return this rank's micro-batches from the first sample that was not consumed yet."""
         positions = RankBatches(
             order=self.order,
-            start=self.progress.samples_consumed,
+            start=self.state.progress.samples_consumed,
             global_batch_size=self.plan.global_batch_size,
             micro_batch_size=self.plan.micro_batch_size,
             rank=self.ranks.rank,
             world_size=self.ranks.world_size,
         )
         return training_batches(
-            self.task.train_set,
-            positions,
-            num_workers=self.hp.num_workers,
-            device=self.ranks.device,
+            self.train_set, positions, num_workers=self.hp.num_workers, device=self.ranks.device
         )
 
     def accumulate_gradients(self, batches: Iterator[Any], meter: Meter) -> Tensor:
-        """Add up the gradient of the mean loss over the global batch; return this rank's sum of losses.
+        """Add up the gradient of the global batch's mean loss; return this rank's sum of losses.
 
-        DDP averages over ranks, so each rank's part is multiplied by the world size first.
+        DDP averages over ranks, so each rank's part is multiplied by the world size first. Ranks
+        exchange gradients in the last micro-step only.
         """
-        num_units = self.plan.global_batch_size * self.task.units_per_sample
+        scale = self.ranks.world_size / self.units_per_batch
         loss_sum = torch.zeros((), device=self.ranks.device, dtype=torch.float64)
+        num_micro_steps = self.plan.gradient_accumulation_steps
         self.parallel.train()
-        for micro_step in range(1, self.plan.gradient_accumulation_steps + 1):
+        for micro_step in range(1, num_micro_steps + 1):
             with meter.waiting_for_data():
                 batch = next(batches)
-            is_last = micro_step == self.plan.gradient_accumulation_steps
-            synchronise_later = self.ranks.world_size > 1 and not is_last
-            with self.parallel.no_sync() if synchronise_later else nullcontext():
+            waits = self.ranks.world_size > 1 and micro_step < num_micro_steps
+            with self.parallel.no_sync() if waits else nullcontext():
                 with self.precision.forward():
-                    part = self.task.loss_sum(self.parallel, batch)
-                self.precision.scaler.scale(part * (self.ranks.world_size / num_units)).backward()
+                    part = self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
+                self.precision.scaler.scale(part * scale).backward()
             loss_sum += part.detach()
         return loss_sum
 
     def agree_on_loss(self, loss_sum: Tensor) -> float:
-        """Return the mean loss over the global batch; learn on the way whether any rank was asked to stop.
+        """Return the mean loss over the global batch; learn whether any rank was asked to stop.
 
         Raises:
-            NonFiniteError: the loss is not a number or infinite, on every rank alike and before weights change.
+            NonFiniteError: the loss is NaN or infinite; on every rank, before weights change.
         """
         total, num_stopping = self.ranks.sum([loss_sum.item(), float(self.stop.received)])
         self.stop.received = num_stopping > 0
-        loss = total / (self.plan.global_batch_size * self.task.units_per_sample)
+        loss = total / self.units_per_batch
         if not math.isfinite(loss):
             raise NonFiniteError(self.divergence(f"the loss is {loss}"))
         return loss
 
     def update_weights(self, loss: float) -> float:
-        """Clip, take one optimizer step and clear the gradients; return the norm before clipping.
+        """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
 
         Raises:
-            NonFiniteError: the gradient norm is not finite (with fp16 the scaler skips such a step instead).
+            NonFiniteError: the norm is not finite; with fp16 the scaler skips the step instead.
         """
         scaler = self.precision.scaler
         scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(
-            self.model.parameters(), self.hp.clip_norm or math.inf
-        ).item()
+        limit = self.hp.clip_norm or math.inf
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
         if not math.isfinite(norm) and not scaler.is_enabled():
-            raise NonFiniteError(
-                self.divergence(f"the loss is {loss:.6f} but the gradient norm is {norm}")
-            )
+            seen = f"the loss is {loss:.6f} but the gradient norm is {norm}"
+            raise NonFiniteError(self.divergence(seen))
         scaler.step(self.optimizer)
         scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -239,174 +232,101 @@ class Training:
 
     def divergence(self, seen: str) -> str:
         """Return the message of a diverged run."""
+        first = self.state.progress.samples_consumed
         return (
-            f"in step {self.progress.step + 1} (samples {self.progress.samples_consumed} to "
-            f"{self.progress.samples_consumed + self.plan.global_batch_size - 1} of the run) {seen}; learning rate "
-            f"{self.schedule.at(self.progress.step):g}, precision {self.hp.precision}, clip_norm {self.hp.clip_norm:g}. "
-            "Checkpoints hold the state before. Lower learning_rate, raise warmup_steps, use clip_norm 1 and precision "
-            "bf16 or fp32, or look for broken samples"
+            f"in step {self.state.progress.step + 1} (samples {first} to "
+            f"{first + self.plan.global_batch_size - 1} of the run's order) {seen}; learning rate "
+            f"{self.schedule.at(self.state.progress.step):g}, precision {self.hp.precision}, "
+            f"clip_norm {self.hp.clip_norm:g}. Checkpoints hold the state before. Lower "
+            "learning_rate, raise warmup_steps, set clip_norm 1 and precision bf16 or fp32, or look "
+            "for broken samples"
         )
 
-    def evaluate(self) -> None:
-        """Measure the validation loss on the same samples whatever the number of ranks, and note it."""
-        total_samples = len(self.task.validation_set)
-        wanted = self.hp.eval_batches * self.plan.global_batch_size
-        num_samples = min(total_samples, wanted) if wanted else total_samples
-        loss_sum = 0.0
-        self.model.eval()
-        with torch.no_grad():
-            for batch in evaluation_batches(
-                self.task.validation_set,
-                num_samples=num_samples,
-                batch_size=self.plan.micro_batch_size,
-                rank=self.ranks.rank,
-                world_size=self.ranks.world_size,
-                device=self.ranks.device,
-            ):
-                with self.precision.forward():
-                    loss_sum += self.task.loss_sum(self.model, batch).item()
-        num_units = num_samples * self.task.units_per_sample
-        self.validation_loss = self.ranks.sum([loss_sum])[0] / num_units
-        note_validation(self.progress, self.validation_loss)
+    def validate(self) -> None:
+        """Measure the validation loss, on the same samples whatever the number of ranks."""
+        wanted = self.hp.eval_batches * self.plan.global_batch_size or len(self.validation_set)
+        batches = evaluation_batches(
+            self.validation_set,
+            num_samples=min(wanted, len(self.validation_set)),
+            batch_size=self.plan.micro_batch_size,
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+            device=self.ranks.device,
+        )
+        result = evaluate(
+            self.task, self.model, batches, precision=self.precision, ranks=self.ranks
+        )
+        self.state.progress.note_validation(result.loss)
         self.metrics.write(
             "eval",
-            step=self.progress.step,
-            validation_loss=self.validation_loss,
-            **{f"validation_{self.task.unit}": num_units},
+            step=self.state.progress.step,
+            validation_loss=result.loss,
+            validation_accuracy=result.accuracy,
+            **{f"validation_{self.task.unit}": result.num_units},
         )
 
-    def is_stalled(self) -> bool:
-        """Return whether the validation loss has not improved for `early_stopping_patience` evaluations."""
+    def has_stopped_improving(self) -> bool:
+        """Return whether to stop early; the same on all ranks, since the loss was summed over all."""
         patience = self.hp.early_stopping_patience
-        return bool(patience) and self.progress.evaluations_without_gain >= patience
+        return bool(patience) and self.state.progress.evaluations_without_gain >= patience
+
+    def log_setup(self) -> None:
+        """Say once what was set up."""
+        if self.ranks.is_main:
+            log.info(
+                "%d rank(s) on %s (%s), %d thread(s) each; %d parameters; %s of %d samples; "
+                "global batch %d = %d ranks x %d accumulation x %d; %d steps",
+                self.ranks.world_size, self.ranks.device, self.ranks.backend,
+                torch.get_num_threads(), sum(p.numel() for p in self.model.parameters()),
+                self.index.kind, self.order.num_samples, self.plan.global_batch_size,
+                self.ranks.world_size, self.plan.gradient_accumulation_steps,
+                self.plan.micro_batch_size, self.plan.max_steps,
+            )  # fmt: skip
 
     def log_step(
         self, loss: float, learning_rate: float, gradient_norm: float, meter: Meter
     ) -> None:
-        """Write the metrics of the step just taken; rates are over the steps since the last such line."""
+        """Write the metrics of the step just taken; rates cover the steps since the last line."""
+        progress = self.state.progress
         steps, seconds, data_wait_seconds = meter.read()
-        units = steps * self.plan.global_batch_size * self.task.units_per_sample
         self.metrics.write(
             "step",
-            step=self.progress.step,
-            epoch=(self.progress.samples_consumed - 1) // self.order.num_samples,
+            step=progress.step,
+            epoch=(progress.samples_consumed - 1) // self.order.num_samples,
             loss=loss,
             learning_rate=learning_rate,
             gradient_norm=gradient_norm,
-            eta_seconds=meter.seconds_per_step() * (self.plan.max_steps - self.progress.step),
+            eta_seconds=meter.seconds_per_step() * (self.plan.max_steps - progress.step),
             max_steps=self.plan.max_steps,
             data_wait_seconds=data_wait_seconds,
-            **{f"{self.task.unit}_per_second": units / seconds},
+            **{f"{self.task.unit}_per_second": steps * self.units_per_batch / seconds},
         )
 
-    def save_checkpoint(self) -> None:
-        """Copy the state of the run and write it in the background; training stands still only for the copy."""
-        began = time.monotonic()
-        ranks_random = self.ranks.gather(random_states(self.ranks.device))
-        if self.ranks.is_main:
-            self.saver.start(
-                self.progress.step,
-                tensors={
-                    "model": copy_to_cpu(self.model.state_dict()),
-                    "optimizer": copy_to_cpu(self.optimizer.state_dict()),
-                    "run": {
-                        "identity": self.identity(),
-                        "progress": dataclasses.asdict(self.progress),
-                        "schedule": dataclasses.asdict(self.schedule),
-                        "scaler": self.precision.scaler.state_dict(),
-                        "random": ranks_random,
-                    },
-                },
-                files={"metrics.jsonl": self.metrics.history()},
-                facts={
-                    "samples_consumed": self.progress.samples_consumed,
-                    "world_size": self.ranks.world_size,
-                },
-            )
-        self.metrics.write(
-            "checkpoint", step=self.progress.step, stall_seconds=time.monotonic() - began
-        )
-
-    def resume(self) -> None:
-        """Go on from the newest good checkpoint, if there is one; rank 0 finds it and gives it to the others.
-
-        Raises:
-            CheckpointError: it belongs to a run with another model, data set, seed or batch size.
-        """
-        found, content = None, None
-        with self.ranks.all_or_none():
-            if self.ranks.is_main:
-                found, rejected = self.folder.newest_good()
-                for text in rejected:
-                    log.warning("CHECKPOINT REJECTED: %s; trying the one before", text)
-                if found:
-                    content = {name: found.load(name) for name in ("model", "optimizer", "run")}
-                    self.check_identity(found.path, content["run"]["identity"])
-                    self.metrics.restore(found.read("metrics.jsonl"))
-                elif rejected:
-                    log.warning(
-                        "NO GOOD CHECKPOINT among %d: training starts from step 0", len(rejected)
-                    )
-        content = self.ranks.broadcast(content)
-        if not content:
-            return
-        self.model.load_state_dict(content["model"])
-        self.optimizer.load_state_dict(content["optimizer"])
-        run = content["run"]
-        self.precision.scaler.load_state_dict(run["scaler"])
-        self.progress = Progress(**run["progress"])
-        if self.ranks.rank < len(run["random"]):
-            restore_random_states(run["random"][self.ranks.rank], self.ranks.device)
-        if run["schedule"] != dataclasses.asdict(self.schedule):
-            log.warning(
-                "the learning rate schedule changed at resume: %s -> %s",
-                run["schedule"],
-                self.schedule,
-            )
-        if found:
-            self.metrics.write("resume", step=self.progress.step, checkpoint=str(found.path))
-
-    def identity(self) -> dict[str, Any]:
-        """Return what must be the same when a run goes on from a checkpoint."""
-        return {
-            "model": dict(self.task.model_config),
-            "data_fingerprint": self.index.fingerprint,
-            "seed": self.hp.seed,
-            "global_batch_size": self.plan.global_batch_size,
-        }
-
-    def check_identity(self, path: Path, saved: dict[str, Any]) -> None:
-        """Raise CheckpointError when the checkpoint at `path` is of another run."""
-        now = self.identity()
-        differing = [
-            f"{key}: {saved.get(key)!r} there, {now[key]!r} here"
-            for key in now
-            if saved.get(key) != now[key]
-        ]
-        if differing:
-            message = (
-                f"{path} belongs to another run ({'; '.join(differing)}); give this run its own checkpoint_s3_uri, or "
-                "set these values back"
-            )
-            raise CheckpointError(message)
-
-    def write_model(self, *, finished: bool) -> None:
-        """Write the weights and the config that rebuilds the model to SM_MODEL_DIR, from rank 0."""
+    def write_results(self, *, seconds: float) -> None:
+        """Write the model, the last metric line and the summary, from rank 0."""
         if not self.ranks.is_main:
             return
-        self.paths.model_dir.mkdir(parents=True, exist_ok=True)
-        torch.save(copy_to_cpu(self.model.state_dict()), self.paths.model_dir / "model.pt")
+        progress = self.state.progress
+        reason = "sigterm" if self.stop.received else "max_steps"
         facts = {
-            "config": dict(self.task.model_config),
-            "step": self.progress.step,
-            "finished": finished,
-            "validation_loss": self.validation_loss,
+            "step": progress.step,
+            "stopped_by": "early_stopping" if self.has_stopped_improving() else reason,
+            "validation_loss": progress.validation_loss,
+            "best_validation_loss": progress.best_validation_loss,
             "data_fingerprint": self.index.fingerprint,
-            "tokenizer": self.index.content.get("tokenizer"),
             "hyperparameters": self.hp.to_dict(),
         }
-        (self.paths.model_dir / "model.json").write_text(
-            json.dumps(facts, indent=2) + "\n", encoding="utf-8"
+        tokenizer = self.index.content.get("tokenizer")
+        write_model(self.paths.model_dir, self.model, self.task, facts | {"tokenizer": tokenizer})
+        self.metrics.write(
+            "done", step=progress.step, validation_loss=progress.validation_loss, seconds=seconds
+        )
+        self.metrics.write_summary(
+            **facts,
+            unigram_loss=self.index.unigram_loss,
+            seconds=seconds,
+            world_size=self.ranks.world_size,
+            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
         )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from trainer.errors import DataError, HyperparameterError
-from trainer.hyperparameters import Hyperparameters
+
+if TYPE_CHECKING:
+    from trainer.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,18 +7,20 @@ LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them the job is one rank 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from trainer.environment import available_cpus
 from trainer.errors import HyperparameterError, TrainerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

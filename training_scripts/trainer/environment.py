@@ -7,9 +7,12 @@ Source: AWS, "How Amazon SageMaker AI runs your training image" and the sagemake
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DEFAULT_BASE_DIR = "/opt/ml"
 

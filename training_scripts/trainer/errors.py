@@ -10,7 +10,10 @@ TrainerError                 one message: what, where, got, allowed, next step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class TrainerError(Exception):

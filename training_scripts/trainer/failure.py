@@ -6,9 +6,12 @@ import logging
 import os
 import sys
 import traceback
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer.errors import PeerError, TrainerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = logging.getLogger(__name__)
 PEER_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting",

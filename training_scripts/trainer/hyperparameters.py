@@ -12,11 +12,13 @@ import dataclasses
 import difflib
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.errors import HyperparameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 IGNORED_PREFIXES = ("sagemaker_", "_tuning_")
 IGNORED_NAMES = ("mp_parameters",)
@@ -118,6 +120,11 @@ class Hyperparameters:
     )
     log_interval: int = _setting(10, "steps between metric lines", at_least=1)
     target_column: str | None = _setting(None, "column to predict (mlp); null = the index's target")
+    problem: str = _setting(
+        "auto",
+        "what the target is (mlp)",
+        choices=("auto", "classification", "regression"),
+    )
 
     @classmethod
     def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Hyperparameters:

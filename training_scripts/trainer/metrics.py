@@ -6,8 +6,10 @@ import json
 import math
 import sys
 import time
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORMATS = {
     "loss": ".6f", "validation_loss": ".6f", "gradient_norm": ".6f", "learning_rate": ".6e",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from trainer.hyperparameters import Hyperparameters
+if TYPE_CHECKING:
+    from trainer.hyperparameters import Hyperparameters
 
 BETAS = (0.9, 0.95)
 

@@ -1,83 +1,203 @@
-"""What is learned from what: ties a model to its data sets and its loss.
+"""What is learned from what: ties a kind of model to its samples and its loss.
 
-A task's loss is a sum over units (tokens or rows), so that the parts of ranks and micro-batches add up exactly.
+A loss is a sum over units (tokens or rows), so that the parts of ranks and micro-batches add up
+exactly. A new kind of model is a new task here and a branch in `trainer.models.build`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 
-from trainer.data.shard_index import ShardIndex
+from trainer.data.shard_index import ShardIndex, shard_files
+from trainer.data.table import TableLayout, read_layout
+from trainer.data.table_rows import TableRows
 from trainer.data.token_blocks import TokenBlocks
-from trainer.environment import ContainerPaths
 from trainer.errors import DataError
-from trainer.hyperparameters import Hyperparameters
 from trainer.models.gpt import GPTConfig
+from trainer.models.mlp import MLPConfig
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from trainer.hyperparameters import Hyperparameters
+
+Channels = Mapping[str, Path]
+Batch = tuple[Tensor, ...]
+
+
+class Task(Protocol):
+    """One kind of learning."""
+
+    model_config: Mapping[str, Any]
+    unit: str
+    units_per_sample: int
+
+    def open_split(
+        self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
+    ) -> Dataset[Any]:
+        """Return the samples of one split; an item is a micro-batch."""
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return what the model says of the batch."""
+
+    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss summed over the batch's units."""
+
+    def num_correct(self, outputs: Tensor, batch: Batch) -> Tensor | None:
+        """Return how many units are predicted rightly, None where there is no right or wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTask:
-    """Predict the next token; a sample is `sequence_length` tokens."""
+    """Predict the next token; a sample is `sequence_length` tokens; the loss is in nats per token."""
 
-    train_set: Dataset[Any]
-    validation_set: Dataset[Any]
     model_config: Mapping[str, Any]
-    units_per_sample: int
     unit: str = "tokens"
 
-    def loss_sum(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """Return the cross-entropy in nats, summed over the batch's tokens."""
-        inputs, targets = batch
-        logits = model(inputs)
-        return functional.cross_entropy(
-            logits.flatten(0, 1).float(), targets.flatten(), reduction="sum"
+    @property
+    def units_per_sample(self) -> int:
+        """Return the tokens that one sample predicts."""
+        return self.model_config["sequence_length"]
+
+    def open_split(
+        self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
+    ) -> TokenBlocks:
+        """Return the token blocks of a split.
+
+        Raises:
+            DataError: the index has another vocabulary than the model, or the shards cannot be used.
+        """
+        if index.kind == "tokens" and index.vocab_size != self.model_config["vocab_size"]:
+            message = (
+                f"the model has vocab_size {self.model_config['vocab_size']}, the index's tokenizer "
+                f"{index.vocab_size}; use the data set that the model was trained on"
+            )
+            raise DataError(message)
+        return TokenBlocks.open(
+            index, split, channel, sequence_length=self.units_per_sample, verify=verify
         )
 
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the logits, (batch, time, vocabulary)."""
+        return model(batch[0])
 
-def open_task(
-    hyperparameters: Hyperparameters, paths: ContainerPaths, *, verify: bool
-) -> tuple[LanguageTask, ShardIndex]:
-    """Return the task that the hyperparameters name, over the channels `train`, `validation` and `index`.
+    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the cross-entropy in nats, summed over tokens."""
+        return functional.cross_entropy(
+            outputs.flatten(0, 1).float(), batch[1].flatten(), reduction="sum"
+        )
+
+    def num_correct(self, outputs: Tensor, batch: Batch) -> None:
+        """Return None: the loss says it all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTask:
+    """Predict one column from the others; a sample is a row.
+
+    The loss of classes is the cross-entropy in nats, of numbers the squared error of the
+    standardised target.
+    """
+
+    layout: TableLayout
+    model_config: Mapping[str, Any]
+    unit: str = "samples"
+    units_per_sample: int = 1
+
+    def open_split(
+        self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
+    ) -> TableRows:
+        """Return the rows of a split.
+
+        Raises:
+            DataError: the shards cannot be used.
+        """
+        return TableRows.open(index, split, channel, layout=self.layout, verify=verify)
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return logits (batch, classes) or numbers (batch, 1)."""
+        return model(batch[0], batch[1])
+
+    def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss summed over rows."""
+        if self.layout.target.classes:
+            return functional.cross_entropy(outputs.float(), batch[2], reduction="sum")
+        return functional.mse_loss(outputs.float().squeeze(1), batch[2], reduction="sum")
+
+    def num_correct(self, outputs: Tensor, batch: Batch) -> Tensor | None:
+        """Return how many rows got the highest logit at their class; None for numbers."""
+        if not self.layout.target.classes:
+            return None
+        return (outputs.argmax(dim=1) == batch[2]).sum()
+
+
+def make_task(hyperparameters: Hyperparameters, index: ShardIndex, channels: Channels) -> Task:
+    """Return the task that the hyperparameters name, fitted to the data set.
 
     Raises:
-        DataError: findings of both splits together.
+        DataError: the data set is of the wrong kind, or has no usable target.
     """
-    index = ShardIndex.load(paths.channels.get("index"))
-    findings: list[str] = []
-    sets = []
-    for split in ("train", "validation"):
-        try:
-            sets.append(
-                TokenBlocks.open(
-                    index,
-                    split,
-                    paths.channels.get(split),
-                    sequence_length=hyperparameters.sequence_length,
-                    verify=verify,
-                )
+    shape = {
+        "num_layers": hyperparameters.num_layers,
+        "hidden_size": hyperparameters.hidden_size,
+        "dropout": hyperparameters.dropout,
+    }
+    if hyperparameters.model == "gpt":
+        if index.kind != "tokens":
+            message = (
+                f"model gpt needs token shards, the index is of kind {index.kind!r}; use model mlp"
             )
+            raise DataError(message)
+        config = GPTConfig(
+            vocab_size=index.vocab_size,
+            num_heads=hyperparameters.num_heads,
+            sequence_length=hyperparameters.sequence_length,
+            **shape,
+        )
+        return LanguageTask(model_config=config.to_dict())
+    files = (
+        shard_files(index, "train", channels.get("train"), verify=False)
+        if index.kind == "columns"
+        else []
+    )
+    layout = read_layout(
+        index, files, target_column=hyperparameters.target_column, problem=hyperparameters.problem
+    )
+    return table_task(layout, **shape)
+
+
+def table_task(layout: TableLayout, **shape: Any) -> TableTask:
+    """Return the task of one table layout."""
+    config = MLPConfig(
+        means=layout.means,
+        stds=layout.stds,
+        category_sizes=layout.category_sizes,
+        num_outputs=layout.target.num_outputs,
+        **shape,
+    )
+    return TableTask(layout=layout, model_config=config.to_dict())
+
+
+def open_splits(
+    task: Task, index: ShardIndex, channels: Channels, splits: tuple[str, ...], *, verify: bool
+) -> list[Dataset[Any]]:
+    """Return the samples of several splits.
+
+    Raises:
+        DataError: the findings of all splits together.
+    """
+    opened, findings = [], []
+    for split in splits:
+        try:
+            opened.append(task.open_split(index, split, channels.get(split), verify=verify))
         except DataError as error:
             findings += error.findings
     if findings:
         raise DataError(findings)
-    config = GPTConfig(
-        vocab_size=index.vocab_size,
-        num_layers=hyperparameters.num_layers,
-        num_heads=hyperparameters.num_heads,
-        hidden_size=hyperparameters.hidden_size,
-        sequence_length=hyperparameters.sequence_length,
-        dropout=hyperparameters.dropout,
-    )
-    task = LanguageTask(
-        train_set=sets[0],
-        validation_set=sets[1],
-        model_config=config.to_dict(),
-        units_per_sample=hyperparameters.sequence_length,
-    )
-    return task, index
+    return opened

@@ -1,118 +1,98 @@
-"""Everything a run needs to go on exactly where it was: collected for a checkpoint, and put back."""
+"""Everything that a run needs to go on exactly where it was."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-import random
-import sys
-import threading
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from trainer.checkpoint import CheckpointFolder
 from trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from torch import nn
+
+    from trainer.optimization import LearningRateSchedule
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Where the run is: changed by the training loop only."""
+    """Where the run is; changed by the training loop only."""
 
     step: int = 0
     samples_consumed: int = 0
+    validation_loss: float | None = None
     best_validation_loss: float | None = None
     evaluations_without_gain: int = 0
 
-
-def random_states(device: torch.device) -> dict[str, Any]:
-    """Return this process's random states: torch, python, CUDA and numpy where they are in use."""
-    states: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": _as_lists(random.getstate()),
-    }
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    if "numpy" in sys.modules:
-        name, keys, *rest = sys.modules["numpy"].random.get_state()
-        states["numpy"] = [name, keys.tolist(), *rest]
-    return states
+    def note_validation(self, loss: float) -> None:
+        """Count one evaluation."""
+        is_best = self.best_validation_loss is None or loss < self.best_validation_loss
+        if is_best:
+            self.best_validation_loss = loss
+        self.evaluations_without_gain = 0 if is_best else self.evaluations_without_gain + 1
+        self.validation_loss = loss
 
 
-def restore_random_states(states: Mapping[str, Any], device: torch.device) -> None:
-    """Put back what `random_states` returned."""
-    torch.set_rng_state(states["torch"])
-    random.setstate(_as_tuples(states["python"]))
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
-    if "numpy" in sys.modules and "numpy" in states:
-        sys.modules["numpy"].random.set_state(tuple(states["numpy"]))
+@dataclass(slots=True, kw_only=True)
+class TrainingState:
+    """What changes while training, and what must be the same when a run goes on (`identity`)."""
 
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    schedule: LearningRateSchedule
+    identity: Mapping[str, Any]
+    progress: Progress = field(default_factory=Progress)
 
-def _as_lists(value: Any) -> Any:
-    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
+    def capture(self) -> dict[str, Any]:
+        """Return name -> content of the files of a checkpoint; tensors are not copied."""
+        run = {
+            "identity": dict(self.identity),
+            "progress": dataclasses.asdict(self.progress),
+            "schedule": dataclasses.asdict(self.schedule),
+            "scaler": self.scaler.state_dict(),
+        }
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "run": run,
+        }
 
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def copy_to_cpu(value: Any) -> Any:
-    """Return a copy of nested containers in which every tensor is a private CPU copy."""
-    match value:
-        case Tensor():
-            return value.detach().to("cpu", copy=True)
-        case dict():
-            return {key: copy_to_cpu(item) for key, item in value.items()}
-        case list() | tuple():
-            return type(value)(copy_to_cpu(item) for item in value)
-        case _:
-            return value
-
-
-class BackgroundSaver:
-    """Writes checkpoints on a thread while training goes on, one at a time; used on rank 0 only."""
-
-    def __init__(self, folder: CheckpointFolder) -> None:
-        self._folder = folder
-        self._thread: threading.Thread | None = None
-        self._error: CheckpointError | None = None
-
-    def start(self, step: int, **content: Any) -> None:
-        """Begin to write; waits for the checkpoint before. `content` must be private copies.
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Put back what `capture` returned.
 
         Raises:
-            CheckpointError: the checkpoint before could not be written.
+            CheckpointError: the content belongs to another run.
         """
-        self.finish()
-        self._thread = threading.Thread(target=self._write, args=(step, content), name="checkpoint")
-        self._thread.start()
+        run = content["run"]
+        self.check_identity(run["identity"])
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.scaler.load_state_dict(run["scaler"])
+        self.progress = Progress(**run["progress"])
+        if run["schedule"] != dataclasses.asdict(self.schedule):
+            log.warning("the schedule changed at resume: %s -> %s", run["schedule"], self.schedule)
 
-    def finish(self) -> None:
-        """Wait until what was started is durable.
+    def check_identity(self, saved: Mapping[str, Any]) -> None:
+        """Refuse what another run has saved.
 
         Raises:
-            CheckpointError: it could not be written.
+            CheckpointError: the model, the data set, the seed or the batch size differs.
         """
-        if self._thread:
-            self._thread.join()
-            self._thread = None
-        if self._error:
-            raise self._error
-
-    def _write(self, step: int, content: dict[str, Any]) -> None:
-        began = time.monotonic()
-        try:
-            path = self._folder.save(step, **content)
-            log.info(
-                "checkpoint %s is durable after %.2f s in the background",
-                path,
-                time.monotonic() - began,
+        differing = [
+            f"{name} is {saved.get(name)!r} there and {value!r} here"
+            for name, value in self.identity.items()
+            if saved.get(name) != value
+        ]
+        if differing:
+            message = (
+                f"the checkpoint belongs to another run: {'; '.join(differing)}; give this run its "
+                "own checkpoint_s3_uri, or set these values back"
             )
-        except CheckpointError as error:
-            self._error = error
+            raise CheckpointError(message)

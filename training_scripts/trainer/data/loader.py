@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from trainer.data.sample_order import RankBatches
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainer.data.sample_order import RankBatches
 
 PREFETCH_BATCHES = 4
 

@@ -10,11 +10,14 @@ positions [k * B, (k + 1) * B) of the endless sequence epoch 0, epoch 1, ..., an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NUM_ROUNDS = 6
 POSITIONS_AT_ONCE = 4096

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from trainer.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 FORMAT, VERSION = "trainyard-shards", 1
 DTYPES = {

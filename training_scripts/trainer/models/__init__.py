@@ -1,21 +1,24 @@
 """The models that a job can train: a Llama-style decoder and a multilayer perceptron for tables.
 
-A model's config is a plain dict in `model.json`; `build` turns it into a module, so that evaluation and serving
-need nothing but `model.json` and `model.pt`.
+A model's config is a plain dict in `model.json`; `build` turns it into a module, so that evaluation
+and serving need nothing but `model.json` and `model.pt`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from trainer.models.gpt import GPT, GPTConfig
+from trainer.models.mlp import MLP, MLPConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """Return the untrained module that `config` (the content of `model.json`'s "config") describes.
+    """Return the untrained module that `config` (`model.json`'s "config") describes.
 
     Raises:
         ValueError: the kind of model is unknown.
@@ -24,5 +27,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     match settings.pop("kind", None):
         case "gpt":
             return GPT(GPTConfig(**settings))
+        case "mlp":
+            return MLP(MLPConfig(**settings))
         case other:
-            raise ValueError(f"model.json names the kind {other!r}; known is gpt")
+            raise ValueError(f"model.json names the kind {other!r}; known are gpt and mlp")

@@ -1,30 +1,32 @@
-"""Checkpoints that survive a kill at any moment: written aside, synced, renamed; checked by SHA-256 before use.
+"""Checkpoints that survive a kill at any moment: written aside, synced, renamed, checked before use.
 
-A checkpoint is a folder `step-00000080` with `manifest.json`, which names every other file with its size and SHA-256.
-Rank 0 writes it whole, also the random states of all ranks, so that a job needs one writer whatever its hosts.
-Files are never changed once the folder has its name. The folder that is being written lies outside the checkpoint
-folder where the filesystem allows a rename from there (what lies inside is uploaded as it grows), else in `.staging`.
+A checkpoint is a folder `step-00000080` with `manifest.json`, which names every other file with its
+size and SHA-256. Rank 0 writes it whole, also the random states of all ranks, so that a job needs
+one writer whatever its hosts. Files never change once the folder has its name.
+
+The folder that is being written lies beside the checkpoint folder where the filesystem allows a
+rename from there, because what lies inside is uploaded as it grows; else in `.staging` inside.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainer.data.shard_index import sha256_of
 from trainer.errors import CheckpointError
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
 FORMAT, VERSION = "trainyard-checkpoint", 1
 NAME = re.compile(r"step-(\d{8,})")
 
@@ -42,10 +44,12 @@ class Checkpoint:
         Raises:
             CheckpointError: the file has no such content.
         """
+        file = self.path / f"{name}.pt"
         try:
-            return torch.load(self.path / f"{name}.pt", map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, ValueError, KeyError) as error:
-            raise CheckpointError(f"{self.path / name}.pt cannot be read: {error}") from error
+            message = f"{file} cannot be read although its checksum is right: {error}"
+            raise CheckpointError(message) from error
 
     def read(self, name: str) -> bytes:
         """Return the content of a plain file."""
@@ -61,7 +65,7 @@ class CheckpointFolder:
         self._good: set[int] = set()
 
     def newest_good(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint that is whole, and one sentence for each newer one that is not."""
+        """Return the newest whole checkpoint, and one sentence for each newer one that is not."""
         rejected = []
         for step, path in self._newest_first():
             fault = fault_of(path)
@@ -75,7 +79,7 @@ class CheckpointFolder:
         self,
         step: int,
         *,
-        tensors: Mapping[str, Any],
+        objects: Mapping[str, Any],
         files: Mapping[str, bytes],
         facts: Mapping[str, Any],
     ) -> Path:
@@ -83,7 +87,7 @@ class CheckpointFolder:
 
         Args:
             step: optimizer steps taken so far; names the folder.
-            tensors: name -> object, each saved as `<name>.pt`; tensors, numbers, texts and containers of them only.
+            objects: name -> object, saved as `<name>.pt`: tensors, numbers, texts and containers.
             files: file name -> content, saved as they are.
             facts: what the manifest says beside the files.
 
@@ -93,17 +97,16 @@ class CheckpointFolder:
         final = self._folder / f"step-{step:08d}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            staging = self._staging_folder()
-            draft = staging / f"{final.name}.{os.getpid()}"
+            draft = self._staging_folder() / f"{final.name}.{os.getpid()}"
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
-            _write_files(draft, tensors, files)
+            _write_files(draft, objects, files)
             _write_manifest(draft, {"step": step, **facts})
             self._publish(draft, final)
         except (OSError, RuntimeError) as error:
             message = (
-                f"checkpoint of step {step} cannot be written to {final} ({error}); free or enlarge the disk "
-                "(volume_size), or point checkpoint_dir to a writable folder"
+                f"checkpoint of step {step} cannot be written to {final} ({error}); free or enlarge "
+                "the disk (volume_size), or point checkpoint_dir to a writable folder"
             )
             raise CheckpointError(message) from error
         self._good.add(step)
@@ -115,21 +118,19 @@ class CheckpointFolder:
         yield from sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
 
     def _staging_folder(self) -> Path:
-        """Return a folder from which a rename into the checkpoint folder works, outside it where possible."""
-        outside = self._folder.parent / f".{self._folder.name}-staging"
-        probe = self._folder / f".probe-{os.getpid()}"
+        """Return a folder from which a rename into the checkpoint folder works."""
+        beside = self._folder.parent / f".{self._folder.name}-staging"
+        name = f".probe-{os.getpid()}"
         try:
-            outside.mkdir(parents=True, exist_ok=True)
-            origin = outside / probe.name
-            origin.mkdir(exist_ok=True)
-            origin.rename(probe)
-            probe.rmdir()
+            (beside / name).mkdir(parents=True, exist_ok=True)
+            (beside / name).rename(self._folder / name)
+            (self._folder / name).rmdir()
         except OSError:  # another mount, or a parent that may not be written
             return self._folder / ".staging"
-        return outside
+        return beside
 
     def _publish(self, draft: Path, final: Path) -> None:
-        """Give the finished draft its name; what bore it before (a damaged checkpoint) goes first."""
+        """Give the finished draft its name; a damaged checkpoint that bore it goes first."""
         if final.exists():
             replaced = draft.with_name(f"{draft.name}.replaced")
             final.rename(replaced)
@@ -147,29 +148,34 @@ class CheckpointFolder:
 
 
 def fault_of(path: Path) -> str | None:
-    """Return what is wrong with the checkpoint folder, None when its manifest and every checksum are right."""
+    """Return what is wrong with a checkpoint folder, None when every checksum is right."""
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         stated = manifest.pop("sha256")
-        if manifest["format"] != FORMAT or manifest["version"] != VERSION:
-            return f"format {manifest['format']} version {manifest['version']}, expected {FORMAT} {VERSION}"
         if _digest_of(manifest) != stated:
             return "manifest.json does not match its own checksum"
-        for name, entry in manifest["files"].items():
-            size = (path / name).stat().st_size
-            if size != entry["bytes"]:
-                return f"{name} has {size} bytes, the manifest says {entry['bytes']}"
-            if sha256_of(path / name) != entry["sha256"]:
-                return f"{name} does not match its SHA-256"
+        if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
+            return (
+                f"its format is {manifest['format']} {manifest['version']}, not {FORMAT} {VERSION}"
+            )
+        faults = (_file_fault(path / name, entry) for name, entry in manifest["files"].items())
+        return next((fault for fault in faults if fault), None)
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing: it was not written to its end"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"it cannot be read ({type(error).__name__}: {error})"
+        return f"its manifest cannot be read ({type(error).__name__}: {error})"
+
+
+def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:
+    if path.stat().st_size != entry["bytes"]:
+        return f"{path.name} has {path.stat().st_size} bytes, the manifest says {entry['bytes']}"
+    if sha256_of(path) != entry["sha256"]:
+        return f"{path.name} does not match its SHA-256"
     return None
 
 
-def _write_files(draft: Path, tensors: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    for name, content in tensors.items():
+def _write_files(draft: Path, objects: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    for name, content in objects.items():
         torch.save(content, draft / f"{name}.pt")
     for name, data in files.items():
         (draft / name).write_bytes(data)
@@ -179,13 +185,13 @@ def _write_files(draft: Path, tensors: Mapping[str, Any], files: Mapping[str, by
 
 def _write_manifest(draft: Path, facts: Mapping[str, Any]) -> None:
     listed = {
-        p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(draft.iterdir())
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for path in sorted(draft.iterdir())
     }
     manifest = {"format": FORMAT, "version": VERSION, **facts, "files": listed}
+    text = json.dumps(manifest | {"sha256": _digest_of(manifest)}, indent=2)
     path = draft / "manifest.json"
-    path.write_text(
-        json.dumps(manifest | {"sha256": _digest_of(manifest)}, indent=2), encoding="utf-8"
-    )
+    path.write_text(text, encoding="utf-8")
     _sync(path)
     _sync(draft)
 

@@ -1,0 +1,52 @@
+"""The trained model as files: `model.pt` (weights, on the CPU) and `model.json` (what rebuilds it)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from trainer.data.table import TableLayout
+from trainer.errors import DataError
+from trainer.models import build
+from trainer.tasks import LanguageTask, TableTask, Task
+from trainer.tensor_tree import copy_to_cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def write_model(folder: Path, model: nn.Module, task: Task, facts: Mapping[str, Any]) -> None:
+    """Write `model.pt` and `model.json` to `folder`; `facts` stand in model.json beside the config."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(copy_to_cpu(model.state_dict()), folder / "model.pt")
+    layout = {"layout": task.layout.to_dict()} if isinstance(task, TableTask) else {}
+    content = {"config": dict(task.model_config), **layout, **facts}
+    (folder / "model.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
+    """Return the model, its task and the content of `model.json`.
+
+    Raises:
+        DataError: a file is missing, or the two do not fit together.
+    """
+    try:
+        content = json.loads((folder / "model.json").read_bytes())
+        model = build(content["config"])
+        weights = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
+        model.load_state_dict(weights)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        message = (
+            f"{folder} holds no model of train_ddp.py ({type(error).__name__}: {error}); expected "
+            "model.json and model.pt from one training job"
+        )
+        raise DataError(message) from error
+    config = content["config"]
+    if config["kind"] == "gpt":
+        return model, LanguageTask(model_config=config), content
+    layout = TableLayout.from_dict(content["layout"])
+    return model, TableTask(layout=layout, model_config=config), content

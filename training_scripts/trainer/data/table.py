@@ -1,0 +1,155 @@
+"""What a table holds for training: which columns are features, which one is the target and of what kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from trainer.data.shard_index import ShardIndex, map_column
+from trainer.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+MAX_INTEGER_CLASSES = 32
+WHOLE_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The column to predict: one of `classes` (their values in output order), else a number."""
+
+    name: str
+    classes: Sequence[int | str] | None
+    is_coded: bool = False
+    mean: float = 0.0
+    std: float = 1.0
+
+    @property
+    def num_outputs(self) -> int:
+        """Return how many numbers the model gives per row."""
+        return len(self.classes) if self.classes else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLayout:
+    """Feature columns in the order that a model reads them, and the target."""
+
+    numbers: Sequence[str]
+    means: Sequence[float]
+    stds: Sequence[float]
+    categories: Sequence[str]
+    category_sizes: Sequence[int]
+    target: Target
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> TableLayout:
+        """Return the layout that `dataclasses.asdict` had turned into `content`."""
+        return cls(**{**content, "target": Target(**content["target"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a mapping ready for JSON."""
+        return dataclasses.asdict(self)
+
+
+def read_layout(
+    index: ShardIndex, files: Sequence[Path], *, target_column: str | None, problem: str
+) -> TableLayout:
+    """Return the layout of a columns data set; `files` are the training shards.
+
+    A target with categories, of bools, or of at most 32 distinct whole numbers is predicted as a class, any other as
+    a number; `problem` "classification" or "regression" decides instead of "auto".
+
+    Raises:
+        DataError: there is no target or no feature, or the target cannot be classified.
+    """
+    if index.kind != "columns":
+        message = (
+            f"model mlp needs column shards, the index is of kind {index.kind!r}; use model gpt"
+        )
+        raise DataError(message)
+    schema = list(index.content["schema"])
+    target = _target(index, files, _target_entry(schema, target_column), problem)
+    features = [entry for entry in schema if entry["name"] != target.name and entry["role"] != "id"]
+    numbers = [entry for entry in features if entry.get("categories") is None]
+    categories = [entry for entry in features if entry.get("categories") is not None]
+    if not features:
+        message = f"the table has no feature beside its target {target.name!r}: {_names(schema)}"
+        raise DataError(message)
+    return TableLayout(
+        numbers=[entry["name"] for entry in numbers],
+        means=[float(entry.get("mean") or 0.0) for entry in numbers],
+        stds=[float(entry.get("std") or 1.0) for entry in numbers],
+        categories=[entry["name"] for entry in categories],
+        category_sizes=[len(entry["categories"]) for entry in categories],
+        target=target,
+    )
+
+
+def _target_entry(schema: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:
+    if wanted is not None:
+        chosen = [entry for entry in schema if entry["name"] == wanted]
+        problem = f"target_column {wanted!r} is not in the table"
+    else:
+        chosen = [entry for entry in schema if entry["role"] == "target"]
+        problem = "target_column is not set and the index names no target"
+    if not chosen:
+        raise DataError(
+            f"{problem}; columns are {_names(schema)}: set target_column to one of them"
+        )
+    return chosen[0]
+
+
+def _target(
+    index: ShardIndex, files: Sequence[Path], entry: Mapping[str, Any], problem: str
+) -> Target:
+    name = entry["name"]
+    if entry.get("categories") is not None:
+        if problem == "regression":
+            message = f"target {name!r} has {len(entry['categories'])} categories, not numbers; "
+            raise DataError(message + "set problem to classification or auto")
+        return Target(name=name, classes=list(entry["categories"]), is_coded=True)
+    if problem == "auto" and entry["dtype"] not in WHOLE_DTYPES:
+        problem = "regression"
+    if problem != "regression":
+        values = _distinct(index, files, name)
+        if values is not None:
+            return Target(name=name, classes=values)
+        if problem == "classification":
+            message = (
+                f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values that are not whole "
+                "numbers, so it is no class; set problem to regression"
+            )
+            raise DataError(message)
+    return Target(
+        name=name,
+        classes=None,
+        mean=float(entry.get("mean") or 0.0),
+        std=float(entry.get("std") or 1.0),
+    )
+
+
+def _distinct(index: ShardIndex, files: Sequence[Path], name: str) -> list[int] | None:
+    """Return the sorted distinct whole values of a column, None when they are too many or not whole."""
+    seen: set[float] = set()
+    for path, shard in zip(files, index.split("train")["shards"], strict=True):
+        values = as_float64(map_column(path, shard["columns"], name)).unique().tolist()
+        seen |= {value for value in values if not math.isnan(value)}
+        if len(seen) > MAX_INTEGER_CLASSES or any(value != int(value) for value in seen):
+            return None
+    return sorted(int(value) for value in seen)
+
+
+def as_float64(values: Tensor) -> Tensor:
+    """Return any column as float64."""
+    return values.to(torch.float64)
+
+
+def _names(schema: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{entry['name']} ({entry['dtype']})" for entry in schema) or "none"

@@ -1,0 +1,129 @@
+"""Samples of a table: rows gathered from memory-mapped column shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from trainer.data.shard_index import ShardIndex, map_column, shard_files
+from trainer.data.table import TableLayout, as_float64
+from trainer.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Columns = Mapping[str, Tensor]
+
+
+class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
+    """An item is one micro-batch: index with an int64 tensor of row numbers.
+
+    It gives numbers (batch, features) float32 with NaN where missing, category codes (batch, features) int64 with -1
+    where missing, and the target (batch): a class number int64, or a standardised float32.
+    """
+
+    def __init__(self, shards: Sequence[Columns], layout: TableLayout) -> None:
+        self._shards = list(shards)
+        self._layout = layout
+        self._names = [*layout.numbers, *layout.categories, layout.target.name]
+        lengths = [len(shard[layout.target.name]) for shard in shards]
+        self._starts = torch.tensor([0, *lengths]).cumsum(0)
+
+    @classmethod
+    def open(
+        cls,
+        index: ShardIndex,
+        split: str,
+        channel: Path | None,
+        *,
+        layout: TableLayout,
+        verify: bool,
+    ) -> TableRows:
+        """Return the rows of a split whose shards lie in the folder `channel`.
+
+        Raises:
+            DataError: shards are missing or damaged, the split is empty, or a row has no usable target.
+        """
+        files = shard_files(index, split, channel, verify=verify)
+        entries = index.split(split)["shards"]
+        names = [*layout.numbers, *layout.categories, layout.target.name]
+        shards = [
+            {name: map_column(path, entry["columns"], name) for name in names}
+            for path, entry in zip(files, entries, strict=True)
+        ]
+        rows = cls(shards, layout)
+        if not len(rows):
+            raise DataError(f"the split {split!r} has no rows; give more data or a larger fraction")
+        findings = [
+            fault
+            for path, shard in zip(files, shards, strict=True)
+            if (fault := rows.target_fault(path, shard[layout.target.name]))
+        ]
+        if findings:
+            raise DataError(findings)
+        return rows
+
+    def target_fault(self, path: Path, values: Tensor) -> str | None:
+        """Return what is wrong with the targets of one shard."""
+        target = self._layout.target
+        numbers = as_float64(values)
+        if target.is_coded:
+            unusable = (numbers < 0) | (numbers >= len(target.classes or ()))
+        elif target.classes is None:
+            unusable = ~numbers.isfinite()
+        else:
+            unusable = ~torch.isin(numbers, torch.tensor(target.classes, dtype=torch.float64))
+        if not unusable.any():
+            return None
+        first = int(unusable.nonzero()[0])
+        allowed = f"one of {list(target.classes)[:12]}" if target.classes else "a finite number"
+        return (
+            f"shard {path}: {int(unusable.sum())} of {len(values)} rows have no usable target "
+            f"{target.name!r}, first row {first} with {values[first].item()}; allowed is {allowed}; "
+            "drop these rows from the source or choose another target_column"
+        )
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        columns = self._gather(rows)
+        layout = self._layout
+        numbers = [columns[name].to(torch.float32) for name in layout.numbers]
+        codes = [columns[name].to(torch.int64) for name in layout.categories]
+        return (
+            _stack(numbers, rows, torch.float32),
+            _stack(codes, rows, torch.int64),
+            self._target(columns[layout.target.name]),
+        )
+
+    def _gather(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return the values of each column at the global `rows`, in their order."""
+        shard_of = torch.searchsorted(self._starts, rows, right=True) - 1
+        gathered: dict[str, Tensor] = {}
+        for number in shard_of.unique().tolist():
+            places = (shard_of == number).nonzero().squeeze(1)
+            local = rows[places] - self._starts[number]
+            for name in self._names:
+                column = self._shards[number][name]
+                values = gathered.setdefault(name, torch.empty(len(rows), dtype=column.dtype))
+                values[places] = column[local]
+        return gathered
+
+    def _target(self, values: Tensor) -> Tensor:
+        target = self._layout.target
+        if target.is_coded:
+            return values.to(torch.int64)
+        if target.classes is None:
+            return ((values.to(torch.float32) - target.mean) / target.std).to(torch.float32)
+        return torch.searchsorted(torch.tensor(target.classes), values.to(torch.int64))
+
+
+def _stack(columns: Sequence[Tensor], rows: Tensor, dtype: torch.dtype) -> Tensor:
+    if not columns:
+        return torch.empty(len(rows), 0, dtype=dtype)
+    return torch.stack(list(columns), dim=1)

@@ -1,0 +1,50 @@
+"""The loss of a model over samples that it does not learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trainer.distributed import Ranks
+    from trainer.precision import Precision
+    from trainer.tasks import Batch, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Sums over all ranks; `accuracy` is None where nothing is right or wrong."""
+
+    loss: float
+    num_units: int
+    accuracy: float | None
+
+
+def evaluate(
+    task: Task, model: nn.Module, batches: Iterable[Batch], *, precision: Precision, ranks: Ranks
+) -> Evaluation:
+    """Return the mean loss over every rank's `batches`; the model is left in evaluation mode."""
+    loss_sum, num_correct, num_samples = 0.0, 0.0, 0
+    has_accuracy = True
+    model.eval()
+    with torch.no_grad():
+        for batch in batches:
+            with precision.forward():
+                outputs = task.outputs(model, batch)
+                loss_sum += task.loss_sum(outputs, batch).item()
+            correct = task.num_correct(outputs, batch)
+            has_accuracy = correct is not None
+            num_correct += correct.item() if correct is not None else 0
+            num_samples += len(batch[0])
+    loss_sum, num_correct, total_samples = ranks.sum([loss_sum, num_correct, num_samples])
+    num_units = int(total_samples) * task.units_per_sample
+    return Evaluation(
+        loss=loss_sum / num_units,
+        num_units=num_units,
+        accuracy=num_correct / num_units if has_accuracy else None,
+    )

@@ -1,0 +1,42 @@
+"""The random states of one rank: torch, python, and CUDA and numpy where they are in use."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def random_states(device: torch.device) -> dict[str, Any]:
+    """Return this process's random states as tensors, numbers, texts and lists of them."""
+    python = random.getstate()
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": _as_lists(python)}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    if "numpy" in sys.modules:
+        name, keys, *rest = sys.modules["numpy"].random.get_state()
+        states["numpy"] = [name, keys.tolist(), *rest]
+    return states
+
+
+def restore_random_states(states: Mapping[str, Any], device: torch.device) -> None:
+    """Put back what `random_states` returned."""
+    torch.set_rng_state(states["torch"])
+    random.setstate(_as_tuples(states["python"]))
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    if "numpy" in sys.modules and "numpy" in states:
+        sys.modules["numpy"].random.set_state(tuple(states["numpy"]))
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value

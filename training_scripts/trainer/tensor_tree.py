@@ -1,0 +1,64 @@
+"""Nested containers with tensors in them, such as an optimizer's state: copied, and sent to all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainer.distributed import Ranks
+
+
+@dataclass(frozen=True, slots=True)
+class TensorShape:
+    """Stands for a tensor while the tree around it travels."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def copy_to_cpu(tree: Any) -> Any:
+    """Return the tree with every tensor replaced by a private CPU copy."""
+    return _replace(tree, Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
+
+
+def broadcast_tree(tree: Any, ranks: Ranks) -> Any:
+    """Return rank 0's tree on every rank; tensors travel one by one, so memory stays at one copy.
+
+    All tensors must lie on the CPU; what other ranks pass is ignored.
+    """
+    if ranks.world_size == 1:
+        return tree
+    outline = _replace(tree, Tensor, lambda t: TensorShape(tuple(t.shape), t.dtype))
+    outline = ranks.broadcast(outline)
+    tensors = iter(_tensors(tree)) if ranks.is_main else None
+
+    def receive(place: TensorShape) -> Tensor:
+        tensor = next(tensors) if tensors else torch.empty(place.shape, dtype=place.dtype)
+        sent = tensor.contiguous().to(ranks.device)
+        dist.broadcast(sent, src=0)
+        return sent.cpu()
+
+    return _replace(outline, TensorShape, receive)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    _replace(tree, Tensor, found.append)
+    return found
+
+
+def _replace(tree: Any, kind: type, replacement: Callable[[Any], Any]) -> Any:
+    if isinstance(tree, kind):
+        return replacement(tree)
+    if isinstance(tree, dict):
+        return {key: _replace(item, kind, replacement) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_replace(item, kind, replacement) for item in tree)
+    return tree
