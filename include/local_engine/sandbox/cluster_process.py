@@ -202,8 +202,8 @@ class Box:
             try:
                 self._execute(root)
             except BaseException:
-                os.write(self.instance.descriptor, traceback.format_exc().encode())
-                os._exit(127)
+                os.write(2, traceback.format_exc().encode())
+                os._exit(SETUP_FAILED)
         os.close(self.instance.descriptor)
         self.control.send("started", instance=self.instance.name, pid=child)
         self._pass_on_signals(child)
@@ -218,18 +218,23 @@ class Box:
     def _execute(self, root: str | None) -> NoReturn:
         instance = self.instance
         os.setsid()
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(devnull, 0)
+        os.dup2(instance.descriptor, 1)
+        os.dup2(instance.descriptor, 2)
+        os.closerange(3, 1 << 16)
         if root is not None:
             if "pid" in self.plan.features:
                 linux.mount("proc", root + "/proc", "proc")
             else:
                 linux.bind("/proc", root + "/proc")
             linux.pivot_root(root)
-        devnull = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(devnull, 0)
-        os.dup2(instance.descriptor, 1)
-        os.dup2(instance.descriptor, 2)
-        os.closerange(3, 1 << 16)
         for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(instance.working_folder)
-        os.execvpe(instance.argv[0], instance.argv, instance.environment)  # noqa: S606
+        try:
+            os.execvpe(instance.argv[0], instance.argv, instance.environment)  # noqa: S606
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            os.write(2, f"cannot execute {instance.argv[0]!r}: {reason}\n".encode())
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)

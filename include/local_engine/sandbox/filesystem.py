@@ -53,6 +53,8 @@ def hosts_file(plan: ClusterPlan) -> str:
     """Return the /etc/hosts of every instance of the plan."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{each.address} {each.name}" for each in plan.instances]
+    # torch looks up the names of its peers by their IPv6-mapped addresses, and warns without.
+    lines += [f"::ffff:{each.address} {each.name}.cluster" for each in plan.instances]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,6 @@
+"""What a job reads and keeps: input channels of every kind, and checkpoints.
+
+`listing` says which objects an instance gets (pure), `placement` puts them into its folder as
+links, `pipe` streams them through FIFOs, `checkpoints` mirrors a folder to S3 and back. May import
+the object store; knows nothing of jobs, processes or the wire.
+"""

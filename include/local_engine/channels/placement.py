@@ -1,0 +1,50 @@
+"""Objects as files in an instance's folder: linked where nothing can change them, else copied."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from include.local_engine.channels.locations import DataError
+from include.local_engine.s3.errors import S3Error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from include.local_engine.channels.listing import ChannelFile
+    from include.local_engine.s3.object_store import ObjectStore
+
+
+def place_files(
+    files: Iterable[ChannelFile], folder: Path, objects: ObjectStore, *, link: bool
+) -> int:
+    """Put the files below `folder` and return their number of bytes.
+
+    `link=True` makes hard links: the caller promises that jobs see the folder only as the lower
+    layer of an overlay, so that a script that writes to an input changes a copy of its own.
+
+    Raises:
+        DataError: An object went away meanwhile.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made: set[Path] = set()
+    num_bytes = 0
+    for file in files:
+        target = folder / file.path
+        if target.parent not in made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made.add(target.parent)
+        num_bytes += _place(file, target, objects, link=link)
+    return num_bytes
+
+
+def _place(file: ChannelFile, target: Path, objects: ObjectStore, *, link: bool) -> int:
+    try:
+        if link:
+            return objects.link_to(file.bucket, file.key, target).size
+        with objects.open(file.bucket, file.key) as source, target.open("wb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 20)
+            return copy.tell()
+    except S3Error as error:
+        raise DataError(f"cannot read s3://{file.bucket}/{file.key}: {error}") from error

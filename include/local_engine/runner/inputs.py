@@ -1,0 +1,84 @@
+"""The input channels of a training job, placed into the folders of its instances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.channels.listing import (
+    channel_files,
+    files_of_host,
+    s3_source,
+)
+from include.local_engine.channels.pipe import PipeFeeder, channel_records
+from include.local_engine.channels.placement import place_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from include.local_engine.runner.job import HostPlan, Job
+
+
+def provide_channels(job: Job, hosts: Sequence[HostPlan], *, link: bool) -> list[PipeFeeder]:
+    """Place all files of all channels and return the feeders of the streamed ones, not started.
+
+    Raises:
+        DataError: A channel's data is missing or malformed.
+    """
+    feeders: list[PipeFeeder] = []
+    for channel in job.request.get("InputDataConfig", []):
+        if input_mode(job, channel) == "Pipe":
+            feeders += _pipes(job, channel, hosts)
+        else:
+            _files(job, channel, hosts, link=link)
+    return feeders
+
+
+def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
+    """Return File, FastFile or Pipe: the channel's own mode, else the algorithm's."""
+    mode: str = channel.get("InputMode") or job.request["AlgorithmSpecification"].get(
+        "TrainingInputMode", "File"
+    )
+    return mode
+
+
+def linked_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
+    """Return the names of the channels that lie beside the instance's /opt/ml, and where."""
+    folder = job.host_folder(host.name) / "channels"
+    return [(each.name, each) for each in sorted(folder.iterdir())] if folder.exists() else []
+
+
+def channel_folder(job: Job, host: HostPlan, name: str, *, link: bool) -> Path:
+    """Return the folder that takes an instance's files of one channel.
+
+    Links lie outside /opt/ml, to be shown copy-on-write in it; copies lie where they are read.
+    """
+    if link:
+        return job.host_folder(host.name) / "channels" / name
+    return job.ml_folder(host.name) / "input" / "data" / name
+
+
+def _files(
+    job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, link: bool
+) -> None:
+    s3_source(channel)
+    files = channel_files(channel, job.objects)
+    everyone = [host.as_channel_host for host in hosts]
+    for host in hosts:
+        share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
+        if share is not None:
+            folder = channel_folder(job, host, channel["ChannelName"], link=link)
+            place_files(share, folder, job.objects, link=link)
+
+
+def _pipes(
+    job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan]
+) -> list[PipeFeeder]:
+    everyone = [host.as_channel_host for host in hosts]
+    feeders = []
+    for host in hosts:
+        units = channel_records(channel, job.objects, host=host.as_channel_host, hosts=everyone)
+        if units is not None:
+            folder = job.ml_folder(host.name) / "input" / "data"
+            feeders.append(PipeFeeder(channel, units, folder, job.objects))
+    return feeders

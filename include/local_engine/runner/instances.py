@@ -1,0 +1,171 @@
+"""The job's instances as the sandbox wants them: folders, links, overlays, pipes, environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from include.local_engine.runner.container import HOME_INSIDE, STUBS_INSIDE, base_environment
+from include.local_engine.sandbox import capabilities, network
+from include.local_engine.sandbox.cluster import Cluster
+from include.local_engine.sandbox.instance import ClusterPlan, Instance, Overlay
+from include.local_engine.sandbox.relay import Relay
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from include.local_engine.runner.images import ImageRuntime
+    from include.local_engine.runner.job import HostPlan, Job
+
+ML_INSIDE = "/opt/ml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What instances stand on here: the machine's features and what follows from them."""
+
+    features: tuple[str, ...]
+    is_isolated: bool
+
+    @property
+    def has_network(self) -> bool:
+        """Tell whether each instance has a network of its own."""
+        return "net" in self.features
+
+    @property
+    def has_overlay(self) -> bool:
+        """Tell whether folders can be shown copy-on-write."""
+        return "overlay" in self.features
+
+    @property
+    def has_mounts(self) -> bool:
+        """Tell whether /opt/ml is a real one."""
+        return "mount" in self.features
+
+    @property
+    def interface(self) -> str:
+        """Return the name of the network interface between the instances."""
+        return "eth0" if self.has_network else "lo"
+
+    def host_names(self, count: int) -> list[str] | None:
+        """Return names for the instances where algo-N cannot be made: loopback addresses."""
+        if self.has_mounts:
+            return None
+        return [network.instance_address(index, own_network=False) for index in range(count)]
+
+
+def survey(job: Job) -> Ground:
+    """Return what this machine allows, as found by the first job of this engine."""
+    found = capabilities.features(job.settings.root / "sandbox.json")
+    isolated = bool(job.request.get("EnableNetworkIsolation"))
+    return Ground(features=found, is_isolated=isolated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRequest:
+    """What one instance shall run and see beyond what all have.
+
+    `folders` are (host path, path inside); `copied` are (host path, path inside) of folders that
+    the instance sees copy-on-write.
+    """
+
+    host: HostPlan
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    descriptor: int
+    folders: Sequence[tuple[Path, str]] = ()
+    copied: Sequence[tuple[Path, str]] = ()
+    working_folder: str = "/"
+
+
+def make_cluster(
+    job: Job, runtime: ImageRuntime, ground: Ground, requests: Sequence[InstanceRequest]
+) -> Cluster:
+    """Set up the instances; nothing of the user runs yet.
+
+    Raises:
+        SandboxError: The machine refused, though it allowed the same at the first try.
+    """
+    relayed = ground.has_network and not ground.is_isolated
+    plan = ClusterPlan(
+        instances=[
+            _instance(job, runtime, ground, each, index, len(requests))
+            for index, each in enumerate(requests)
+        ],
+        features=list(ground.features),
+        relay_port=_engine_address(job)[1] if relayed else 0,
+        needed=[str(runtime.prefix), str(runtime.base_prefix)],
+    )
+    relay = Relay(lambda: _engine_address(job))
+    return Cluster(plan, on_listening=relay.serve)
+
+
+def _instance(
+    job: Job,
+    runtime: ImageRuntime,
+    ground: Ground,
+    request: InstanceRequest,
+    index: int,
+    count: int,
+) -> Instance:
+    folder = job.host_folder(request.host.name)
+    home = folder / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    stubs = job.settings.root / "warm"
+    binds = [(str(source), target) for source, target in request.folders]
+    environment = base_environment(
+        job,
+        runtime,
+        num_hosts=count,
+        stubs=_stubs(stubs, ground),
+        endpoint_url=_endpoint_inside(job, ground),
+    )
+    if ground.has_mounts:
+        binds.append((str(home), HOME_INSIDE))
+        if stubs.exists():
+            binds.append((str(stubs), STUBS_INSIDE))
+    else:
+        environment |= {"HOME": str(home), "SAGEMAKER_BASE_DIR": str(folder / "ml")}
+    copied = [*request.copied, *([(runtime.prefix, str(runtime.prefix))] if ground.has_overlay else [])]
+    return Instance(
+        name=request.host.name,
+        address=network.instance_address(index, own_network=ground.has_network),
+        folder=str(folder),
+        argv=list(request.command),
+        environment=environment | dict(request.environment),
+        working_folder=request.working_folder if ground.has_mounts else str(folder / "ml"),
+        descriptor=request.descriptor,
+        binds=binds,
+        overlays=[
+            Overlay(lower=str(lower), target=target, scratch=str(folder / "overlays" / str(number)))
+            for number, (lower, target) in enumerate(copied)
+        ],
+    )
+
+
+def _stubs(stubs: Path, ground: Ground) -> str | None:
+    if not (stubs / "bin").exists():
+        return None
+    return STUBS_INSIDE if ground.has_mounts else str(stubs)
+
+
+def _endpoint_inside(job: Job, ground: Ground) -> str | None:
+    if ground.is_isolated:
+        return None
+    if not ground.has_network:
+        return _engine_url(job)
+    return f"http://127.0.0.1:{_engine_address(job)[1]}"
+
+
+def _engine_url(job: Job) -> str:
+    try:
+        return job.settings.endpoint_path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return job.settings.endpoint_url
+
+
+def _engine_address(job: Job) -> tuple[str, int]:
+    parts = urlsplit(_engine_url(job))
+    return parts.hostname or "127.0.0.1", parts.port or 80

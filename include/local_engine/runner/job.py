@@ -1,0 +1,106 @@
+"""One job as its runner sees it: what was asked, where its things lie, how its state moves on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.channels.listing import Host
+from include.local_engine.runner import life_cycle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.local_engine.s3.object_store import ObjectStore
+    from include.local_engine.settings import EngineSettings
+    from include.local_engine.store import JobKind, JobStore
+
+
+class JobError(Exception):
+    """The job cannot go on; the message becomes its FailureReason as it stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """One instance of the job: its name, group and type."""
+
+    name: str
+    group: str
+    instance_type: str
+
+    @property
+    def as_channel_host(self) -> Host:
+        """Return the instance as channels see it."""
+        return Host(name=self.name, group=self.group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job and the stores that its runner works on."""
+
+    kind: JobKind
+    name: str
+    arn: str
+    request: dict[str, Any]
+    settings: EngineSettings
+    store: JobStore
+    objects: ObjectStore
+    folder: Path
+    started_at: float = field(default_factory=time.time)
+
+    def enter(self, secondary: str) -> None:
+        """Move the stored state to a secondary status."""
+        now = time.time()
+        self.store.update_state(
+            self.kind, self.name, lambda state: life_cycle.enter(self.kind, state, secondary, at=now)
+        )
+
+    def change(self, **members: Any) -> None:
+        """Set members of the stored state, under their wire names."""
+        self.store.update_state(self.kind, self.name, lambda state: state.update(members))
+
+    def finish(
+        self, status: str, *, secondary: str | None = None, reason: str | None = None, **members: Any
+    ) -> None:
+        """Move the stored state to its end, in one write with the members given."""
+        now = time.time()
+
+        def change(state: dict[str, Any]) -> None:
+            state.update(members)
+            life_cycle.finish(
+                self.kind, state, status=status, at=now, secondary=secondary, reason=reason
+            )
+
+        self.store.update_state(self.kind, self.name, change)
+
+    def host_folder(self, host: str) -> Path:
+        """Return the folder that holds one instance's files."""
+        return self.folder / "instances" / host
+
+    def ml_folder(self, host: str) -> Path:
+        """Return the folder that the instance sees as /opt/ml."""
+        return self.host_folder(host) / "ml"
+
+
+def plan_hosts(resources: dict[str, Any], *, names: list[str] | None = None) -> list[HostPlan]:
+    """Return the instances of a ResourceConfig (or ClusterConfig), group after group.
+
+    `names` replaces algo-1, algo-2, ... on machines where host names cannot be made.
+    """
+    groups = resources.get("InstanceGroups") or [
+        {
+            "InstanceGroupName": "homogeneousCluster",
+            "InstanceType": resources.get("InstanceType", "local"),
+            "InstanceCount": resources.get("InstanceCount", 1),
+        }
+    ]
+    flat = [group for group in groups for _ in range(group["InstanceCount"])]
+    return [
+        HostPlan(
+            name=names[index] if names else f"algo-{index + 1}",
+            group=group["InstanceGroupName"],
+            instance_type=group["InstanceType"],
+        )
+        for index, group in enumerate(flat)
+    ]

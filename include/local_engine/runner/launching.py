@@ -1,0 +1,151 @@
+"""Start a job's runner, and find the runners again after the engine was restarted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.local_engine.runner import life_cycle
+from include.local_engine.store import TERMINAL_STATUSES, JobKind, JobStore
+
+if TYPE_CHECKING:
+    from include.local_engine.settings import EngineSettings
+    from include.local_engine.store import JobRow
+
+log = logging.getLogger(__name__)
+
+SOURCE_FOLDER = Path(__file__).resolve().parents[3]
+BOOTSTRAP = (
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
+    "from include.local_engine.runner.process import main\n"
+    "main(*sys.argv[2:])"
+)
+JOB_VARIABLE = "TRAINYARD_JOB_FOLDER"
+"""Set for every process of a job, so that leftovers can be found on machines without namespaces."""
+
+_started: list[int] = []
+
+
+def launch(root: Path, kind: JobKind, name: str, *, settings: EngineSettings) -> None:
+    """Start the runner of a stored job in a session of its own and return at once.
+
+    Raises:
+        OSError: No process could be started.
+    """
+    reap()
+    folder = settings.job_folder(kind, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    output = os.open(folder / "runner.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [
+                *(sys.executable, "-I", "-S", "-c", BOOTSTRAP, str(SOURCE_FOLDER)),
+                *(kind.value, name, settings.to_json()),
+            ],
+            {**os.environ, JOB_VARIABLE: str(folder)},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+            ],
+            setsid=True,
+            setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGPIPE],
+        )
+    finally:
+        os.close(output)
+    _started.append(pid)
+    log.info("runner of %s job %s is process %s (root %s)", kind.value, name, pid, root)
+
+
+def reap() -> None:
+    """Collect runners that ended, so that none stays behind as a zombie of the engine."""
+    for pid in list(_started):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            ended = pid
+        if ended:
+            _started.remove(pid)
+
+
+def recover(store: JobStore, settings: EngineSettings) -> list[str]:
+    """Adopt live runners, fail the jobs of dead ones; return the names of the failed jobs.
+
+    A job whose runner was never started gets one now. May be called at any time, again and again.
+
+    Raises:
+        OSError: No process could be started.
+    """
+    reap()
+    failed = []
+    for kind in JobKind:
+        for row in store.list(kind):
+            if row.status in TERMINAL_STATUSES or is_alive(row.runner_pid, row.runner_start_ticks):
+                continue
+            if row.runner_pid is None:
+                launch(settings.root, kind, row.name, settings=settings)
+                continue
+            kill_leftovers(settings.job_folder(kind, row.name))
+            store.update_state(kind, row.name, lambda state, row=row: _fail(state, row))
+            failed.append(row.name)
+    return failed
+
+
+def _fail(state: dict[str, object], row: JobRow) -> None:
+    if state.get(row.kind.status_key) in TERMINAL_STATUSES:
+        return
+    life_cycle.finish(
+        row.kind,
+        state,
+        status="Failed",
+        at=time.time(),
+        reason="InternalServerError: The process that supervised the job died "
+        f"(process {row.runner_pid}); everything of the job was ended. Please try your request "
+        "again.",
+    )
+
+
+def is_alive(pid: int | None, start_ticks: int | None) -> bool:
+    """Tell whether this very process runs; a zombie does not, nor another one with its number."""
+    if pid is None:
+        return False
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in {"Z", "X"} and int(fields[19]) == start_ticks
+
+
+def start_ticks_of(pid: int) -> int:
+    """Return when the process started, in clock ticks since boot (proc(5), stat field 22).
+
+    Raises:
+        OSError: There is no such process.
+    """
+    text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def kill_leftovers(folder: Path) -> int:
+    """Kill every process that carries the mark of this job; return how many there were.
+
+    With namespaces there are none: the kernel ended them with the runner.
+    """
+    mark = f"{JOB_VARIABLE}={folder}".encode()
+    killed = 0
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+        except OSError:
+            continue
+    return killed

@@ -1,0 +1,94 @@
+"""How the stored state of a job moves on: pure changes of a dict under the service's wire names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from include.local_engine.store import JobKind
+
+MESSAGES = {
+    "Starting": "Preparing the instances for training",
+    "Downloading": "Downloading input data",
+    "Training": "Training image download completed. Training in progress.",
+    "Uploading": "Uploading generated training model",
+    "Stopping": "Stopping the training job",
+    "Stopped": "Training job stopped",
+    "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",
+    "Completed": "Training job completed",
+    "Failed": "Training job failed",
+}
+"""Secondary statuses and their messages, in the service's words."""
+
+MAX_REASON_CHARS = 1024
+TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
+
+
+def enter(kind: JobKind, state: dict[str, Any], secondary: str, *, at: float) -> None:
+    """Move to a secondary status: close the transition before, open the next one.
+
+    Times never run back. Entering the status that is already there changes nothing. A processing
+    job has no secondary statuses; only its start is noted.
+    """
+    if kind is JobKind.PROCESSING:
+        _enter_processing(state, secondary, at=at)
+        return
+    transitions = state.setdefault("SecondaryStatusTransitions", [])
+    if transitions and transitions[-1]["Status"] == secondary:
+        return
+    moment = max([at, *_times(transitions)])
+    if transitions:
+        transitions[-1].setdefault("EndTime", moment)
+    transitions.append(
+        {"Status": secondary, "StartTime": moment, "StatusMessage": MESSAGES[secondary]}
+    )
+    state["SecondaryStatus"] = secondary
+    state["TrainingJobStatus"] = _primary(secondary, state.get("TrainingJobStatus"))
+    if secondary == "Downloading":
+        state.setdefault("TrainingStartTime", moment)
+
+
+def finish(
+    kind: JobKind,
+    state: dict[str, Any],
+    *,
+    status: str,
+    at: float,
+    secondary: str | None = None,
+    reason: str | None = None,
+) -> None:
+    """Move to the end: status, times, billable seconds, the reason of a failure."""
+    if reason is not None:
+        state["FailureReason"] = reason[:MAX_REASON_CHARS]
+    if kind is JobKind.PROCESSING:
+        state["ProcessingJobStatus"] = status
+        state["ProcessingEndTime"] = max(at, state.get("ProcessingStartTime", at))
+        return
+    enter(kind, state, secondary or status, at=at)
+    last = state["SecondaryStatusTransitions"][-1]
+    last.setdefault("EndTime", last["StartTime"])
+    state["TrainingJobStatus"] = status
+    if "TrainingStartTime" in state:
+        state["TrainingEndTime"] = last["StartTime"]
+        seconds = math.ceil(state["TrainingEndTime"] - state["TrainingStartTime"])
+        state["TrainingTimeInSeconds"] = max(1, seconds)
+        state["BillableTimeInSeconds"] = max(1, seconds)
+
+
+def _enter_processing(state: dict[str, Any], secondary: str, *, at: float) -> None:
+    if secondary == "Training":
+        state.setdefault("ProcessingStartTime", at)
+    if secondary == "Stopping":
+        state["ProcessingJobStatus"] = "Stopping"
+    elif "ProcessingJobStatus" not in state:
+        state["ProcessingJobStatus"] = "InProgress"
+
+
+def _primary(secondary: str, before: str | None) -> str:
+    if secondary == "Stopping" or before == "Stopping":
+        return "Stopping"
+    return "InProgress"
+
+
+def _times(transitions: list[dict[str, Any]]) -> list[float]:
+    return [float(each[key]) for each in transitions for key in ("StartTime", "EndTime") if key in each]

@@ -1,0 +1,96 @@
+"""Logs of the instances: from their pipes, line by line, into append-only files, as printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+READ_BYTES = 1 << 16
+MAX_EVENT_BYTES = 262_118
+"""CloudWatch Logs takes events of up to 256 KiB, 26 bytes of which are overhead."""
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class LogFile:
+    """One log stream, `<host>-<epoch>.jsonl`: one JSON object a line, flushed as it comes."""
+
+    def __init__(
+        self, folder: Path, host: str, *, epoch: int, on_line: Callable[[int, str], None]
+    ) -> None:
+        """Open the file; `on_line` gets (epoch milliseconds, text) of every line."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / f"{host}-{epoch}.jsonl").open("ab", buffering=0)
+        self._on_line = on_line
+        self._rest = b""
+        self._last_ms = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they were printed; a line is written once it has ended.
+
+        A carriage return ends a line as well, so that progress bars do not grow without end.
+        """
+        *lines, self._rest = _LINE_END.split(self._rest + data)
+        if len(self._rest) > MAX_EVENT_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        self._write(lines)
+
+    def say(self, text: str) -> None:
+        """Write a line of the engine's own."""
+        self._write([text.encode()])
+
+    def close(self) -> None:
+        """Write what is left without a line end, and close."""
+        self._write([self._rest])
+        self._rest = b""
+        self._file.close()
+
+    def _write(self, lines: list[bytes]) -> None:
+        now = self._last_ms = max(self._last_ms, int(time.time() * 1000))
+        events = []
+        for line in lines:
+            for start in range(0, len(line), MAX_EVENT_BYTES):
+                text = line[start : start + MAX_EVENT_BYTES].decode("utf-8", "replace")
+                if text.strip():
+                    events.append(json.dumps({"t": now, "m": text}, ensure_ascii=False))
+                    self._on_line(now, text)
+        if events:
+            self._file.write(("\n".join(events) + "\n").encode("utf-8", "replace"))
+
+
+class LogPump(threading.Thread):
+    """Moves what the instances print into their log files until all pipes are closed."""
+
+    def __init__(self) -> None:
+        """Prepare without any pipe."""
+        super().__init__(daemon=True, name="logs")
+        self._selector = selectors.DefaultSelector()
+
+    def add(self, log_file: LogFile) -> int:
+        """Return a descriptor; what is written to it goes to the log file."""
+        read_end, write_end = os.pipe()
+        self._selector.register(read_end, selectors.EVENT_READ, log_file)
+        return write_end
+
+    def run(self) -> None:
+        """Pump until the last writer is gone."""
+        while self._selector.get_map():
+            for key, _ in self._selector.select():
+                data = os.read(key.fd, READ_BYTES)
+                log_file: LogFile = key.data
+                if data:
+                    log_file.feed(data)
+                else:
+                    self._selector.unregister(key.fd)
+                    os.close(key.fd)
+                    log_file.close()

@@ -1,0 +1,62 @@
+"""Metrics by MetricDefinitions: regular expressions on every line of every instance's log."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+class MetricScraper:
+    """Collects the metrics of one job. Safe to feed from several threads."""
+
+    def __init__(self, definitions: Sequence[Mapping[str, str]], path: Path) -> None:
+        """Compile the definitions; found values are appended to `path` as JSON lines."""
+        self._patterns = [(each["Name"], _compile(each["Regex"])) for each in definitions]
+        self._path = path
+        self._last: dict[str, tuple[int, float]] = {}
+        self._lock = threading.Lock()
+
+    def line(self, time_ms: int, text: str) -> None:
+        """Look for metrics in one line."""
+        found = []
+        for name, pattern in self._patterns:
+            match = pattern.search(text) if pattern is not None else None
+            value = _number(match) if match is not None else None
+            if value is not None:
+                found.append((name, value))
+        if not found:
+            return
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            for name, value in found:
+                self._last[name] = (time_ms, value)
+                file.write(json.dumps({"t": time_ms, "name": name, "value": value}) + "\n")
+
+    def final(self) -> list[dict[str, Any]]:
+        """Return FinalMetricDataList: the last value of each metric, with its time in seconds."""
+        with self._lock:
+            return [
+                {"MetricName": name, "Value": value, "Timestamp": time_ms / 1000}
+                for name, (time_ms, value) in self._last.items()
+            ]
+
+
+def _compile(regex: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(regex)
+    except re.error:
+        return None  # The service takes any text; such a metric is simply never found.
+
+
+def _number(match: re.Match[str]) -> float | None:
+    try:
+        value = float(match[1] if match.re.groups else match[0])
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,131 @@
+"""The runner's process: it runs one job to its end, whatever happens to the engine meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from include.local_engine.runner.job import Job, JobError
+from include.local_engine.runner.launching import start_ticks_of
+from include.local_engine.runner.processing import ProcessingRun
+from include.local_engine.runner.supervision import Ending
+from include.local_engine.runner.training import TrainingRun
+from include.local_engine.s3.object_store import ObjectStore
+from include.local_engine.settings import EngineSettings
+from include.local_engine.store import JobKind, JobStore, UnknownJobError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+ENGINE_ABSENCE_S = 120.0
+"""How long a job goes on without an engine before it stops by itself."""
+
+
+def main(kind_name: str, name: str, settings_json: str) -> None:
+    """Run the job; the exit code is 0 also for a job that failed, since the store says so."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s"
+    )
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # A broken file lease; see channels.checkpoints.
+    settings = EngineSettings.from_json(settings_json)
+    kind = JobKind(kind_name)
+    folder = settings.job_folder(kind, name)
+    lock = os.open(folder / "runner.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.warning("another process runs %s job %s already", kind.value, name)
+        return
+    run_job(kind, name, settings)
+    logging.shutdown()
+    os._exit(0)  # Threads that wait in system calls must not hold the process.
+
+
+def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
+    """Run a stored job to a terminal status."""
+    store = JobStore(settings.database_path)
+    pid = os.getpid()
+    store.set_runner(kind, name, pid=pid, start_ticks=start_ticks_of(pid))
+    row = store.get(kind, name)
+    if row.is_terminal:
+        return
+    job = Job(
+        kind=kind,
+        name=name,
+        arn=row.arn,
+        request=row.request,
+        settings=settings,
+        store=store,
+        objects=ObjectStore(settings.s3_root),
+        folder=settings.job_folder(kind, name),
+    )
+    clear(job.folder)
+    watch = Watch(job=job)
+    try:
+        if watch.order() is Ending.STOPPED:
+            job.enter("Stopping")
+            job.finish("Stopped")
+        elif kind is JobKind.TRAINING:
+            TrainingRun.prepare(job, watch.order).run()
+        else:
+            ProcessingRun.prepare(job, watch.order).run()
+    except UnknownJobError:
+        log.warning("the job was deleted while it ran")
+    except JobError as error:
+        job.finish("Failed", reason=str(error))
+    except Exception as error:  # The job must end, whatever our mistake was.
+        log.exception("the runner failed")
+        job.finish(
+            "Failed",
+            reason="InternalServerError: We encountered an internal error. Please try again. "
+            f"({type(error).__name__}: {error})",
+        )
+    finally:
+        shutil.rmtree(job.folder / "scratch", ignore_errors=True)
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier, deleted job of the same name left."""
+    for name in ("instances", "scratch", "logs"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / "metrics.jsonl").unlink(missing_ok=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """Whether somebody wants the job to end: a stop request, or no engine for too long."""
+
+    job: Job
+    _engine_seen_at: float = field(default_factory=time.monotonic, init=False)
+    _looked_at: float = field(default=0.0, init=False)
+
+    def order(self) -> Ending | None:
+        """Return why the job shall end, or None."""
+        if self.job.store.get(self.job.kind, self.job.name).stop_requested_at is not None:
+            return Ending.STOPPED
+        now = time.monotonic()
+        if now - self._looked_at >= 1.0:
+            self._looked_at = now
+            if is_flock_held(self.job.settings.lock_path):
+                self._engine_seen_at = now
+        return Ending.ABANDONED if now - self._engine_seen_at > ENGINE_ABSENCE_S else None
+
+
+def is_flock_held(path: Path) -> bool:
+    """Tell whether any process holds a lock on the file, without touching the lock (proc(5))."""
+    try:
+        inode = path.stat().st_ino
+        with open("/proc/locks", encoding="ascii") as file:
+            return any(line.split()[-3].endswith(f":{inode}") for line in file)
+    except OSError:
+        return False

@@ -1,0 +1,278 @@
+"""The life of a processing job, read downwards: inputs, run, outputs, end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.channels.checkpoints import MirroredFolder, MirrorThread
+from include.local_engine.channels.listing import (
+    channel_files,
+    files_of_host,
+)
+from include.local_engine.channels.locations import DataError, S3Location
+from include.local_engine.channels.placement import place_files
+from include.local_engine.runner.container import resource_config
+from include.local_engine.runner.failures import ABANDONED, algorithm_error, read_failure
+from include.local_engine.runner.images import UnknownImageError, resolve_image
+from include.local_engine.runner.instances import (
+    ML_INSIDE,
+    Ground,
+    InstanceRequest,
+    make_cluster,
+    survey,
+)
+from include.local_engine.runner.job import Job, JobError, plan_hosts
+from include.local_engine.runner.logs import LogFile, LogPump
+from include.local_engine.runner.supervision import STOP_GRACE_S, Ending, Outcome, Supervision
+from include.local_engine.s3.errors import S3Error
+from include.local_engine.sandbox import capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from include.local_engine.runner.images import ImageRuntime
+    from include.local_engine.runner.job import HostPlan
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MAX_RUNTIME_S = 86400
+PROCESSING_INSIDE = "/opt/ml/processing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessingRun:
+    """One processing job being run. `order` tells whether somebody wants it to end."""
+
+    job: Job
+    order: Callable[[], Ending | None]
+    ground: Ground
+    runtime: ImageRuntime
+    hosts: list[HostPlan]
+
+    @classmethod
+    def prepare(cls, job: Job, order: Callable[[], Ending | None]) -> ProcessingRun:
+        """Return the run of a job.
+
+        Raises:
+            JobError: Its image has no stand-in here.
+        """
+        try:
+            runtime = resolve_image(job.request["AppSpecification"]["ImageUri"])
+        except UnknownImageError as error:
+            raise JobError(f"ClientError: {error}") from error
+        job.request["EnableNetworkIsolation"] = job.request.get("NetworkConfig", {}).get(
+            "EnableNetworkIsolation", False
+        )
+        ground = survey(job)
+        resources = job.request["ProcessingResources"]["ClusterConfig"]
+        names = ground.host_names(resources["InstanceCount"])
+        return cls(
+            job=job,
+            order=order,
+            ground=ground,
+            runtime=runtime,
+            hosts=plan_hosts(resources, names=names),
+        )
+
+    def run(self) -> None:
+        """Run the job to its end, whichever it is.
+
+        Raises:
+            JobError: Its data or its instances could not be provided.
+        """
+        for host in self.hosts:
+            self._write_config(host)
+        try:
+            self._provide_inputs()
+        except DataError as error:
+            raise JobError(f"ClientError: Data download failed: {error}") from error
+        with ExitStack() as stack:
+            mirrors = self._mirrors()
+            outcome = self._process(stack, mirrors)
+        try:
+            mirrors.finish()
+            self._upload_outputs()
+        except S3Error as error:
+            raise JobError(f"ClientError: Output upload failed: {error}") from error
+        self._finish(outcome)
+
+    def _write_config(self, host: HostPlan) -> None:
+        config = self.job.ml_folder(host.name) / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        (self.job.ml_folder(host.name) / "output").mkdir(exist_ok=True)
+        request = {"ProcessingJobArn": self.job.arn, **self.job.request}
+        (config / "processingjobconfig.json").write_text(json.dumps(request), encoding="utf-8")
+        resources = resource_config(host, self.hosts, self.ground.interface)
+        (config / "resourceconfig.json").write_text(json.dumps(resources), encoding="utf-8")
+
+    def _provide_inputs(self) -> None:
+        everyone = [host.as_channel_host for host in self.hosts]
+        for number, each in enumerate(self.job.request.get("ProcessingInputs", [])):
+            channel = _as_channel(each)
+            files = channel_files(channel, self.job.objects)
+            for host in self.hosts:
+                share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
+                folder = self._input_folder(host, number, each)
+                place_files(share or [], folder, self.job.objects, link=self.ground.has_overlay)
+
+    def _input_folder(self, host: HostPlan, number: int, each: dict[str, Any]) -> Path:
+        if self.ground.has_overlay:
+            return self.job.host_folder(host.name) / "channels" / str(number)
+        return self._folder(host, each["S3Input"]["LocalPath"])
+
+    def _folder(self, host: HostPlan, path: str) -> Path:
+        """Return where a path below /opt/ml of an instance lies on this machine.
+
+        Raises:
+            JobError: The path is not below /opt/ml.
+        """
+        if not Path(path).is_relative_to(ML_INSIDE):
+            raise JobError(
+                f"ClientError: LocalPath {path!r} must begin with {PROCESSING_INSIDE}/"
+            )
+        return self.job.ml_folder(host.name) / Path(path).relative_to(ML_INSIDE)
+
+    def _outputs(self) -> Iterator[dict[str, Any]]:
+        config = self.job.request.get("ProcessingOutputConfig", {})
+        for each in config.get("Outputs", []):
+            if "S3Output" in each:
+                yield each["S3Output"]
+
+    def _mirrors(self) -> MirrorThread:
+        mirrors = {}
+        for output in self._outputs():
+            for host in self.hosts:
+                folder = self._folder(host, output["LocalPath"])
+                folder.mkdir(parents=True, exist_ok=True)
+                if output["S3UploadMode"] == "Continuous":
+                    mirrors[f"{host.name} {output['LocalPath']}"] = MirroredFolder(
+                        folder, S3Location.parse(output["S3Uri"]), self.job.objects, deletes=False
+                    )
+        return MirrorThread(mirrors, interval_s=0.5 * min(1.0, self.job.settings.time_scale))
+
+    def _process(self, stack: ExitStack, mirrors: MirrorThread) -> Outcome:
+        pump = LogPump()
+        epoch = int(time.time())
+        descriptors = {}
+        for host in self.hosts:
+            log_file = LogFile(
+                self.job.folder / "logs", host.name, epoch=epoch, on_line=lambda *_: None
+            )
+            if host is self.hosts[0]:
+                for loss in capabilities.losses(self.ground.features):
+                    log_file.say(f"trainyard engine: {loss}")
+            descriptors[host.name] = pump.add(log_file)
+        cluster = make_cluster(
+            self.job,
+            self.runtime,
+            self.ground,
+            [self._instance(host, descriptors[host.name]) for host in self.hosts],
+        )
+        stack.callback(cluster.close)
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+        pump.start()
+        mirrors.start()
+        self.job.enter("Training")
+        cluster.start()
+        condition = self.job.request.get("StoppingCondition", {})
+        max_runtime_s = float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
+        outcome = Supervision(
+            cluster=cluster,
+            order=self.order,
+            deadline=time.monotonic() + max_runtime_s,
+            grace_s=STOP_GRACE_S * self.job.settings.time_scale,
+            on_stopping=lambda ending: self.job.enter("Stopping"),
+        ).run()
+        cluster.close()
+        pump.join(timeout=10.0)
+        return outcome
+
+    def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
+        app = self.job.request["AppSpecification"]
+        command = [*app.get("ContainerEntrypoint", []), *app.get("ContainerArguments", [])]
+        if not command:
+            raise JobError(
+                f"ClientError: image {app['ImageUri']!r} has no entry point of its own here; "
+                "give AppSpecification.ContainerEntrypoint"
+            )
+        copied = []
+        if self.ground.has_overlay:
+            copied = [
+                (self._input_folder(host, number, each), each["S3Input"]["LocalPath"])
+                for number, each in enumerate(self.job.request.get("ProcessingInputs", []))
+            ]
+        return InstanceRequest(
+            host=host,
+            command=command,
+            environment={
+                "PROCESSING_JOB_NAME": self.job.name,
+                "PROCESSING_JOB_ARN": self.job.arn,
+                "CURRENT_HOST": host.name,
+                **self.job.request.get("Environment", {}),
+            },
+            descriptor=descriptor,
+            folders=[(self.job.ml_folder(host.name), ML_INSIDE)],
+            copied=copied,
+        )
+
+    def _upload_outputs(self) -> None:
+        for output in self._outputs():
+            if output["S3UploadMode"] != "EndOfJob":
+                continue
+            location = S3Location.parse(output["S3Uri"])
+            for host in self.hosts:
+                folder = self._folder(host, output["LocalPath"])
+                MirroredFolder(folder, location, self.job.objects).sync(final=True)
+
+    def _finish(self, outcome: Outcome) -> None:
+        members: dict[str, Any] = {}
+        message = read_failure(self.job.ml_folder(self.hosts[0].name) / "output" / "message")
+        if message:
+            members["ExitMessage"] = message
+        match outcome.ending:
+            case Ending.COMPLETED:
+                self.job.finish("Completed", **members)
+            case Ending.STOPPED:
+                self.job.finish("Stopped", **members)
+            case Ending.MAX_RUNTIME_EXCEEDED:
+                reason = "ClientError: The processing job exceeded MaxRuntimeInSeconds"
+                self.job.finish("Stopped", reason=reason, **members)
+            case Ending.ABANDONED:
+                self.job.finish("Failed", reason=ABANDONED, **members)
+            case Ending.FAILED:
+                self._fail(outcome, members)
+
+    def _fail(self, outcome: Outcome, members: dict[str, Any]) -> None:
+        if outcome.failure is None:
+            raise AssertionError("a failed outcome names the instance that failed")
+        file = self.job.ml_folder(outcome.failure.instance) / "output" / "failure"
+        reason = algorithm_error(outcome.failure, file)
+        self.job.finish("Failed", reason=reason, **members)
+
+
+def _as_channel(each: dict[str, Any]) -> dict[str, Any]:
+    """Return a processing input in the shape of a training channel.
+
+    Raises:
+        JobError: The input is no S3 input, or asks for what processing inputs here cannot do.
+    """
+    source = each.get("S3Input")
+    if source is None:
+        raise JobError(
+            f"ClientError: processing input {each['InputName']!r} is no S3Input; "
+            "the local engine has no other source"
+        )
+    if source.get("S3InputMode", "File") != "File":
+        raise JobError(
+            f"ClientError: processing input {each['InputName']!r} asks for S3InputMode "
+            f"{source['S3InputMode']}; the local engine offers File"
+        )
+    return {"ChannelName": each["InputName"], "DataSource": {"S3DataSource": source}}

@@ -1,0 +1,234 @@
+"""The life of a training job, read downwards: download, train, upload, end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.channels.checkpoints import MirroredFolder, MirrorThread
+from include.local_engine.channels.locations import DataError, S3Location
+from include.local_engine.runner import artifacts, container, inputs
+from include.local_engine.runner.failures import ABANDONED, algorithm_error
+from include.local_engine.runner.images import UnknownImageError, resolve_image
+from include.local_engine.runner.instances import (
+    ML_INSIDE,
+    Ground,
+    InstanceRequest,
+    make_cluster,
+    survey,
+)
+from include.local_engine.runner.job import Job, JobError, plan_hosts
+from include.local_engine.runner.logs import LogFile, LogPump
+from include.local_engine.runner.metrics import MetricScraper
+from include.local_engine.runner.supervision import STOP_GRACE_S, Ending, Outcome, Supervision
+from include.local_engine.s3.errors import S3Error
+from include.local_engine.sandbox import capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from include.local_engine.runner.images import ImageRuntime
+    from include.local_engine.runner.job import HostPlan
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MAX_RUNTIME_S = 86400
+CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
+MIRROR_INTERVAL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """One training job being run. `order` tells whether somebody wants it to end."""
+
+    job: Job
+    order: Callable[[], Ending | None]
+    ground: Ground
+    runtime: ImageRuntime
+    hosts: list[HostPlan]
+    metrics: MetricScraper
+
+    @classmethod
+    def prepare(cls, job: Job, order: Callable[[], Ending | None]) -> TrainingRun:
+        """Return the run of a job.
+
+        Raises:
+            JobError: Its image has no stand-in here.
+        """
+        algorithm = job.request["AlgorithmSpecification"]
+        try:
+            runtime = resolve_image(algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
+        except UnknownImageError as error:
+            raise JobError(f"ClientError: {error}") from error
+        ground = survey(job)
+        resources = job.request["ResourceConfig"]
+        count = len(plan_hosts(resources))
+        return cls(
+            job=job,
+            order=order,
+            ground=ground,
+            runtime=runtime,
+            hosts=plan_hosts(resources, names=ground.host_names(count)),
+            metrics=MetricScraper(
+                algorithm.get("MetricDefinitions", []), job.folder / "metrics.jsonl"
+            ),
+        )
+
+    def run(self) -> None:
+        """Run the job to its end, whichever it is.
+
+        Raises:
+            JobError: Its data or its instances could not be provided.
+        """
+        with ExitStack() as stack:
+            self.job.enter("Downloading")
+            self._download(stack)
+            mirrors = self._restore_checkpoints()
+            outcome = self._train(stack, mirrors)
+        self._upload(outcome, mirrors)
+
+    def _download(self, stack: ExitStack) -> None:
+        for host in self.hosts:
+            container.write_training_config(self.job, host, self.hosts, self.ground.interface)
+        try:
+            feeders = inputs.provide_channels(
+                self.job, self.hosts, link=self.ground.has_overlay
+            )
+        except DataError as error:
+            raise JobError(f"ClientError: Data download failed: {error}") from error
+        for feeder in feeders:
+            feeder.start()
+            stack.callback(feeder.stop)
+
+    def _restore_checkpoints(self) -> MirrorThread:
+        config = self.job.request.get("CheckpointConfig")
+        mirrors = {}
+        if config:
+            location = S3Location.parse(config["S3Uri"])
+            for host in self.hosts:
+                folder = self._checkpoint_folder(host)
+                mirrors[host.name] = MirroredFolder(folder, location, self.job.objects)
+                try:
+                    mirrors[host.name].restore()
+                except DataError as error:
+                    raise JobError(f"ClientError: Checkpoints not restored: {error}") from error
+        interval = MIRROR_INTERVAL_S * min(1.0, self.job.settings.time_scale)
+        return MirrorThread(mirrors, interval_s=max(0.05, interval))
+
+    def _checkpoint_folder(self, host: HostPlan) -> Path:
+        if self.ground.has_mounts:
+            return self.job.host_folder(host.name) / "checkpoints"
+        return self.job.ml_folder(host.name) / self._checkpoint_path.relative_to(ML_INSIDE)
+
+    @property
+    def _checkpoint_path(self) -> Path:
+        config = self.job.request.get("CheckpointConfig", {})
+        return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))
+
+    def _train(self, stack: ExitStack, mirrors: MirrorThread) -> Outcome:
+        pump = LogPump()
+        epoch = int(time.time())
+        logs = {
+            host.name: LogFile(
+                self.job.folder / "logs", host.name, epoch=epoch, on_line=self.metrics.line
+            )
+            for host in self.hosts
+        }
+        for loss in capabilities.losses(self.ground.features):
+            logs[self.hosts[0].name].say(f"trainyard engine: {loss}")
+        descriptors = {name: pump.add(each) for name, each in logs.items()}
+        cluster = make_cluster(
+            self.job,
+            self.runtime,
+            self.ground,
+            [self._instance(host, descriptors[host.name]) for host in self.hosts],
+        )
+        stack.callback(cluster.close)
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+        pump.start()
+        mirrors.start()
+        self.job.enter("Training")
+        cluster.start()
+        outcome = Supervision(
+            cluster=cluster,
+            order=self.order,
+            deadline=time.monotonic() + self._max_runtime_s,
+            grace_s=STOP_GRACE_S * self.job.settings.time_scale,
+            on_stopping=self._note_stopping,
+        ).run()
+        cluster.close()
+        pump.join(timeout=10.0)
+        return outcome
+
+    @property
+    def _max_runtime_s(self) -> float:
+        condition = self.job.request.get("StoppingCondition", {})
+        return float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
+
+    def _note_stopping(self, ending: Ending) -> None:
+        log.info("stopping: %s", ending)
+        if ending is not Ending.MAX_RUNTIME_EXCEEDED:
+            self.job.enter("Stopping")
+
+    def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
+        folders = [(self.job.ml_folder(host.name), ML_INSIDE)]
+        if "CheckpointConfig" in self.job.request:
+            folders.append((self._checkpoint_folder(host), str(self._checkpoint_path)))
+        return InstanceRequest(
+            host=host,
+            command=container.training_command(self.job, self.runtime),
+            environment=container.training_environment(self.job, self.runtime, host),
+            descriptor=descriptor,
+            folders=folders,
+            copied=[
+                (folder, f"{ML_INSIDE}/input/data/{name}")
+                for name, folder in inputs.linked_channels(self.job, host)
+            ],
+        )
+
+    def _upload(self, outcome: Outcome, mirrors: MirrorThread) -> None:
+        self.job.enter("Uploading")
+        members: dict[str, Any] = {"FinalMetricDataList": self.metrics.final()}
+        try:
+            mirrors.finish()
+            model_uri = self._upload_artifacts()
+        except S3Error as error:
+            raise JobError(f"ClientError: Artifact upload failed: {error}") from error
+        match outcome.ending:
+            case Ending.COMPLETED | Ending.STOPPED | Ending.MAX_RUNTIME_EXCEEDED:
+                status = "Completed" if outcome.ending is Ending.COMPLETED else "Stopped"
+                members["ModelArtifacts"] = {"S3ModelArtifacts": model_uri}
+                self.job.finish(status, secondary=outcome.ending.value, **members)
+            case Ending.ABANDONED:
+                self.job.finish("Failed", reason=ABANDONED, **members)
+            case Ending.FAILED:
+                self.job.finish("Failed", reason=self._failure_reason(outcome), **members)
+
+    def _upload_artifacts(self) -> str:
+        config = self.job.request["OutputDataConfig"]
+        target = S3Location.parse(config["S3OutputPath"]).join(f"{self.job.name}/output")
+        models = [self.job.ml_folder(host.name) / "model" for host in self.hosts]
+        outputs = [self.job.ml_folder(host.name) / "output" / "data" for host in self.hosts]
+        objects = self.job.objects
+        if config.get("CompressionType") == "NONE":
+            artifacts.upload_tree(models, target.join("model"), objects)
+            artifacts.upload_tree(outputs, target.join("data"), objects)
+            return target.join("model").uri + "/"
+        scratch = self.job.folder / "scratch"
+        artifacts.upload_archive(models, target.join("model.tar.gz"), objects, scratch=scratch)
+        if artifacts.merged_files(outputs):
+            archive = target.join("output.tar.gz")
+            artifacts.upload_archive(outputs, archive, objects, scratch=scratch)
+        return target.join("model.tar.gz").uri
+
+    def _failure_reason(self, outcome: Outcome) -> str:
+        if outcome.failure is None:
+            raise AssertionError("a failed outcome names the instance that failed")
+        folder = self.job.ml_folder(outcome.failure.instance) / "output"
+        return algorithm_error(outcome.failure, folder / "failure")

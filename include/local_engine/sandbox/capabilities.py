@@ -1,0 +1,100 @@
+"""What this machine allows an instance to have, found by trying it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from include.local_engine.sandbox import network
+from include.local_engine.sandbox.cluster import Cluster, SandboxError
+from include.local_engine.sandbox.instance import ClusterPlan, Instance, Overlay
+
+CANDIDATES: tuple[tuple[str, ...], ...] = (
+    ("mount", "pid", "net", "overlay"),
+    ("user", "mount", "pid", "net", "overlay"),
+    ("mount", "pid", "overlay"),
+    ("user", "mount", "pid", "overlay"),
+    ("mount", "pid"),
+    ("user", "mount", "pid"),
+    (),
+)
+"""Feature sets, best first. `mount` brings the host name and IPC, `user` is the way without root.
+The last one has no isolation at all: the job's folder stands in for /opt/ml by its real path."""
+
+LOSSES = {
+    "net": "instances share this machine's network: two jobs that bind one port collide",
+    "overlay": "Python's environment is not copy-on-write: what a job installs stays on this "
+    "machine",
+    "pid": "instances share this machine's processes",
+    "mount": "no /opt/ml and no host names of its own: SAGEMAKER_BASE_DIR points to the job's "
+    "folder",
+}
+
+
+def features(cache: Path) -> tuple[str, ...]:
+    """Return the best feature set that works here; tried once a boot and user, kept in `cache`."""
+    key = f"{_boot_id()} {os.geteuid()} {os.uname().release} {network.ip_program()}"
+    try:
+        kept = json.loads(cache.read_text(encoding="utf-8"))
+        if kept["key"] == key:
+            return tuple(kept["features"])
+    except (OSError, ValueError, KeyError):
+        pass  # Not tried yet, or half written by a process that was killed.
+    found = next(each for each in CANDIDATES if not each or works(each, cache.parent) is None)
+    fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
+    fresh.write_text(json.dumps({"key": key, "features": found}), encoding="utf-8")
+    fresh.replace(cache)
+    return found
+
+
+def works(wanted: tuple[str, ...], folder: Path) -> str | None:
+    """Try a feature set with an instance that does nothing; return why it fails, or None."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        lower = Path(scratch, "lower")
+        lower.mkdir()
+        read_end, write_end = os.pipe()
+        overlay = Overlay(lower=str(lower), target="/opt/probe", scratch=f"{scratch}/over")
+        instance = Instance(
+            name="probe",
+            address=network.instance_address(0, own_network="net" in wanted),
+            folder=scratch,
+            argv=["/bin/sh", "-c", "exit 0"],
+            environment={},
+            working_folder="/",
+            descriptor=write_end,
+            binds=[(scratch, "/opt/ml")],
+            overlays=[overlay] if "overlay" in wanted else [],
+        )
+        try:
+            return _try(ClusterPlan(instances=[instance], features=list(wanted)))
+        finally:
+            os.close(read_end)
+            os.close(write_end)
+
+
+def _try(plan: ClusterPlan) -> str | None:
+    try:
+        cluster = Cluster(plan)
+    except SandboxError as error:
+        return str(error)
+    try:
+        cluster.start()
+        exits = cluster.wait(10.0)
+        return None if exits and exits[0].code == 0 else f"the probe ended with {exits}"
+    finally:
+        cluster.close()
+
+
+def losses(found: tuple[str, ...]) -> list[str]:
+    """Return what an instance with these features lacks, as sentences for the job's log."""
+    return [text for feature, text in LOSSES.items() if feature not in found]
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""Warm workers: programs of jobs as forks of a parent that has imported torch already."""
