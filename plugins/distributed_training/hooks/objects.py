@@ -11,8 +11,9 @@ from distributed_training.hooks.jobs import typed
 from include.errors import Finding, SpecError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
+_BLOCK_BYTES = 1024 * 1024
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 
 
@@ -74,10 +75,26 @@ class S3Objects:
         except ClientError as error:
             raise typed(error, where=uri) from error
 
-    def download(self, uri: str, path: Path) -> None:
-        """Store the object in a file, in flat memory."""
+    def blocks(self, uri: str) -> Iterator[bytes]:
+        """Yield the object's bytes in blocks of at most 1 MiB."""
         at = S3Address.parse(uri)
         try:
-            self._client.download_file(at.bucket, at.key, str(path))
+            body = self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"]
         except ClientError as error:
             raise typed(error, where=uri) from error
+        yield from body.iter_chunks(_BLOCK_BYTES)
+
+    def newest(self, prefix: str, *, name: str) -> str | None:
+        """Return the address of the newest object below the prefix with this file name; None when there is none."""
+        at = S3Address.parse(prefix)
+        pages = self._client.get_paginator("list_objects_v2")
+        try:
+            found = [
+                (each["LastModified"], each["Key"])
+                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
+                for each in page.get("Contents", ())
+                if each["Key"].rpartition("/")[2] == name
+            ]
+        except ClientError as error:
+            raise typed(error, where=prefix) from error
+        return f"s3://{at.bucket}/{max(found)[1]}" if found else None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from distributed_training.triggers.follow import Followed
 
 JOB_XCOM_KEY = "job_name"
+FAILED_JOB_XCOM_KEY = "failed_job"
 
 
 class SageMakerJobOperator(BaseOperator):
@@ -271,7 +272,7 @@ class SageMakerJobOperator(BaseOperator):
             self.log.info("Job %s completed", snapshot.name)
             return result
         TaskMemory(context).note_reported(attempt)
-        context["ti"].xcom_push(key="failed_job", value=result)
+        context["ti"].xcom_push(key=FAILED_JOB_XCOM_KEY, value=result)
         raise failure_error(
             snapshot, log_hint=f"log group {self._api.log_group}, above in this log"
         )

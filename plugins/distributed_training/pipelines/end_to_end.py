@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import Asset, chain
 
@@ -14,9 +14,7 @@ from distributed_training.operators.training_job import TrainingJobOperator
 from distributed_training.pipelines import run_state, task_specs
 from distributed_training.pipelines.preflight import PreflightOperator
 from distributed_training.pipelines.report import ReportOperator
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
+from distributed_training.pipelines.task_notes import note_failure, note_start
 
 DATASET_ASSET = Asset(name="trainyard_dataset", uri="x-trainyard://dataset", group="trainyard")
 SHARDS_ASSET = Asset(name="trainyard_shards", uri="x-trainyard://shards", group="trainyard")
@@ -25,18 +23,12 @@ MODEL_ASSET = Asset(name="trainyard_model", uri="x-trainyard://model", group="tr
 JOB_RETRIES = 3
 
 
-def note_start(context: Context) -> None:
-    """Leave the task's start for the report: tasks cannot read each other's times."""
-    ti = context["ti"]
-    started = ti.start_date.timestamp() if ti.start_date else None
-    ti.xcom_push(key=run_state.STARTED_XCOM_KEY, value={"at": started, "try": ti.try_number})
-
-
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "trainyard",
     "retries": 2,
     "retry_delay": timedelta(seconds=10),
     "on_execute_callback": note_start,
+    "on_failure_callback": note_failure,
 }
 
 

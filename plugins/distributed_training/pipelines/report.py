@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import tarfile
+import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from distributed_training.pipelines import run_state
+from distributed_training.pipelines.run_facts import TaskFacts, first_failure, gather
+from distributed_training.pipelines.run_jobs import EVALUATION_FILE
+from distributed_training.pipelines.run_paths import RunPaths
+from include.errors import TrainingRunError
+from include.runs.builder import build_run_record
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from airflow.sdk import Context
+
+    from distributed_training.hooks.aws_clients import AwsClients
+    from distributed_training.hooks.objects import S3Objects
+    from include.runs.record import RunRecord
+
+_TASKS = (
+    run_state.PREFLIGHT,
+    run_state.SHARD,
+    run_state.TRAIN,
+    run_state.EVALUATE,
+    run_state.REGISTER,
+)
+_METRICS_FILE = "metrics.jsonl"
+_MODEL_FILE = "model.tar.gz"
+_OUTPUT_FILE = "output.tar.gz"
 
 
 class ReportOperator(BaseOperator):
-    """Writes the run's report."""
+    """Writes `report.html` and `report.json` of its run to S3, however far the run came.
+
+    Also the last look around: a job of this run that still goes on although its task has ended (its trigger was
+    never started, say) is stopped.
+
+    Returns `report_html`, `report_json` and the run's `status`.
+    """
 
     ui_color = "#f0f0f0"
 
@@ -20,5 +56,141 @@ class ReportOperator(BaseOperator):
         self.aws_conn_id = aws_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the addresses of the report."""
-        raise NotImplementedError
+        """Return the addresses of the report and the status it shows.
+
+        Raises:
+            SpecError: the run has no bucket to write to.
+            RejectedRequestError: the bucket refuses the report.
+        """
+        facts = {each.task_id: each for each in gather(context, _TASKS)}
+        self._stop_leftover_jobs(list(facts.values()))
+        paths = self._paths(context, facts)
+        record = self._record(context, facts, paths)
+        html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
+        self._write(record, html=html, data=data)
+        self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
+        return {"report_html": html, "report_json": data, "status": record.status}
+
+    @cached_property
+    def clients(self) -> AwsClients:
+        """The connection's clients."""
+        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+
+        return AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
+
+    @cached_property
+    def objects(self) -> S3Objects:
+        """Objects in S3."""
+        from distributed_training.hooks.objects import S3Objects
+
+        return S3Objects(self.clients.client("s3"))
+
+    def _paths(self, context: Context, facts: dict[str, TaskFacts]) -> RunPaths:
+        """Return the run's addresses: as preflight fixed them, or as they would have been."""
+        state = facts[run_state.PREFLIGHT].result
+        if state:
+            return RunPaths(**state["paths"])
+        ti, params = context["ti"], context["params"]
+        return RunPaths(
+            bucket=self.clients.bucket(params.get("bucket")),
+            prefix=str(params.get("prefix") or "trainyard"),
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+        )
+
+    def _record(self, context: Context, facts: dict[str, TaskFacts], paths: RunPaths) -> RunRecord:
+        state = facts[run_state.PREFLIGHT].result or {}
+        dataset = facts[run_state.SHARD].result or {}
+        training = facts[run_state.TRAIN].result or facts[run_state.TRAIN].failed_job or {}
+        dag_run: Any = context["dag_run"]
+        artifact = training.get("model_artifact") if training.get("succeeded") else None
+        sha256 = self._sha256(artifact) if artifact else None
+        return build_run_record(
+            dag_id=context["ti"].dag_id,
+            run_id=context["ti"].run_id,
+            run_type=str(dag_run.run_type),
+            started_at=dag_run.start_date.timestamp() if dag_run.start_date else None,
+            ended_at=time.time(),
+            conf=state.get("conf") or dict(context["params"]),
+            plan=state.get("plan"),
+            tasks=[each.to_task() for each in facts.values()],
+            jobs=[
+                record
+                for each in facts.values()
+                for record in each.job_records(
+                    artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
+                )
+            ],
+            dataset_uri=dataset.get("dataset_uri"),
+            shard_index=self._json(f"{dataset['dataset_uri']}/index/index.json")
+            if dataset
+            else None,
+            was_dataset_reused=bool(dataset.get("was_reused")),
+            metric_lines=list(self._metric_lines(training)),
+            evaluation=self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
+            if facts[run_state.EVALUATE].result
+            else None,
+            code_sha256=(training.get("code") or {}).get("sha256"),
+            model=facts[run_state.REGISTER].result,
+            failure=first_failure(list(facts.values())),
+        )
+
+    def _write(self, record: RunRecord, *, html: str, data: str) -> None:
+        from include.runs.report import render_report_html
+
+        self.objects.write(data, record.to_json().encode(), content_type="application/json")
+        page = render_report_html(record).encode()
+        self.objects.write(html, page, content_type="text/html; charset=utf-8")
+
+    def _metric_lines(self, training: dict[str, Any]) -> Iterator[str]:
+        """Yield the lines of metrics.jsonl: from the job's output, or else from its newest checkpoint."""
+        artifact = str(training.get("model_artifact") or "")
+        if artifact.endswith(_MODEL_FILE):
+            uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
+            if self.objects.exists(uri):
+                yield from _lines_in_archive(self.objects.read(uri))
+                return
+        checkpoints = training.get("checkpoint_s3_uri")
+        if checkpoints:
+            newest = self.objects.newest(f"{checkpoints.rstrip('/')}/", name=_METRICS_FILE)
+            if newest:
+                yield from self.objects.read(newest).decode(errors="replace").splitlines()
+
+    def _json(self, uri: str) -> dict[str, Any] | None:
+        if not self.objects.exists(uri):
+            self.log.warning("There is no %s: the report goes without it", uri)
+            return None
+        content: dict[str, Any] = json.loads(self.objects.read(uri))
+        return content
+
+    def _sha256(self, uri: str) -> str:
+        digest = hashlib.sha256()
+        for block in self.objects.blocks(uri):
+            digest.update(block)
+        return digest.hexdigest()
+
+    def _stop_leftover_jobs(self, facts: Sequence[TaskFacts]) -> None:
+        from distributed_training.hooks.job_kinds import JobKind
+        from distributed_training.hooks.jobs import SageMakerJobs
+
+        kinds = {run_state.TRAIN: JobKind.TRAINING, run_state.EVALUATE: JobKind.PROCESSING}
+        for each in facts:
+            if each.task_id not in kinds or not each.job_name or each.result:
+                continue
+            jobs = SageMakerJobs(self.clients, kinds[each.task_id])
+            try:
+                snapshot = jobs.describe(each.job_name)
+                if snapshot and snapshot.status == "InProgress" and jobs.stop(each.job_name):
+                    self.log.warning("Job %s was left running: told it to stop", each.job_name)
+            except TrainingRunError as error:
+                self.log.warning("Job %s cannot be looked at: %s", each.job_name, error)
+
+
+def _lines_in_archive(archive: bytes) -> Iterator[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as files:
+        for member in files:
+            if member.isfile() and member.name.rpartition("/")[2] == _METRICS_FILE:
+                content = files.extractfile(member)
+                if content:
+                    yield from content.read().decode(errors="replace").splitlines()
+                return

@@ -21,8 +21,6 @@ EVALUATE = "evaluate"
 REGISTER = "register"
 REPORT = "report"
 
-STARTED_XCOM_KEY = "started"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:

@@ -1,0 +1,98 @@
+"""Gathers what the tasks of a run left behind: times, states, results, failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.links import LINKS_XCOM_KEY
+from distributed_training.operators.job import FAILED_JOB_XCOM_KEY, JOB_XCOM_KEY
+from distributed_training.pipelines.task_notes import FAILURE_XCOM_KEY, STARTED_XCOM_KEY
+from include.runs.builder import job_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from include.runs.record import JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """What one task left behind; None for what it did not come to."""
+
+    task_id: str
+    state: str | None
+    started: Mapping[str, Any] | None
+    duration_s: float | None
+    result: Mapping[str, Any] | None
+    failure: Mapping[str, Any] | None
+    job_name: str | None
+    failed_job: Mapping[str, Any] | None
+    links: Mapping[str, str]
+
+    def to_task(self) -> dict[str, Any]:
+        """Return the task as `build_run_record` takes it."""
+        start = (self.started or {}).get("at")
+        end = None if start is None or self.duration_s is None else start + self.duration_s
+        tries = (self.started or {}).get("try_number", 0)
+        return {
+            "task_id": self.task_id,
+            "state": self.state,
+            "start": start,
+            "end": end,
+            "try_number": tries,
+        }
+
+    def job_records(self, *, artifact_sha256: str | None) -> Iterator[JobRecord]:
+        """Yield the task's jobs, oldest attempt first."""
+        last = self.result if self.result and "job_name" in self.result else self.failed_job
+        if not last:
+            return
+        earlier: Sequence[Mapping[str, Any]] = last.get("earlier_attempts", ())
+        for number, snapshot in enumerate(earlier, 1):
+            yield job_record(self.task_id, snapshot, attempts=number)
+        yield job_record(
+            self.task_id,
+            last,
+            attempts=int(last.get("attempt", len(earlier) + 1)),
+            artifact_sha256=artifact_sha256,
+            links=self.links,
+        )
+
+
+def gather(context: Context, task_ids: Sequence[str]) -> list[TaskFacts]:
+    """Return what the named tasks of this run left behind, in that order."""
+    ti: Any = context["ti"]
+    crumbs = {
+        each["task_id"]: each
+        for each in ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
+    }
+
+    def left(task_id: str, key: str = "return_value") -> Any:
+        return ti.xcom_pull(task_ids=task_id, key=key)
+
+    return [
+        TaskFacts(
+            task_id=task_id,
+            state=crumbs.get(task_id, {}).get("state"),
+            started=left(task_id, STARTED_XCOM_KEY),
+            duration_s=crumbs.get(task_id, {}).get("duration"),
+            result=left(task_id),
+            failure=left(task_id, FAILURE_XCOM_KEY),
+            job_name=left(task_id, JOB_XCOM_KEY),
+            failed_job=left(task_id, FAILED_JOB_XCOM_KEY),
+            links=left(task_id, LINKS_XCOM_KEY) or {},
+        )
+        for task_id in task_ids
+    ]
+
+
+def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
+    """Return the failure that ended the run: the first failed task's error; None when none failed."""
+    for each in facts:
+        if each.state == "failed":
+            told = each.failure or {"what": "the task failed without leaving an error; see its log"}
+            return {"task_id": each.task_id, **told}
+    return None
