@@ -1,0 +1,102 @@
+"""Read a source file as blocks of whole lines, decompressed, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from include.sharding.objects import Objects
+from include.sharding.source_files import SourceFile
+
+BLOCK_BYTES = 4 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineBlock:
+    """Some whole lines of one file.
+
+    Attributes:
+        first_line: number of the first line in its file, from 1.
+        position: bytes of the file as stored that were read so far, for progress.
+    """
+
+    first_line: int
+    data: bytes
+    position: int
+
+
+def line_blocks(
+    file: SourceFile, objects: Objects, *, block_bytes: int = BLOCK_BYTES, quoted: bool = False
+) -> Iterator[LineBlock]:
+    """Yield the file's lines in blocks of about `block_bytes`; a longer line makes a longer block.
+
+    Args:
+        file: what to read; `max_bytes` ends it at the last line end within.
+        objects: opens remote files.
+        block_bytes: bytes read at a time.
+        quoted: line ends inside double quotes do not end a line (csv).
+
+    Raises:
+        OSError, EOFError, ValueError: the file cannot be read or is not what its compression suffix says.
+    """
+    left = file.max_bytes
+    carry, first_line = b"", 1
+    with opened(file, objects) as (stream, raw):
+        while True:
+            data = stream.read(block_bytes if left is None else min(left, block_bytes))
+            if left is not None:
+                left -= len(data)
+            cut = 0 if not data else _last_line_end(carry + data, quoted=quoted)
+            whole = carry + data
+            if not data:
+                break
+            if cut == 0:
+                carry = whole
+                continue
+            yield LineBlock(first_line=first_line, data=whole[:cut], position=raw.tell())
+            first_line += whole.count(b"\n", 0, cut)
+            carry = whole[cut:]
+        if carry and (left is None or left > 0 or first_line == 1):
+            yield LineBlock(first_line=first_line, data=carry, position=raw.tell())
+
+
+@contextmanager
+def opened(file: SourceFile, objects: Objects) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Open a file; yields the decompressed stream and the stored one."""
+    raw = objects.open(file.uri) if file.is_remote else Path(file.uri).open("rb")
+    with raw:
+        yield _decompressed(raw, file.compression), raw
+
+
+def _decompressed(raw: BinaryIO, compression: str | None) -> BinaryIO:
+    stream: IO[bytes]
+    match compression:
+        case None:
+            stream = raw
+        case "gzip":
+            stream = gzip.open(raw, "rb")
+        case "bz2":
+            stream = bz2.open(raw, "rb")
+        case "xz":
+            stream = lzma.open(raw, "rb")
+        case _:
+            import pyarrow as pa
+
+            stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), compression)
+    return cast("BinaryIO", stream)
+
+
+def _last_line_end(data: bytes, *, quoted: bool) -> int:
+    """Return the length of the whole lines at the start of data; with `quoted`, outside double quotes."""
+    cut = data.rfind(b"\n") + 1
+    if not quoted:
+        return cut
+    while cut and data.count(b'"', 0, cut) % 2:
+        cut = data.rfind(b"\n", 0, data.rfind(b'"', 0, cut)) + 1
+    return cut

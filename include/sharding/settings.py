@@ -1,0 +1,147 @@
+"""What the user asks for: where the data is, and how it is cut into shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from include.errors import Finding, SpecError, near_matches
+
+PYTHON_STDLIB = "python-stdlib"
+BYTES_TOKENIZER = "bytes"
+
+
+class DataFormat(StrEnum):
+    """How source files are read; `auto` goes by their names."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the data is.
+
+    Attributes:
+        uri: a file, a directory, a glob, `s3://bucket/prefix`, or `python-stdlib` (the running interpreter's own
+            standard library source).
+        data_format: how to read the files.
+        max_source_bytes: read no more than about this many bytes, for quick runs; 0 reads everything.
+    """
+
+    uri: str
+    data_format: DataFormat = DataFormat.AUTO
+    max_source_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        findings = []
+        if not self.uri.strip():
+            findings.append(
+                Finding(
+                    where="source",
+                    what="no source is named",
+                    allowed=f"a path, a directory, a glob, s3://bucket/prefix or {PYTHON_STDLIB}",
+                )
+            )
+        if self.data_format not in set(DataFormat):
+            findings.append(_unknown_format(self.data_format))
+        if self.max_source_bytes < 0:
+            findings.append(_out_of_range("max_source_bytes", self.max_source_bytes, "0 or more"))
+        if findings:
+            raise SpecError(findings, subject="data source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSettings:
+    """How the data is cut.
+
+    Attributes:
+        num_shards: shards of the train split; 0 picks a number that fits the readers and `target_shard_bytes`.
+        instance_count, processes_per_instance, num_workers: who will read; their product must divide the shards.
+        validation_fraction, test_fraction: share of the rows, chosen by a hash of each row's content.
+        max_bad_row_fraction: share of unreadable rows above which sharding fails.
+        text_column: column of a table whose text is tokenised; None makes a table typed columns.
+        target_column: column with the role `target`.
+        ignore_columns: columns that are left out.
+        category_columns: columns of a csv or jsonl file read as categories though they look like numbers.
+        tokenizer: `bytes`, or the path of a `tokenizers` JSON file.
+        target_shard_bytes: size that `num_shards=0` aims at.
+        text_row_bytes: a text file is cut into rows of at least this size, at line ends.
+        max_categories: distinct strings a category column may have.
+        csv_options: keyword arguments of `pandas.read_csv` for files that plain csv rules cannot read.
+    """
+
+    num_shards: int = 0
+    instance_count: int = 1
+    processes_per_instance: int = 1
+    num_workers: int = 1
+    validation_fraction: float = 0.05
+    test_fraction: float = 0.05
+    max_bad_row_fraction: float = 0.01
+    text_column: str | None = None
+    target_column: str | None = None
+    ignore_columns: tuple[str, ...] = ()
+    category_columns: tuple[str, ...] = ()
+    tokenizer: str = BYTES_TOKENIZER
+    target_shard_bytes: int = 32 * 1024**2
+    text_row_bytes: int = 64 * 1024
+    max_categories: int = 10_000
+    csv_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if findings := list(_setting_findings(self)):
+            raise SpecError(findings, subject="shard settings")
+
+    @property
+    def num_readers(self) -> int:
+        """Return how many readers share the shards: instances x processes x loader workers."""
+        return self.instance_count * self.processes_per_instance * max(1, self.num_workers)
+
+
+def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
+    for name in ("instance_count", "processes_per_instance", "target_shard_bytes"):
+        if getattr(settings, name) < 1:
+            yield _out_of_range(name, getattr(settings, name), "1 or more")
+    for name in ("num_shards", "num_workers"):
+        if getattr(settings, name) < 0:
+            yield _out_of_range(name, getattr(settings, name), "0 or more")
+    for name in ("text_row_bytes", "max_categories"):
+        if getattr(settings, name) < 1:
+            yield _out_of_range(name, getattr(settings, name), "1 or more")
+    for name in ("validation_fraction", "test_fraction", "max_bad_row_fraction"):
+        if not 0 <= getattr(settings, name) <= 1:
+            yield _out_of_range(name, getattr(settings, name), "0 to 1")
+    held_out = settings.validation_fraction + settings.test_fraction
+    if held_out >= 1:
+        yield Finding(
+            where="validation_fraction + test_fraction",
+            what="nothing is left for the train split",
+            got=f"{held_out:g}",
+            allowed="below 1",
+        )
+    if settings.target_column and settings.target_column in settings.ignore_columns:
+        yield Finding(
+            where="target_column",
+            what="the target is also in ignore_columns",
+            got=settings.target_column,
+        )
+
+
+def _out_of_range(where: str, got: object, allowed: str) -> Finding:
+    return Finding(where=where, what="out of range", got=str(got), allowed=allowed)
+
+
+def _unknown_format(got: str) -> Finding:
+    near = near_matches(str(got), list(DataFormat))
+    return Finding(
+        where="data_format",
+        what="unknown data format",
+        got=repr(str(got)),
+        allowed=", ".join(DataFormat),
+        next_step=f"did you mean {near[0]}?" if near else None,
+    )

@@ -1,0 +1,156 @@
+"""The typed columns of a table: what each source type becomes in a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from include.errors import DataError, Finding, SpecError, near_matches
+from include.sharding.settings import ShardSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ColumnKind(StrEnum):
+    """How a column's values become numbers."""
+
+    NUMBER = "number"
+    TIME = "time"  # seconds since 1970-01-01 UTC; a time of day or a duration in seconds
+    CATEGORY = "category"  # int32 codes, -1 where missing
+
+
+class Role(StrEnum):
+    """What a column is for."""
+
+    FEATURE = "feature"
+    TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPlan:
+    """One column of the shards: its source type, how it is encoded, the type it is stored as."""
+
+    name: str
+    kind: ColumnKind
+    dtype: str
+    role: Role
+
+
+class WiderTypeNeededError(Exception):
+    """A column planned as whole numbers holds a missing value or a fraction: plan it wider and read again."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.column = column
+
+
+def plan_columns(
+    schema: pa.Schema, nullable: Iterable[str], settings: ShardSettings
+) -> tuple[ColumnPlan, ...]:
+    """Return the columns of the shards, in the table's order.
+
+    Args:
+        schema: the table's Arrow schema.
+        nullable: names of columns with missing values; whole numbers among them are stored as floats.
+        settings: names the target and the columns to leave out.
+
+    Raises:
+        SpecError: a named column does not exist, or no column is left.
+        DataError: a column's type has no place in a typed column.
+    """
+    _check_names(schema.names, settings)
+    missing = frozenset(nullable)
+    plans = tuple(
+        _plan(field.name, field.type, settings, is_nullable=field.name in missing)
+        for field in schema
+        if field.name not in settings.ignore_columns
+    )
+    if not plans:
+        raise SpecError(
+            [Finding(where="ignore_columns", what="no column is left")], subject="shard settings"
+        )
+    return plans
+
+
+def _check_names(names: list[str], settings: ShardSettings) -> None:
+    wanted = {
+        "target_column": (settings.target_column,),
+        "text_column": (settings.text_column,),
+        "ignore_columns": settings.ignore_columns,
+        "category_columns": settings.category_columns,
+    }
+    findings = [
+        unknown_column(where, name, names)
+        for where, each in wanted.items()
+        for name in each
+        if name and name not in names
+    ]
+    if findings:
+        raise SpecError(findings, subject="shard settings")
+
+
+def unknown_column(where: str, name: str, names: list[str]) -> Finding:
+    """Return the finding for a setting that names a column the table does not have."""
+    near = near_matches(name, names)
+    return Finding(
+        where=where,
+        what="the table has no such column",
+        got=repr(name),
+        allowed=", ".join(names[:30]),
+        next_step=f"did you mean {near[0]!r}?" if near else None,
+    )
+
+
+def _plan(name: str, arrow_type: Any, settings: ShardSettings, *, is_nullable: bool) -> ColumnPlan:
+    role = Role.TARGET if name == settings.target_column else Role.FEATURE
+    kind = _kind(name, arrow_type)
+    match kind:
+        case ColumnKind.CATEGORY:
+            dtype = "int32"
+        case ColumnKind.TIME:
+            dtype = "float64"
+        case _:
+            dtype = _number_dtype(arrow_type, is_nullable=is_nullable)
+    return ColumnPlan(name=name, kind=kind, dtype=dtype, role=role)
+
+
+def _kind(name: str, arrow_type: Any) -> ColumnKind:
+    import pyarrow.types as types
+
+    if types.is_dictionary(arrow_type):
+        return _kind(name, arrow_type.value_type)
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type):
+        return ColumnKind.CATEGORY
+    if types.is_string_view(arrow_type) or types.is_null(arrow_type):
+        return ColumnKind.CATEGORY
+    if types.is_temporal(arrow_type):
+        return ColumnKind.TIME
+    if types.is_boolean(arrow_type) or types.is_decimal(arrow_type):
+        return ColumnKind.NUMBER
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type):
+        return ColumnKind.NUMBER
+    raise DataError(
+        "a column's type cannot become a typed column of numbers or categories",
+        job_name="sharding",
+        where=f"column {name!r}",
+        got=str(arrow_type),
+        allowed="numbers, booleans, dates and times, strings",
+        next_step="name the column in ignore_columns, or flatten it before sharding",
+    )
+
+
+def _number_dtype(arrow_type: Any, *, is_nullable: bool) -> str:
+    import pyarrow.types as types
+
+    if types.is_floating(arrow_type):
+        return "float64" if arrow_type.bit_width == 64 else "float32"
+    if types.is_boolean(arrow_type):
+        return "float32" if is_nullable else "uint8"
+    if types.is_decimal(arrow_type):
+        return "float64"
+    if is_nullable:
+        return "float32" if arrow_type.bit_width <= 16 else "float64"
+    return str(arrow_type)

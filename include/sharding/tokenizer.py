@@ -1,0 +1,104 @@
+"""Text to token ids: bytes by default, or a `tokenizers` JSON file."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from include.errors import Finding, SpecError
+from include.sharding.settings import BYTES_TOKENIZER
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+BYTE_EOS = 256
+_EOS_NAMES = ("<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]", "<|end_of_text|>")
+
+
+class Tokenizer(Protocol):
+    """Turns rows of UTF-8 text into one array of token ids, an end-of-sequence token after each row."""
+
+    name: str
+    vocab_size: int
+    eos_token_id: int
+    identity: str
+
+    def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return the tokens of all rows (uint16 or uint32) and where each row ends, exclusive."""
+
+
+def load_tokenizer(tokenizer: str) -> Tokenizer:
+    """Return the byte tokenizer for `bytes`, else the one in the named `tokenizers` JSON file.
+
+    Raises:
+        SpecError: the file is missing or is not a tokenizer.
+    """
+    return ByteTokenizer() if tokenizer == BYTES_TOKENIZER else FileTokenizer(Path(tokenizer))
+
+
+def token_dtype(vocab_size: int) -> str:
+    """Return the smallest of uint16 and uint32 that holds every token id."""
+    return "uint16" if vocab_size <= 2**16 else "uint32"
+
+
+class ByteTokenizer:
+    """One token a byte: ids 0 to 255, and 256 after each row."""
+
+    name = BYTES_TOKENIZER
+    vocab_size = 257
+    eos_token_id = BYTE_EOS
+    identity = BYTES_TOKENIZER
+
+    def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return uint16 tokens and row ends."""
+        import numpy as np
+
+        lengths = np.fromiter((len(row) + 1 for row in rows), dtype=np.int64, count=len(rows))
+        ends = np.cumsum(lengths)
+        tokens = np.frombuffer(b"\0".join([*rows, b""]), dtype=np.uint8).astype(np.uint16)
+        tokens[ends - 1] = BYTE_EOS
+        return tokens, ends
+
+
+class FileTokenizer:
+    """A tokenizer of the Hugging Face `tokenizers` library, read from its JSON file."""
+
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer as Loaded
+
+        try:
+            content = path.read_bytes()
+            self._tokenizer = Loaded.from_str(content.decode())
+        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+            raise SpecError([_not_a_tokenizer(path, error)], subject="shard settings") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.name = path.name
+        self.identity = hashlib.sha256(content).hexdigest()
+        known = (self._tokenizer.token_to_id(name) for name in _EOS_NAMES)
+        vocab_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        # A vocabulary without an end token gets one more id.
+        self.eos_token_id = next((each for each in known if each is not None), vocab_size)
+        self.vocab_size = max(vocab_size, self.eos_token_id + 1)
+
+    def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return tokens and row ends."""
+        import numpy as np
+
+        texts = [row.decode() for row in rows]
+        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        eos = [self.eos_token_id]
+        ids = [token for each in encoded for token in (*each.ids, *eos)]
+        lengths = np.fromiter((len(each.ids) + 1 for each in encoded), np.int64, len(encoded))
+        return np.array(ids, dtype=token_dtype(self.vocab_size)), np.cumsum(lengths)
+
+
+def _not_a_tokenizer(path: Path, error: Exception) -> Finding:
+    return Finding(
+        where="tokenizer",
+        what="no tokenizer can be read",
+        got=f"{path} ({type(error).__name__}: {error})",
+        allowed=f"{BYTES_TOKENIZER!r}, or the path of a tokenizer.json of the tokenizers library",
+    )
