@@ -17,9 +17,12 @@ from include.local_engine.http_server import Server, serve
 from include.local_engine.iam_api import IamApplication
 from include.local_engine.logs_api import LogsApi
 from include.local_engine.logs_api.log_folder import LogFolder
+from include.local_engine.metric_feed import MetricFeed
 from include.local_engine.moto_backend import MotoBackend
+from include.local_engine.runner import launching
 from include.local_engine.s3 import ObjectStore, S3Application
-from include.local_engine.store import TERMINAL_STATUSES, JobKind, JobRow, JobStore
+from include.local_engine.store import JobStore
+from include.local_engine.watcher import Watcher, running_jobs
 from include.local_engine.wire.json_service import JsonService
 from include.local_engine.wire.model import load_model
 from include.local_engine.world import EngineWorld
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
     from include.local_engine.settings import EngineSettings
+    from include.local_engine.store import JobKind, JobRow
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,7 @@ class Engine:
         self.store = JobStore(settings.database_path)
         self._objects = ObjectStore(settings.s3_root)
         self._moto = MotoBackend(settings)
+        self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
 
     def start(self, host: str, port: int) -> None:
@@ -61,23 +66,32 @@ class Engine:
         self.settings = replace(self.settings, endpoint_url=url)
         self.settings.endpoint_path.write_text(url + "\n")
         runner.recover(self.store, self.settings)
+        self._watcher.start()
 
     def stop(self) -> None:
         """Ask all running jobs to stop, wait for them (the grace of a stop at most), and end."""
         deadline = time.monotonic() + _STOP_GRACE_S * self.settings.time_scale + _STOP_MARGIN_S
-        for job in self._running():
+        for job in running_jobs(self.store):
             self.store.request_stop(job.kind, job.name, at=time.time())
-        while (left := self._running()) and time.monotonic() < deadline:
+        while (left := running_jobs(self.store)) and time.monotonic() < deadline:
             time.sleep(_STOP_POLL_S)
         for job in left:
             log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
+        self._watcher.stop()
         if self._server is not None:
             self._server.shutdown()
         self.store.close()
 
-    def _running(self) -> list[JobRow]:
-        jobs = [job for kind in JobKind for job in self.store.list(kind)]
-        return [job for job in jobs if job.status not in TERMINAL_STATUSES]
+    def _care(self, running: list[JobRow]) -> None:
+        """Collect runners that ended; fail the jobs of those that died."""
+        launching.reap()
+        if any(
+            job.runner_pid is not None
+            and not launching.is_alive(job.runner_pid, job.runner_start_ticks)
+            for job in running
+        ):
+            for name in runner.recover(self.store, self.settings):
+                log.warning("job %s failed: its runner died", name)
 
     def _launch(self, kind: JobKind, name: str) -> None:
         runner.launch(self.settings.root, kind, name, settings=self.settings)
@@ -110,7 +124,10 @@ class Engine:
         )
         return Gateway(
             by_target={service.model.target_prefix: service for service in (sagemaker, logs)},
-            by_scope={"iam": IamApplication(self._moto)},
+            by_scope={
+                "iam": IamApplication(self._moto),
+                "monitoring": MetricFeed(settings=self.settings, store=self.store, moto=self._moto),
+            },
             s3=S3Application(self._objects),
             moto=self._moto,
         )

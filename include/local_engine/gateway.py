@@ -56,14 +56,15 @@ class Gateway:
 
     def _route(self, environ: WSGIEnvironment) -> WSGIApplication:
         target = environ.get("HTTP_X_AMZ_TARGET")
-        if target:
-            return self.by_target.get(target.partition(".")[0], self.moto)
+        known = self.by_target.get(target.partition(".")[0]) if target else None
+        if known is not None:
+            return known
         service = service_of(environ)
         if service in {"s3", "s3express"}:
             return self.s3
         if service is not None:
             return self.by_scope.get(service, self.moto)
-        return self.moto if _is_unsigned_call(environ) else self.s3
+        return self.moto if target or _is_unsigned_call(environ) else self.s3
 
 
 def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
