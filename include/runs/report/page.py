@@ -1,13 +1,64 @@
-"""Puts the page together."""
+"""Puts the page together: the template, the style sheet and the script beside it, and the record's views."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from include.runs.report import views
+from include.runs.report.figures import learning_figures, resource_figures
+from include.runs.report.timeline import timeline, timeline_legend
+from include.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
     from include.runs.record import RunRecord
 
+_FOLDER = Path(__file__).parent
+MOST_SHARD_ROWS = 64
+
 
 def render_report_html(record: RunRecord) -> str:
-    """Return the report of a run as one HTML document that needs nothing else."""
-    raise NotImplementedError
+    """Return the report of a run as one HTML document that needs nothing else.
+
+    Every text of the record is escaped. Parts the run has no data for are left out.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        duration=format_duration, size=format_bytes, usd=format_usd, moment=views.moment
+    )
+    said, tone = views.verdict(record)
+    return environment.get_template("page.html.jinja").render(
+        record=record,
+        verdict=said,
+        tone=tone,
+        subtitle=views.subtitle(record),
+        tiles=views.tiles(record),
+        failure=views.failure_view(record),
+        learning=learning_figures(record),
+        resources=resource_figures(record),
+        timeline=timeline(record),
+        timeline_legend=timeline_legend(record),
+        splits=views.split_views(record),
+        dataset_rows=views.dataset_rows(record),
+        cost_rows=views.cost_rows(record),
+        lineage_rows=views.lineage_rows(record),
+        evaluation_rows=views.evaluation_rows(record),
+        conf_rows=views.conf_rows(record),
+        job_state=views.job_state,
+        most_shard_rows=MOST_SHARD_ROWS,
+        css=_asset("page.css"),
+        script=_asset("page.js"),
+    )
+
+
+def _asset(name: str) -> Markup:
+    return Markup((_FOLDER / name).read_text(encoding="utf-8"))  # noqa: S704  # our own file

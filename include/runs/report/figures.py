@@ -1,0 +1,162 @@
+"""Which charts a run's metric events give. A chart without data is left out, not drawn empty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from include.runs.report.line_chart import (
+    Frame,
+    Level,
+    Mark,
+    Point,
+    Series,
+    legend,
+    line_chart,
+    smoothed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from markupsafe import Markup
+
+    from include.runs.record import RunRecord
+
+WIDE = Frame(width=1100, height=340)
+HALF = Frame(width=540, height=230)
+_SMOOTH_FROM = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One chart with its title, its legend and, where it helps, one sentence on how to read it."""
+
+    title: str
+    svg: Markup
+    legend: Markup
+    note: str = ""
+    is_wide: bool = False
+
+
+def learning_figures(record: RunRecord) -> list[Figure]:
+    """Return loss, learning rate, throughput and gradient norm, as far as there are events."""
+    is_tokens = record.dataset is None or record.dataset.kind != "columns"
+    figures = [
+        _loss(record, is_tokens=is_tokens),
+        _single(record, "learning_rate", "Learning rate", "learning rate", css="rate"),
+        _throughput(record),
+        _single(record, "gradient_norm", "Gradient norm", "L2 norm, before clipping", css="norm"),
+    ]
+    return [each for each in figures if each is not None]
+
+
+def resource_figures(record: RunRecord) -> list[Figure]:
+    """Return CPU and memory by host over time, as far as there are samples."""
+    samples = [each for each in record.resources if each.get("time") is not None]
+    if not samples:
+        return []
+    begin = min(each["time"] for each in samples)
+    figures = (
+        _by_host(samples, begin, "cpu_percent", "Processor", "CPU used (%)", 1.0),
+        _by_host(samples, begin, "memory_bytes", "Memory", "memory used (GiB)", 1 / 1024**3),
+        _by_host(samples, begin, "gpu_percent", "Accelerators", "GPU used (%)", 1.0),
+    )
+    return [each for each in figures if each is not None]
+
+
+def points_of(record: RunRecord, event: str, key: str) -> tuple[Point, ...]:
+    """Return (step, value) of the events, each step once: what a resumed attempt repeated counts."""
+    by_step = {
+        float(each["step"]): float(each[key])
+        for each in record.history
+        if each.get("event") == event
+        and isinstance(each.get(key), (int, float))
+        and isinstance(each.get("step"), (int, float))
+    }
+    return tuple(sorted(by_step.items()))
+
+
+def _loss(record: RunRecord, *, is_tokens: bool) -> Figure | None:
+    raw = points_of(record, "step", "loss")
+    evals = points_of(record, "eval", "validation_loss")
+    is_long = len(raw) >= _SMOOTH_FROM
+    train = smoothed(raw, weight=0.9) if is_long else raw
+    series = (
+        Series(label="train, each step", points=raw if is_long else (), css="train", is_faint=True),
+        Series(label="train (smoothed)" if is_long else "train", points=train, css="train"),
+        Series(label="validation", points=evals, css="validation", has_dots=len(evals) <= 60),
+    )
+    levels = _baseline(record)
+    marks = tuple(
+        Mark(label=f"resumed at step {each['step']}", x=float(each["step"]))
+        for each in record.history
+        if each.get("event") == "resume" and each.get("step") is not None
+    )
+    unit = "nats per token" if is_tokens else "training objective"
+    svg = line_chart(
+        series,
+        x_label="optimizer step",
+        y_label=f"loss ({unit})",
+        frame=WIDE,
+        levels=levels if (raw or evals) else (),
+        marks=marks,
+    )
+    if not svg:
+        return None
+    return Figure(
+        title="Loss",
+        svg=svg,
+        legend=legend(series, levels),
+        note="The unigram baseline knows how often each token occurs and nothing else."
+        if levels
+        else "",
+        is_wide=True,
+    )
+
+
+def _baseline(record: RunRecord) -> tuple[Level, ...]:
+    loss = record.dataset.unigram_loss if record.dataset else None
+    return () if loss is None else (Level(label=f"unigram baseline {loss:.3f}", value=loss),)
+
+
+def _single(record: RunRecord, key: str, title: str, label: str, *, css: str) -> Figure | None:
+    series = (Series(label=title.lower(), points=points_of(record, "step", key), css=css),)
+    svg = line_chart(series, x_label="optimizer step", y_label=label, frame=HALF, from_zero=True)
+    return Figure(title=title, svg=svg, legend=legend(())) if svg else None
+
+
+def _throughput(record: RunRecord) -> Figure | None:
+    for key, unit in (("tokens_per_second", "tokens/s"), ("samples_per_second", "samples/s")):
+        figure = _single(record, key, "Throughput", unit, css="speed")
+        if figure:
+            return figure
+    return None
+
+
+_HOST_COLOURS = ("train", "validation", "rate", "speed", "norm")
+
+
+def _by_host(
+    samples: list[Mapping[str, Any]],
+    begin: float,
+    key: str,
+    title: str,
+    label: str,
+    factor: float,
+) -> Figure | None:
+    hosts = sorted({str(each.get("host", "host")) for each in samples})
+    series = tuple(
+        Series(
+            label=host,
+            css=_HOST_COLOURS[index % len(_HOST_COLOURS)],
+            points=tuple(
+                (float(each["time"]) - begin, float(each[key]) * factor)
+                for each in samples
+                if str(each.get("host", "host")) == host and each.get(key) is not None
+            ),
+        )
+        for index, host in enumerate(hosts)
+    )
+    svg = line_chart(series, x_label="time (s)", y_label=label, frame=HALF, from_zero=True)
+    return Figure(title=title, svg=svg, legend=legend(series)) if svg else None

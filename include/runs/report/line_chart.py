@@ -1,0 +1,237 @@
+"""A line chart as inline SVG. Colours come from the page's style sheet, so it follows light and dark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup, escape
+
+from include.runs.report.axes import Axis, exact_axis, linear_axis
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One curve: its label in the legend, its points and the CSS class that colours it."""
+
+    label: str
+    points: tuple[Point, ...]
+    css: str
+    is_faint: bool = False
+    has_dots: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A horizontal line with its label, such as a baseline."""
+
+    label: str
+    value: float
+    css: str = "baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A vertical line with its label, such as a resume."""
+
+    label: str
+    x: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The chart's size in pixels and the room around the plot."""
+
+    width: int
+    height: int
+    left: int = 58
+    right: int = 14
+    top: int = 12
+    bottom: int = 42
+
+
+def line_chart(
+    series: tuple[Series, ...],
+    *,
+    x_label: str,
+    y_label: str,
+    frame: Frame,
+    levels: tuple[Level, ...] = (),
+    marks: tuple[Mark, ...] = (),
+    from_zero: bool = False,
+) -> Markup:
+    """Return the chart; an empty Markup when no series has a point."""
+    points = [point for each in series for point in each.points]
+    if not points:
+        return Markup("")
+    x, y = _axes(points, levels, frame, from_zero=from_zero)
+    parts = [
+        *_grid(x, y, frame),
+        *_labels(x, y, frame, x_label, y_label),
+        *(_mark(mark, x, frame) for mark in marks),
+        *(_level(level, x, y, frame) for level in levels),
+        *(_curve(each, x, y) for each in series),
+        Markup('<line class="crosshair" y1="{}" y2="{}" x1="-9" x2="-9"/>').format(
+            frame.top, frame.height - frame.bottom
+        ),
+    ]
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}" data-series="{data}">'
+        "{body}</svg>"
+    ).format(
+        w=frame.width,
+        h=frame.height,
+        label=f"{y_label} by {x_label}",
+        data=_hover_data(series, x, y, x_label),
+        body=Markup("").join(parts),
+    )
+
+
+def _axes(
+    points: list[Point], levels: tuple[Level, ...], frame: Frame, *, from_zero: bool
+) -> tuple[Axis, Axis]:
+    steps = [point[0] for point in points]
+    heights = [point[1] for point in points] + [level.value for level in levels]
+    plot_width = frame.width - frame.left - frame.right
+    x = exact_axis(
+        min(0.0, min(steps)),
+        max(steps),
+        start=frame.left,
+        end=frame.width - frame.right,
+        num_ticks=max(3, plot_width // 90),
+    )
+    y = linear_axis(
+        heights,
+        start=frame.height - frame.bottom,
+        end=frame.top,
+        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 42),
+        from_zero=from_zero,
+    )
+    return x, y
+
+
+def _grid(x: Axis, y: Axis, frame: Frame) -> list[Markup]:
+    row = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
+    right, base = frame.width - frame.right, frame.height - frame.bottom
+    lines = [row.format(frame.left, right, y.pixel(t), y.pixel(t)) for t in y.ticks]
+    return [
+        *lines,
+        Markup('<line class="axis" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
+            frame.left, right, base, base
+        ),
+    ]
+
+
+def _labels(x: Axis, y: Axis, frame: Frame, x_label: str, y_label: str) -> list[Markup]:
+    base = frame.height - frame.bottom
+    at_x = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
+    at_y = Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>')
+    middle = (frame.top + base) / 2
+    return [
+        *(at_x.format(x.pixel(t), base + 17, x.tick_label(t)) for t in x.ticks),
+        *(at_y.format(frame.left - 8, y.pixel(t) + 4, y.tick_label(t)) for t in y.ticks),
+        Markup('<text class="label" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+            (frame.left + frame.width - frame.right) / 2, frame.height - 6, _with(x_label, x)
+        ),
+        Markup(
+            '<text class="label" transform="translate(13 {:.1f}) rotate(-90)" '
+            'text-anchor="middle">{}</text>'
+        ).format(middle, _with(y_label, y)),
+    ]
+
+
+def _with(label: str, axis: Axis) -> str:
+    return f"{label} {axis.factor}".strip()
+
+
+def _curve(series: Series, x: Axis, y: Axis) -> Markup:
+    if not series.points:
+        return Markup("")
+    path = " ".join(f"{x.pixel(px):.1f},{y.pixel(py):.1f}" for px, py in series.points)
+    faint = " faint" if series.is_faint else ""
+    line = Markup('<polyline class="curve {}{}" points="{}"/>').format(series.css, faint, path)
+    if not (series.has_dots or len(series.points) == 1):
+        return line
+    dot = Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"/>')
+    dots = (dot.format(series.css, x.pixel(px), y.pixel(py)) for px, py in series.points)
+    return line + Markup("").join(dots)
+
+
+def _level(level: Level, x: Axis, y: Axis, frame: Frame) -> Markup:
+    height = y.pixel(level.value)
+    return Markup(
+        '<line class="level {css}" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        '<text class="note {css}" x="{text_x}" y="{text_y:.1f}" text-anchor="end">{label}</text>'
+    ).format(
+        css=level.css,
+        left=x.start,
+        right=x.end,
+        y=height,
+        text_x=frame.width - frame.right - 4,
+        text_y=height - 6 if height > frame.top + 18 else height + 15,
+        label=level.label,
+    )
+
+
+def _mark(mark: Mark, x: Axis, frame: Frame) -> Markup:
+    at = x.pixel(mark.x)
+    is_right = at > frame.width - 160
+    return Markup(
+        '<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{base}"/>'
+        '<text class="note" x="{text:.1f}" y="{note}" text-anchor="{anchor}">{label}</text>'
+    ).format(
+        x=at,
+        top=frame.top,
+        base=frame.height - frame.bottom,
+        text=at - 5 if is_right else at + 5,
+        note=frame.top + 10,
+        anchor="end" if is_right else "start",
+        label=mark.label,
+    )
+
+
+def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> str:
+    """Return what the page's script needs to show values under the pointer, as JSON text."""
+    curves = [
+        {
+            "label": each.label,
+            "css": each.css,
+            "points": [
+                [round(x.pixel(px), 1), round(y.pixel(py), 1), px, float(f"{py:.5g}")]
+                for px, py in each.points
+            ],
+        }
+        for each in series
+        if each.points and not each.is_faint
+    ]
+    return json.dumps({"x": x_label, "curves": curves}, separators=(",", ":"))
+
+
+def smoothed(points: tuple[Point, ...], *, weight: float) -> tuple[Point, ...]:
+    """Return the exponential moving average of the points, started at the first one.
+
+    Worked example: values 4, 2 with weight 0.5 give 4, 3.
+    """
+    if not points:
+        return ()
+    average, result = points[0][1], []
+    for px, py in points:
+        average = weight * average + (1 - weight) * py
+        result.append((px, average))
+    return tuple(result)
+
+
+def is_rising(points: tuple[Point, ...]) -> bool:
+    """Return whether the x values never run back."""
+    return all(a[0] <= b[0] for a, b in pairwise(points))
+
+
+def legend(series: tuple[Series, ...], levels: tuple[Level, ...] = ()) -> Markup:
+    """Return the legend of the visible curves and levels."""
+    item = Markup('<span class="key"><i class="swatch {}"></i>{}</span>')
+    shown = [(each.css, each.label) for each in series if each.points and not each.is_faint]
+    shown += [(level.css + " dashed", level.label) for level in levels]
+    return Markup("").join(item.format(css, escape(label)) for css, label in shown)
