@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
@@ -44,7 +43,7 @@ class ShardDatasetOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("aws_conn_id", "region_name", "scratch_dir")
-    ui_color: ClassVar[str] = "#faf0e6"
+    ui_color = "#faf0e6"
 
     def __init__(
         self,
@@ -73,29 +72,42 @@ class ShardDatasetOperator(BaseOperator):
                 fit the ranks.
             DataError: more rows than allowed cannot be read.
         """
-        spec = self.spec(context) if callable(self.spec) else self.spec
-        with TemporaryDirectory(prefix="trainyard-shards-", dir=self.scratch_dir) as scratch:
-            result = self._shard(spec, Path(scratch))
-        if self.asset:
-            context["outlet_events"][self.asset].extra = {
-                "dataset_uri": result["dataset_uri"],
-                "fingerprint": result["fingerprint"],
-            }
-        return result
-
-    def _shard(self, spec: ShardingSpec, scratch: Path) -> dict[str, Any]:
         from distributed_training.hooks.dataset_objects import S3DatasetObjects
         from include.sharding import shard_dataset
 
-        objects = S3DatasetObjects(self.clients.client("s3"))
+        spec = self.spec(context) if callable(self.spec) else self.spec
         result = shard_dataset(
             spec.source,
             spec.settings,
+            S3DatasetObjects(self.clients.client("s3")),
             destination=spec.destination,
-            objects=objects,
-            scratch=scratch,
+            work_dir=Path(self.scratch_dir) if self.scratch_dir else None,
         )
-        return result.to_dict()
+        was_reused = result.uploaded == 0
+        self.log.info(
+            "Data set %s: %s, %d bytes uploaded",
+            result.uri,
+            "found in place" if was_reused else f"{result.uploaded} objects uploaded",
+            result.uploaded_bytes,
+        )
+        told = {"dataset_uri": result.uri, "fingerprint": result.index.fingerprint}
+        if self.asset:
+            context["outlet_events"][self.asset].extra = told
+        return {
+            **told,
+            "kind": result.index.kind,
+            "was_reused": was_reused,
+            "uploaded_bytes": result.uploaded_bytes,
+            "splits": {
+                name: {
+                    "num_rows": split.num_rows,
+                    "num_tokens": split.num_tokens,
+                    "num_shards": len(split.shards),
+                }
+                for name, split in result.index.splits.items()
+            },
+            "baseline": dict(result.index.baseline or {}),
+        }
 
     @cached_property
     def clients(self) -> AwsClients:
