@@ -117,7 +117,8 @@ class Training:
         )
 
     def run(self) -> int:
-        """Resume, train to the end or to a reason to stop, write the model; return the exit code."""
+        """Resume, train to the end or to a reason to stop, write the model; return the exit
+        code."""
         began = time.monotonic()
         self.log_setup()
         self.checkpointer.resume(self.state)
@@ -238,7 +239,8 @@ class Training:
             f"{first + self.plan.global_batch_size - 1} of the run's order) {seen}; learning rate "
             f"{self.schedule.at(self.state.progress.step):g}, precision {self.hp.precision}, "
             f"clip_norm {self.hp.clip_norm:g}. Checkpoints hold the state before. Lower "
-            "learning_rate, raise warmup_steps, set clip_norm 1 and precision bf16 or fp32, or look "
+            "learning_rate, raise warmup_steps, set clip_norm 1 and precision bf16 or fp32, or "
+            "look "
             "for broken samples"
         )
 
@@ -266,7 +268,8 @@ class Training:
         )
 
     def has_stopped_improving(self) -> bool:
-        """Return whether to stop early; the same on all ranks, since the loss was summed over all."""
+        """Return whether to stop early; the same on all ranks, since the loss was summed over
+        all."""
         patience = self.hp.early_stopping_patience
         return bool(patience) and self.state.progress.evaluations_without_gain >= patience
 

@@ -33,18 +33,18 @@ def plan_batches(
     batch = hyperparameters.global_batch_size
     micro = hyperparameters.micro_batch_size or max(1, batch // world_size)
     if batch % (world_size * micro):
-        allowed = [
-            world_size * micro * max(1, round(batch / (world_size * micro)) + extra)
-            for extra in (0, 1)
-        ]
+        unit = world_size * micro
+        allowed = sorted({unit * max(1, batch // unit), unit * (batch // unit + 1)})
         message = (
-            f"global_batch_size {batch} does not divide into {world_size} ranks x micro_batch_size {micro}; "
-            f"use a multiple of {world_size * micro}, for example {' or '.join(map(str, allowed))}"
+            f"global_batch_size {batch} does not divide into {world_size} ranks x "
+            f"micro_batch_size {micro}; "
+            f"use a multiple of {unit}, for example {' or '.join(map(str, allowed))}"
         )
         raise HyperparameterError(message)
     if num_samples < batch:
         message = (
-            f"the training split has {num_samples} samples, fewer than one global_batch_size of {batch}; "
+            f"the training split has {num_samples} samples, fewer than one global_batch_size of "
+            f"{batch}; "
             f"lower global_batch_size or sequence_length, or give more data"
         )
         raise DataError(message)

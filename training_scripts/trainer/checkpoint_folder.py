@@ -1,4 +1,5 @@
-"""Checkpoints that survive a kill at any moment: written aside, synced, renamed, checked before use.
+"""Checkpoints that survive a kill at any moment: written aside, synced, renamed, checked before
+use.
 
 A checkpoint is a folder `step-00000080` with `manifest.json`, which names every other file with its
 size and SHA-256. Rank 0 writes it whole, also the random states of all ranks, so that a job needs
@@ -105,7 +106,8 @@ class CheckpointFolder:
             self._publish(draft, final)
         except (OSError, RuntimeError) as error:
             message = (
-                f"checkpoint of step {step} cannot be written to {final} ({error}); free or enlarge "
+                f"checkpoint of step {step} cannot be written to {final} ({error}); free or "
+                f"enlarge "
                 "the disk (volume_size), or point checkpoint_dir to a writable folder"
             )
             raise CheckpointError(message) from error

@@ -1,4 +1,5 @@
-"""When and how a run's state goes to disk and comes back: in the background, and agreed by all ranks."""
+"""When and how a run's state goes to disk and comes back: in the background, and agreed by all
+ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The ranks of one job: joining them, agreeing among them, and leaving in order.
 
-The launcher (torchrun, or anything that sets the same variables) gives RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them the job is one rank and no process group is made.
+The launcher (torchrun, or anything that sets the same variables) gives RANK, WORLD_SIZE,
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them the job is one rank and no
+process group is made.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Ranks:
 
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
-        """Run the body on every rank; when it raises a TrainerError on any, raise on all with every rank's findings.
+        """Run the body on every rank; when it raises a TrainerError on any, raise on all with every
+        rank's findings.
 
         Raises:
             TrainerError: of the class that the lowest failing rank raised.
@@ -111,8 +113,8 @@ def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]]
 def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
     """Join the process group that the environment describes, and leave it when the body ends.
 
-    NCCL on GPUs, gloo on CPUs. After an error the group is left without waiting: the peers notice the closed
-    connections.
+    NCCL on GPUs, gloo on CPUs. After an error the group is left without waiting: the peers notice
+    the closed connections.
 
     Raises:
         HyperparameterError: only some of the launcher's variables are set.
@@ -154,9 +156,11 @@ def _device(local_rank: int) -> torch.device:
 
 
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
-    """Return the CPU threads for this rank: as requested, else processors divided by the ranks on this machine.
+    """Return the CPU threads for this rank: as requested, else processors divided by the ranks on
+    this machine.
 
-    Ranks of different containers on one machine are counted together: they see the same kernel boot id.
+    Ranks of different containers on one machine are counted together: they see the same kernel boot
+    id.
     """
     if requested:
         return requested

@@ -1,7 +1,7 @@
 """Where the container contract puts things: folders, channels and processor counts.
 
-Source: AWS, "How Amazon SageMaker AI runs your training image" and the sagemaker-training toolkit 5.1.4
-(`SAGEMAKER_BASE_DIR` relocates `/opt/ml`).
+Source: AWS, "How Amazon SageMaker AI runs your training image" and the sagemaker-training toolkit
+5.1.4 (`SAGEMAKER_BASE_DIR` relocates `/opt/ml`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class ContainerPaths:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> ContainerPaths:
-        """Return the folders that the `SM_*` variables name, else the standard places under the base folder."""
+        """Return the folders that the `SM_*` variables name, else the standard places under the
+        base folder."""
         base_dir = Path(environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
         data_dir = base_dir / "input" / "data"
         found = {path.name: path for path in sorted(data_dir.glob("*")) if path.is_dir()}
@@ -51,7 +52,8 @@ class ContainerPaths:
 
     @property
     def default_checkpoint_dir(self) -> Path:
-        """Return the folder that the platform restores from and syncs to the job's checkpoint S3 URI."""
+        """Return the folder that the platform restores from and syncs to the job's checkpoint S3
+        URI."""
         return self.base_dir / "checkpoints"
 
 

@@ -1,4 +1,5 @@
-"""How a failed rank says why: one paragraph on stderr, and in the file that becomes the job's FailureReason."""
+"""How a failed rank says why: one paragraph on stderr, and in the file that becomes the job's
+FailureReason."""
 
 from __future__ import annotations
 
@@ -20,18 +21,20 @@ MAX_REASON_CHARACTERS = 1024
 
 
 def report_failure(error: BaseException, failure_file: Path) -> None:
-    """Print the reason and leave it in `failure_file`, unless a rank of this host has already left one there."""
+    """Print the reason and leave it in `failure_file`, unless a rank of this host has already left
+    one there."""
     if isinstance(error, TrainerError):
         reason = f"{type(error).__name__}: {error}"
     else:
         traceback.print_exception(error)
-        reason = str(_as_peer_error(error) or f"{type(error).__name__}: {error}")
+        rank = os.environ.get("RANK", "0")
+        reason = f"rank {rank}: {_as_peer_error(error) or f'{type(error).__name__}: {error}'}"
     sys.stderr.write(f"\n{reason}\n")
     sys.stderr.flush()
     try:
         failure_file.parent.mkdir(parents=True, exist_ok=True)
         with failure_file.open("x", encoding="utf-8") as stream:
-            stream.write(f"rank {os.environ.get('RANK', '0')}: {reason}"[:MAX_REASON_CHARACTERS])
+            stream.write(reason[:MAX_REASON_CHARACTERS])
     except FileExistsError:
         log.info("%s already holds the reason of another rank", failure_file)
     except OSError as problem:
@@ -39,10 +42,12 @@ def report_failure(error: BaseException, failure_file: Path) -> None:
 
 
 def _as_peer_error(error: BaseException) -> PeerError | None:
-    """Return a PeerError when the text of a collective's error says that the other side went away."""
+    """Return a PeerError when the text of a collective's error says that the other side went
+    away."""
     text = str(error)
     if isinstance(error, RuntimeError) and any(words in text for words in PEER_LOST_WORDS):
         return PeerError(
-            f"a collective ended with {text.splitlines()[0]!r}; look at the logs of the other ranks first"
+            f"a collective ended with {text.splitlines()[0]!r}; look at the logs of the other "
+            f"ranks first"
         )
     return None

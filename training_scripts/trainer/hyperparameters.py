@@ -1,8 +1,8 @@
 """The hyperparameters of a training job: names, types, limits, defaults, and how they are read.
 
-They arrive as JSON in `SM_HPS`, where every value may be a string; command-line options of the same names override
-them. All problems are reported together, each naming the value, what is allowed and, for an unknown name, the nearest
-known one.
+They arrive as JSON in `SM_HPS`, where every value may be a string; command-line options of the same
+names override them. All problems are reported together, each naming the value, what is allowed and,
+for an unknown name, the nearest known one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters:
-    """One validated set of hyperparameters; construct with `load`, which reports every problem at once."""
+    """One validated set of hyperparameters; construct with `load`, which reports every problem at
+    once."""
 
     model: str = _setting("gpt", "kind of model", choices=("gpt", "mlp"))
     num_layers: int = _setting(4, "decoder blocks, or hidden layers of the MLP", at_least=1)
@@ -131,8 +132,8 @@ class Hyperparameters:
         """Return the values of the JSON text `sm_hps`, overridden by the options `argv`.
 
         Raises:
-            HyperparameterError: a name is unknown, a value has the wrong type or lies outside its limits, or
-                values contradict each other; all findings at once.
+            HyperparameterError: a name is unknown, a value has the wrong type or lies outside its
+                limits, or values contradict each other; all findings at once.
         """
         given = _decode(sm_hps)
         findings: list[str] = []
@@ -154,8 +155,10 @@ class Hyperparameters:
         if self.model == "gpt" and self.hidden_size % (2 * self.num_heads):
             allowed = [n for n in range(1, self.hidden_size + 1) if self.hidden_size % (2 * n) == 0]
             findings.append(
-                f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs the same even "
-                f"width; for this hidden_size num_heads may be one of {allowed[:12] or 'none (make it even)'}"
+                f"hidden_size {self.hidden_size} with num_heads {self.num_heads}: each head needs "
+                f"the same even "
+                f"width; for this hidden_size num_heads may be one of "
+                f"{allowed[:12] or 'none (make it even)'}"
             )
         if not self.max_steps and not self.epochs:
             findings.append(
@@ -163,7 +166,8 @@ class Hyperparameters:
             )
         if self.max_steps and (self.warmup_steps or 0) > self.max_steps:
             findings.append(
-                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}: the learning rate would "
+                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}: the "
+                f"learning rate would "
                 f"never reach its peak; choose at most {self.max_steps}"
             )
         if self.micro_batch_size and self.global_batch_size % self.micro_batch_size:

@@ -1,4 +1,5 @@
-"""Metrics: one fixed line format on stdout for whoever scrapes the log, and JSON lines for whoever reads files."""
+"""Metrics: one fixed line format on stdout for whoever scrapes the log, and JSON lines for whoever
+reads files."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class MetricsWriter:
 
 
 def format_line(event: str, values: dict[str, Any]) -> str:
-    """Return the log line of an event, e.g. `trainyard eval step=120 validation_loss=2.345678 ...`."""
+    """Return the log line of an event, e.g. `trainyard eval step=120 validation_loss=2.345678
+    ...`."""
     pairs = [
         f"{key}={values[key]:{FORMATS.get(key, '')}}"
         for key in LINE_KEYS[event]

@@ -19,8 +19,8 @@ BETAS = (0.9, 0.95)
 class LearningRateSchedule:
     """Linear warm-up to `peak`, then a cosine down to `peak * min_ratio` at `max_steps`.
 
-    Source: Loshchilov and Hutter 2017, SGDR, equation 5. Worked: peak 1, no warm-up, ratio 0, 100 steps:
-    the rate of step 50 (half-way) is 0.5.
+    Source: Loshchilov and Hutter 2017, SGDR, equation 5. Worked: peak 1, no warm-up, ratio 0, 100
+    steps: the rate of step 50 (half-way) is 0.5.
     """
 
     peak: float
@@ -38,10 +38,11 @@ class LearningRateSchedule:
 
 
 def make_schedule(hyperparameters: Hyperparameters, *, max_steps: int) -> LearningRateSchedule:
-    """Return the schedule of a run of `max_steps` steps, its peak scaled to the global batch size if asked.
+    """Return the schedule of a run of `max_steps` steps, its peak scaled to the global batch size
+    if asked.
 
-    Linear scaling: Goyal et al. 2017, section 2.1. Square root, which suits Adam better: Malladi et al. 2022,
-    section 4. Worked: 1e-3 tuned at batch 8, run at batch 32: linear 4e-3, sqrt 2e-3.
+    Linear scaling: Goyal et al. 2017, section 2.1. Square root, which suits Adam better: Malladi et
+    al. 2022, section 4. Worked: 1e-3 tuned at batch 8, run at batch 32: linear 4e-3, sqrt 2e-3.
     """
     peak = hyperparameters.learning_rate
     if hyperparameters.reference_batch_size:

@@ -55,7 +55,8 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTask:
-    """Predict the next token; a sample is `sequence_length` tokens; the loss is in nats per token."""
+    """Predict the next token; a sample is `sequence_length` tokens; the loss is in nats per
+    token."""
 
     model_config: Mapping[str, Any]
     unit: str = "tokens"
@@ -71,11 +72,13 @@ class LanguageTask:
         """Return the token blocks of a split.
 
         Raises:
-            DataError: the index has another vocabulary than the model, or the shards cannot be used.
+            DataError: the index has another vocabulary than the model, or the shards cannot be
+                used.
         """
         if index.kind == "tokens" and index.vocab_size != self.model_config["vocab_size"]:
             message = (
-                f"the model has vocab_size {self.model_config['vocab_size']}, the index's tokenizer "
+                f"the model has vocab_size {self.model_config['vocab_size']}, the index's "
+                f"tokenizer "
                 f"{index.vocab_size}; use the data set that the model was trained on"
             )
             raise DataError(message)

@@ -1,4 +1,5 @@
-"""Nested containers with tensors in them, such as an optimizer's state: copied, and sent to all ranks."""
+"""Nested containers with tensors in them, such as an optimizer's state: copied, and sent to all
+ranks."""
 
 from __future__ import annotations
 

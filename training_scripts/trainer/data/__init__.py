@@ -1,1 +1,2 @@
-"""Samples for training: memory-mapped shards, blocks or rows cut from them, and the order they are visited in."""
+"""Samples for training: memory-mapped shards, blocks or rows cut from them, and the order they are
+visited in."""

@@ -1,4 +1,5 @@
-"""Batches on their way to the device: an endless training stream, and the fixed samples of an evaluation."""
+"""Batches on their way to the device: an endless training stream, and the fixed samples of an
+evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ PREFETCH_BATCHES = 4
 def training_batches(
     dataset: Dataset[Any], batches: RankBatches, *, num_workers: int, device: torch.device
 ) -> Iterator[Any]:
-    """Yield this rank's micro-batches on `device`, endlessly; workers read ahead when `num_workers` > 0."""
+    """Yield this rank's micro-batches on `device`, endlessly; workers read ahead when `num_workers`
+    > 0."""
     yield from _loaded(dataset, batches, num_workers=num_workers, device=device)
 
 

@@ -1,4 +1,5 @@
-"""The index of a sharded data set: what `index.json` says, checked against the files of a channel."""
+"""The index of a sharded data set: what `index.json` says, checked against the files of a
+channel."""
 
 from __future__ import annotations
 
@@ -38,11 +39,13 @@ class ShardIndex:
         """Return the index in the channel folder.
 
         Raises:
-            DataError: the channel or the file is missing, is not JSON, or has another format or version.
+            DataError: the channel or the file is missing, is not JSON, or has another format or
+                version.
         """
         if channel is None or not (channel / "index.json").is_file():
             message = (
-                f"the channel 'index' has no index.json (looked in {channel or 'no folder: the channel is missing'}); "
+                f"the channel 'index' has no index.json (looked in "
+                f"{channel or 'no folder: the channel is missing'}); "
                 "give the job a channel 'index' with the S3 prefix .../index/ that sharding wrote"
             )
             raise DataError(message)
@@ -80,21 +83,25 @@ class ShardIndex:
         splits = self.content["splits"]
         if name not in splits:
             raise DataError(
-                f"the index has no split {name!r}; it has {', '.join(splits) or 'none'}; shard again"
+                f"the index has no split {name!r}; it has {', '.join(splits) or 'none'}; shard "
+                f"again"
             )
         return splits[name]
 
 
 def shard_files(index: ShardIndex, split: str, channel: Path | None, *, verify: bool) -> list[Path]:
-    """Return the files of a split in index order, each present and of the right size; with `verify` also by SHA-256.
+    """Return the files of a split in index order, each present and of the right size; with `verify`
+    also by SHA-256.
 
     Raises:
-        DataError: the channel is missing, or any shard is missing, has another size or another checksum.
+        DataError: the channel is missing, or any shard is missing, has another size or another
+            checksum.
     """
     shards = index.split(split)["shards"]
     if channel is None or not channel.is_dir():
         message = (
-            f"the channel {split!r} is missing (looked for {channel or 'SM_CHANNEL_' + split.upper()}); "
+            f"the channel {split!r} is missing (looked for "
+            f"{channel or 'SM_CHANNEL_' + split.upper()}); "
             f"give the job a channel {split!r} with the S3 prefix .../{split}/ of the data set"
         )
         raise DataError(message)
@@ -114,8 +121,10 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
         )
     if path.stat().st_size != shard["bytes"]:
         return (
-            f"shard {path} has {path.stat().st_size} bytes, the index says {shard['bytes']}; the index and the shards "
-            "are not of the same data set, or the download was cut: give both channels the same prefix"
+            f"shard {path} has {path.stat().st_size} bytes, the index says {shard['bytes']}; the "
+            f"index and the shards "
+            "are not of the same data set, or the download was cut: give both channels the same "
+            "prefix"
         )
     if verify and (digest := sha256_of(path)) != shard["sha256"]:
         return f"shard {path} has SHA-256 {digest}, the index says {shard['sha256']}; its content is damaged: shard again"
@@ -129,7 +138,8 @@ def sha256_of(path: Path) -> str:
 
 
 def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> Tensor:
-    """Return one buffer of a shard as a tensor over the mapped file; nothing is read yet. Do not write to it.
+    """Return one buffer of a shard as a tensor over the mapped file; nothing is read yet. Do not
+    write to it.
 
     Raises:
         DataError: the shard has no such column, or its dtype is not known.
@@ -138,7 +148,8 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
     if entry is None or entry["dtype"] not in DTYPES:
         got = {column["name"]: column["dtype"] for column in columns}
         raise DataError(
-            f"shard {path} should have a column {name!r} of a dtype in {', '.join(DTYPES)}; it has {got}"
+            f"shard {path} should have a column {name!r} of a dtype in {', '.join(DTYPES)}; it "
+            f"has {got}"
         )
     dtype = DTYPES[entry["dtype"]]
     count = entry["bytes"] // dtype.itemsize

@@ -1,4 +1,5 @@
-"""What a table holds for training: which columns are features, which one is the target and of what kind."""
+"""What a table holds for training: which columns are features, which one is the target and of what
+kind."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ def read_layout(
 ) -> TableLayout:
     """Return the layout of a columns data set; `files` are the training shards.
 
-    A target with categories, of bools, or of at most 32 distinct whole numbers is predicted as a class, any other as
-    a number; `problem` "classification" or "regression" decides instead of "auto".
+    A target with categories, of bools, or of at most 32 distinct whole numbers is predicted as a
+    class, any other as a number; `problem` "classification" or "regression" decides instead of
+    "auto".
 
     Raises:
         DataError: there is no target or no feature, or the target cannot be classified.
@@ -123,7 +125,8 @@ def _target(
             return Target(name=name, classes=values)
         if problem == "classification":
             message = (
-                f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values that are not whole "
+                f"target {name!r} has more than {MAX_INTEGER_CLASSES} distinct values, or values "
+                f"that are not whole "
                 "numbers, so it is no class; set problem to regression"
             )
             raise DataError(message)
@@ -136,7 +139,8 @@ def _target(
 
 
 def _distinct(index: ShardIndex, files: Sequence[Path], name: str) -> list[int] | None:
-    """Return the sorted distinct whole values of a column, None when they are too many or not whole."""
+    """Return the sorted distinct whole values of a column, None when they are too many or not
+    whole."""
     seen: set[float] = set()
     for path, shard in zip(files, index.split("train")["shards"], strict=True):
         values = as_float64(map_column(path, shard["columns"], name)).unique().tolist()

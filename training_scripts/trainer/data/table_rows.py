@@ -22,8 +22,9 @@ Columns = Mapping[str, Tensor]
 class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
     """An item is one micro-batch: index with an int64 tensor of row numbers.
 
-    It gives numbers (batch, features) float32 with NaN where missing, category codes (batch, features) int64 with -1
-    where missing, and the target (batch): a class number int64, or a standardised float32.
+    It gives numbers (batch, features) float32 with NaN where missing, category codes (batch,
+    features) int64 with -1 where missing, and the target (batch): a class number int64, or a
+    standardised float32.
     """
 
     def __init__(self, shards: Sequence[Columns], layout: TableLayout) -> None:
@@ -46,7 +47,8 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         """Return the rows of a split whose shards lie in the folder `channel`.
 
         Raises:
-            DataError: shards are missing or damaged, the split is empty, or a row has no usable target.
+            DataError: shards are missing or damaged, the split is empty, or a row has no usable
+                target.
         """
         files = shard_files(index, split, channel, verify=verify)
         entries = index.split(split)["shards"]
@@ -83,7 +85,8 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         allowed = f"one of {list(target.classes)[:12]}" if target.classes else "a finite number"
         return (
             f"shard {path}: {int(unusable.sum())} of {len(values)} rows have no usable target "
-            f"{target.name!r}, first row {first} with {values[first].item()}; allowed is {allowed}; "
+            f"{target.name!r}, first row {first} with {values[first].item()}; allowed is "
+            f"{allowed}; "
             "drop these rows from the source or choose another target_column"
         )
 

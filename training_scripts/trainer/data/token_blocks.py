@@ -1,4 +1,5 @@
-"""Samples of a token data set: consecutive blocks cut from the concatenated token stream of a split."""
+"""Samples of a token data set: consecutive blocks cut from the concatenated token stream of a
+split."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ SAME_WIDTH_SIGNED = {torch.uint16: (torch.int16, 0xFFFF), torch.uint32: (torch.i
 
 
 class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
-    """Block i holds the sequence_length + 1 tokens from token i * sequence_length on; blocks may span shards.
+    """Block i holds the sequence_length + 1 tokens from token i * sequence_length on; blocks may
+    span shards.
 
-    An item is one micro-batch: index with an int64 tensor of block numbers, get (inputs, targets), each int64
-    (batch, sequence_length), targets one token ahead.
+    An item is one micro-batch: index with an int64 tensor of block numbers, get (inputs, targets),
+    each int64 (batch, sequence_length), targets one token ahead.
     """
 
     def __init__(self, shards: Sequence[Tensor], *, sequence_length: int) -> None:
@@ -45,8 +47,8 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         """Return the blocks of a split whose shards lie in the folder `channel`.
 
         Raises:
-            DataError: shards are missing or damaged, hold ids outside the vocabulary, or the split is shorter than
-                one block.
+            DataError: shards are missing or damaged, hold ids outside the vocabulary, or the split
+                is shorter than one block.
         """
         if index.kind != "tokens":
             raise DataError(
@@ -61,7 +63,8 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         blocks = cls(shards, sequence_length=sequence_length)
         if len(blocks) < 1:
             message = (
-                f"the split {split!r} has {blocks.num_tokens} tokens, fewer than one sample of sequence_length + 1 = "
+                f"the split {split!r} has {blocks.num_tokens} tokens, fewer than one sample of "
+                f"sequence_length + 1 = "
                 f"{sequence_length + 1}; lower sequence_length or give more data"
             )
             raise DataError(message)
@@ -77,8 +80,10 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
             if len(shard)
         ]
         findings = [
-            f"shard {path} holds token id {token}, but the index's tokenizer has vocab_size {vocab_size} "
-            f"(ids 0 to {vocab_size - 1}); the shards were written with another tokenizer: shard again"
+            f"shard {path} holds token id {token}, but the index's tokenizer has vocab_size "
+            f"{vocab_size} "
+            f"(ids 0 to {vocab_size - 1}); the shards were written with another tokenizer: shard "
+            f"again"
             for path, token in highest
             if token >= vocab_size
         ]

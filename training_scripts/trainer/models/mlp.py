@@ -35,7 +35,8 @@ class MLPConfig:
 class MLP(nn.Module):
     """Numbers (batch, n) and category codes (batch, c) to outputs (batch, num_outputs).
 
-    A missing number (NaN) becomes the mean and sets an indicator; a missing category (-1) has its own embedding.
+    A missing number (NaN) becomes the mean and sets an indicator; a missing category (-1) has its
+    own embedding.
     """
 
     def __init__(self, config: MLPConfig) -> None:
@@ -66,6 +67,7 @@ class MLP(nn.Module):
 def embedding_size(num_categories: int) -> int:
     """Return the width of a category's embedding: half its cardinality, from 2 to 64.
 
-    Source: Guo and Berkhahn 2016 bound it by the cardinality; the half is a common choice. Worked: 10 categories, 5.
+    Source: Guo and Berkhahn 2016 bound it by the cardinality; the half is a common choice. Worked:
+    10 categories, 5.
     """
     return max(2, min(MAX_EMBEDDING_SIZE, (num_categories + 1) // 2))

@@ -1,0 +1,211 @@
+"""Fixtures of the trainer's tests: small data sets, and jobs whose ranks are real processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE.parents[1] / "training_scripts"
+LIMIT_S = 120.0
+TINY = {
+    "num_layers": 2, "num_heads": 2, "hidden_size": 32, "sequence_length": 16,
+    "global_batch_size": 8, "max_steps": 6, "warmup_steps": 2, "learning_rate": 0.01,
+    "log_interval": 1, "eval_interval": 3, "eval_batches": 2, "checkpoint_interval": 0,
+}  # fmt: skip
+
+
+class RankServer:
+    """The parent that forks ranks; see rank_server.py."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "rank_server.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert self._answer() == {"ready": 1}
+
+    def start(self, **job: Any) -> int:
+        """Return the pid of a new rank."""
+        return self._ask({"start": job})["pid"]
+
+    def wait(self, pid: int) -> int:
+        """Return the exit code of a rank."""
+        code = self._ask({"wait": pid, "limit_s": LIMIT_S})["exit_code"]
+        assert code is not None, f"rank {pid} still runs after {LIMIT_S} s"
+        return code
+
+    def close(self) -> None:
+        """End the server."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+
+@dataclass(kw_only=True)
+class Job:
+    """One training job in its own base folder; can be started several times, as after an interruption."""
+
+    server: RankServer
+    base_dir: Path
+    pids: list[int] = field(default_factory=list)
+
+    def start(
+        self, *, world_size: int = 1, environ: Mapping[str, str] | None = None, **hyperparameters: Any
+    ) -> None:
+        """Start the ranks."""
+        values = {name: str(value) for name, value in {**TINY, **hyperparameters}.items()}
+        common = {
+            "SAGEMAKER_BASE_DIR": str(self.base_dir), "SM_HPS": json.dumps(values),
+            "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"], **(environ or {}),
+        }  # fmt: skip
+        port = free_port()
+        for rank in range(world_size):
+            launch = {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            }  # fmt: skip
+            self.pids.append(
+                self.server.start(
+                    main="train_ddp", argv=[], environ=common | launch, log=str(self.log_path(rank))
+                )
+            )
+
+    def run(self, **settings: Any) -> list[int]:
+        """Start the ranks and return their exit codes."""
+        self.start(**settings)
+        return self.wait()
+
+    def wait(self) -> list[int]:
+        """Return the exit codes of the ranks that were started."""
+        codes = [self.server.wait(pid) for pid in self.pids]
+        self.pids.clear()
+        return codes
+
+    def kill(self, rank: int, signal_number: int) -> None:
+        """Send a signal to a running rank."""
+        os.kill(self.pids[rank], signal_number)
+
+    def log_path(self, rank: int = 0) -> Path:
+        """Return the file of what a rank printed."""
+        return self.base_dir / f"rank-{rank}.log"
+
+    def log(self, rank: int = 0) -> str:
+        """Return what a rank printed."""
+        return self.log_path(rank).read_text()
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """Return the events of one kind in metrics.jsonl."""
+        lines = (self.base_dir / "output" / "data" / "metrics.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    def losses(self) -> list[float]:
+        """Return the loss of each step."""
+        return [event["loss"] for event in self.events("step")]
+
+    @property
+    def failure(self) -> str:
+        """Return the reason that the job left."""
+        return (self.base_dir / "output" / "failure").read_text()
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def rank_server() -> Iterator[RankServer]:
+    """Yield the parent of all ranks of this session."""
+    server = RankServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def shards() -> ModuleType:
+    """Return the writer of small data sets."""
+    spec = importlib.util.spec_from_file_location("shard_writer", HERE / "shard_writer.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def token_data(tmp_path_factory: pytest.TempPathFactory, shards: ModuleType) -> Path:
+    """Return the folder of a data set of short, learnable documents in three splits."""
+    draw = random.Random(0)
+    words = [b"import ", b"return ", b"self.", b"def ", b"None\n", b"    "]
+
+    def documents(number: int) -> list[bytes]:
+        return [b"".join(draw.choices(words, k=30)) for _ in range(number)]
+
+    splits = {"train": documents(24), "validation": documents(8), "test": documents(8)}
+    return shards.write_token_dataset(tmp_path_factory.mktemp("tokens"), splits, num_shards=3)
+
+
+@pytest.fixture
+def make_job(
+    rank_server: RankServer, tmp_path: Path, token_data: Path
+) -> Iterator[Callable[..., Job]]:
+    """Yield a function that makes a job over the token data, or over `data`; kills what is left."""
+    jobs: list[Job] = []
+
+    def make(name: str = "job", data: Path = token_data) -> Job:
+        base_dir = tmp_path / name
+        (base_dir / "input").mkdir(parents=True)
+        (base_dir / "input" / "data").symlink_to(data)
+        jobs.append(Job(server=rank_server, base_dir=base_dir))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        for rank in range(len(job.pids)):
+            job.kill(rank, signal.SIGKILL)
+        job.wait()
+
+
+@pytest.fixture
+def evaluation(rank_server: RankServer) -> Callable[[Path, Sequence[str]], int]:
+    """Return a function that runs evaluate.py in a base folder and returns its exit code."""
+
+    def run(base_dir: Path, argv: Sequence[str] = ()) -> int:
+        environ = {"SAGEMAKER_BASE_DIR": str(base_dir), "OMP_NUM_THREADS": "1"}
+        log = str(base_dir / "evaluate.log")
+        return rank_server.wait(
+            rank_server.start(main="evaluate", argv=list(argv), environ=environ, log=log)
+        )
+
+    return run

@@ -1,0 +1,73 @@
+"""Forks ranks of train_ddp from a parent that has torch imported: a rank starts in milliseconds.
+
+Reads one JSON request a line on stdin and answers with one JSON line. `{"start": {"argv", "environ",
+"log"}}` -> `{"pid"}`; `{"wait": pid, "limit_s": s}` -> `{"exit_code"}`, null when the limit is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch._dynamo  # what the first DistributedDataParallel of a process imports
+import torch.nn.parallel.distributed
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "training_scripts"))
+import evaluate  # noqa: E402
+import train_ddp  # noqa: E402
+
+MAINS = {"train_ddp": train_ddp.main, "evaluate": evaluate.main}
+
+
+def serve() -> None:
+    """Answer requests until stdin ends."""
+    print(json.dumps({"ready": threading.active_count()}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "start" in request:
+            answer: dict[str, Any] = {"pid": start(request["start"])}
+        else:
+            answer = {"exit_code": wait(request["wait"], request["limit_s"])}
+        print(json.dumps(answer), flush=True)
+
+
+def start(job: dict[str, Any]) -> int:
+    """Fork one rank; return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.clear()
+        os.environ.update(job["environ"])
+        code = MAINS[job["main"]](job["argv"])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait(pid: int, limit_s: float) -> int | None:
+    """Return the exit code, negative for a signal; None when it still runs after the limit."""
+    poller = select.poll()
+    descriptor = os.pidfd_open(pid)
+    poller.register(descriptor, select.POLLIN)
+    ended = poller.poll(limit_s * 1000)
+    os.close(descriptor)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if ended else None
+
+
+if __name__ == "__main__":
+    serve()
