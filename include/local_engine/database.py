@@ -29,6 +29,10 @@ class Database:
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         self._owner_pid = os.getpid()
+        self.apply(schema)
+
+    def apply(self, schema: str) -> None:
+        """Execute statements that may be repeated, such as CREATE TABLE IF NOT EXISTS."""
         with self.write() as db:
             for statement in schema.split(";"):
                 if statement.strip():

@@ -19,6 +19,7 @@ from include.local_engine.logs_api import LogsApi
 from include.local_engine.logs_api.log_folder import LogFolder
 from include.local_engine.metric_feed import MetricFeed
 from include.local_engine.moto_backend import MotoBackend
+from include.local_engine.registry import ModelPackageGroups, ModelPackages, RegistryTables
 from include.local_engine.runner import launching
 from include.local_engine.s3 import ObjectStore, S3Application
 from include.local_engine.store import JobStore
@@ -104,12 +105,15 @@ class Engine:
             launch=self._launch,
             clock=time.time,
         )
+        tables = RegistryTables(self.store.database)
         sagemaker = JsonService(
             model=load_model("sagemaker"),
             handlers={
                 **TrainingJobs(context).handlers(),
                 **ProcessingJobs(context).handlers(),
                 **Tags(context).handlers(),
+                **ModelPackageGroups(context, tables).handlers(),
+                **ModelPackages(context, tables).handlers(),
             },
             behind=self._moto,
             default_region=self.settings.region,
