@@ -38,10 +38,16 @@ def format_bytes(count: float) -> str:
 
 
 def format_usd(amount: float | None) -> str:
-    """Return an amount of money; `unknown` for None, four decimals below one dollar: `$0.0123`, `$12.30`."""
+    """Return an amount of money; `unknown` for None, up to four decimals below one dollar.
+
+    Examples: `$12.30`, `$0.23`, `$0.0123`.
+    """
     if amount is None:
         return "unknown"
-    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:,.4f}"
+    if abs(amount) >= 1 or amount == 0:
+        return f"${amount:,.2f}"
+    digits = f"{amount:.4f}".rstrip("0")
+    return f"${digits}" if len(digits) >= len("0.00") else f"${amount:.2f}"
 
 
 def format_count(number: float) -> str:

@@ -235,7 +235,7 @@ def _cost(
 
 def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> int | None:
     steps = [event["step"] for event in history if event.get("step") is not None]
-    sizes = conf.get("global_batch_size"), conf.get("sequence_length")
-    if not steps or None in sizes or conf.get("model", "gpt") != "gpt":
+    batch, length = conf.get("global_batch_size"), conf.get("sequence_length")
+    if not steps or not batch or not length or conf.get("model", "gpt") != "gpt":
         return None
-    return int(max(steps) * sizes[0] * sizes[1])  # type: ignore[operator]  # both are set
+    return int(max(steps) * batch * length)

@@ -34,7 +34,7 @@ class Axis:
     def tick_label(self, tick: float) -> str:
         """Return the tick's text, without needless digits."""
         step = (self.ticks[1] - self.ticks[0]) / 10**self.exponent if len(self.ticks) > 1 else 1
-        digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
+        digits = next((d for d in range(9) if math.isclose(step, round(step, d))), 9)
         return f"{tick / 10**self.exponent:,.{digits}f}"
 
     @property
@@ -65,15 +65,15 @@ def _axis(low: float, high: float, *, start: float, end: float, num_ticks: int) 
     ticks = nice_ticks(low, high, num_ticks)
     largest = max(abs(low), abs(high))
     size = math.floor(math.log10(largest)) if largest else 0
-    is_far = size < -2 or size >= 5
+    is_far = size < -2 or size >= 4
     exponent = math.floor(size / 3) * 3 if is_far else 0
     return Axis(low=low, high=high, start=start, end=end, ticks=ticks, exponent=exponent)
 
 
 def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return at most `most` round values (1, 2 or 5 times a power of ten apart) from low to high."""
+    """Return about `most` round values from low to high: 1, 2, 2.5 or 5 times a power of ten apart."""
     raw = (high - low) / max(1, most)
     power = 10 ** math.floor(math.log10(raw))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return tuple(index * step for index in range(first, last + 1))

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 WIDE = Frame(width=1100, height=340)
 HALF = Frame(width=540, height=230)
-_SMOOTH_FROM = 40
+THIRD = Frame(width=350, height=220)
+_SMOOTH_FROM = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +43,17 @@ class Figure:
 def learning_figures(record: RunRecord) -> list[Figure]:
     """Return loss, learning rate, throughput and gradient norm, as far as there are events."""
     is_tokens = record.dataset is None or record.dataset.kind != "columns"
-    figures = [
-        _loss(record, is_tokens=is_tokens),
-        _single(record, "learning_rate", "Learning rate", "learning rate", css="rate"),
-        _throughput(record),
-        _single(record, "gradient_norm", "Gradient norm", "L2 norm, before clipping", css="norm"),
-    ]
-    return [each for each in figures if each is not None]
+    small = (
+        ("learning_rate", "Learning rate", "learning rate", "rate"),
+        ("tokens_per_second", "Throughput", "tokens/s", "speed"),
+        ("samples_per_second", "Throughput", "samples/s", "speed"),
+        ("gradient_norm", "Gradient norm", "L2 norm, before clipping", "norm"),
+    )
+    there = [each for each in small if points_of(record, "step", each[0])]
+    frame = THIRD if len(there) > 2 else HALF
+    loss = _loss(record, is_tokens=is_tokens)
+    singles = [_single(record, *each, frame=frame) for each in there]
+    return [loss, *singles] if loss else singles
 
 
 def resource_figures(record: RunRecord) -> list[Figure]:
@@ -81,7 +86,7 @@ def _loss(record: RunRecord, *, is_tokens: bool) -> Figure | None:
     raw = points_of(record, "step", "loss")
     evals = points_of(record, "eval", "validation_loss")
     is_long = len(raw) >= _SMOOTH_FROM
-    train = smoothed(raw, weight=0.9) if is_long else raw
+    train = smoothed(raw, window=len(raw) // 25) if is_long else raw
     series = (
         Series(label="train, each step", points=raw if is_long else (), css="train", is_faint=True),
         Series(label="train (smoothed)" if is_long else "train", points=train, css="train"),
@@ -120,18 +125,12 @@ def _baseline(record: RunRecord) -> tuple[Level, ...]:
     return () if loss is None else (Level(label=f"unigram baseline {loss:.3f}", value=loss),)
 
 
-def _single(record: RunRecord, key: str, title: str, label: str, *, css: str) -> Figure | None:
+def _single(
+    record: RunRecord, key: str, title: str, label: str, css: str, *, frame: Frame
+) -> Figure:
     series = (Series(label=title.lower(), points=points_of(record, "step", key), css=css),)
-    svg = line_chart(series, x_label="optimizer step", y_label=label, frame=HALF, from_zero=True)
-    return Figure(title=title, svg=svg, legend=legend(())) if svg else None
-
-
-def _throughput(record: RunRecord) -> Figure | None:
-    for key, unit in (("tokens_per_second", "tokens/s"), ("samples_per_second", "samples/s")):
-        figure = _single(record, key, "Throughput", unit, css="speed")
-        if figure:
-            return figure
-    return None
+    svg = line_chart(series, x_label="optimizer step", y_label=label, frame=frame, from_zero=True)
+    return Figure(title=title, svg=svg, legend=legend(()))
 
 
 _HOST_COLOURS = ("train", "validation", "rate", "speed", "norm")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
@@ -67,6 +66,9 @@ def line_chart(
     points = [point for each in series for point in each.points]
     if not points:
         return Markup("")
+    _, y = _axes(points, levels, frame, from_zero=from_zero)
+    longest = max(len(y.tick_label(tick)) for tick in y.ticks)
+    frame = replace(frame, left=34 + 7 * longest)
     x, y = _axes(points, levels, frame, from_zero=from_zero)
     parts = [
         *_grid(x, y, frame),
@@ -101,13 +103,13 @@ def _axes(
         max(steps),
         start=frame.left,
         end=frame.width - frame.right,
-        num_ticks=max(3, plot_width // 90),
+        num_ticks=max(3, plot_width // 62),
     )
     y = linear_axis(
         heights,
         start=frame.height - frame.bottom,
         end=frame.top,
-        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 42),
+        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 34),
         from_zero=from_zero,
     )
     return x, y
@@ -210,23 +212,18 @@ def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> s
     return json.dumps({"x": x_label, "curves": curves}, separators=(",", ":"))
 
 
-def smoothed(points: tuple[Point, ...], *, weight: float) -> tuple[Point, ...]:
-    """Return the exponential moving average of the points, started at the first one.
+def smoothed(points: tuple[Point, ...], *, window: int) -> tuple[Point, ...]:
+    """Return the centred moving average over `window` points, narrower towards both ends, so without lag.
 
-    Worked example: values 4, 2 with weight 0.5 give 4, 3.
+    Worked example: values 1, 2, 6 with window 3 give 1, 3, 6.
     """
-    if not points:
-        return ()
-    average, result = points[0][1], []
-    for px, py in points:
-        average = weight * average + (1 - weight) * py
-        result.append((px, average))
+    values = [py for _, py in points]
+    result = []
+    for index, (px, _) in enumerate(points):
+        reach = min(window // 2, index, len(points) - 1 - index)
+        part = values[index - reach : index + reach + 1]
+        result.append((px, sum(part) / len(part)))
     return tuple(result)
-
-
-def is_rising(points: tuple[Point, ...]) -> bool:
-    """Return whether the x values never run back."""
-    return all(a[0] <= b[0] for a, b in pairwise(points))
 
 
 def legend(series: tuple[Series, ...], levels: tuple[Level, ...] = ()) -> Markup:

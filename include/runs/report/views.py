@@ -50,6 +50,7 @@ class FailureView:
     headline: str
     details: tuple[Row, ...] = ()
     findings: tuple[str, ...] = ()
+    log_tail: str = ""
 
 
 def verdict(record: RunRecord) -> tuple[str, str]:
@@ -114,7 +115,7 @@ def _validation_tile(record: RunRecord) -> Tile | None:
     note = f"unigram baseline {unigram:.3f}: {abs(gain):.0%} {'below' if gain > 0 else 'above'} it"
     tone = "good" if gain > 0 else "bad"
     return Tile(
-        name="Validation loss", value=f"{loss:.3f}", unit="nats per token", note=note, tone=tone
+        name="Validation loss", value=f"{loss:.3f}", unit="nats/token", note=note, tone=tone
     )
 
 
@@ -198,6 +199,7 @@ def failure_view(record: RunRecord) -> FailureView | None:
         headline=str(error.get("what") or "The run failed"),
         details=tuple((name, str(value)) for name, value in labelled if value),
         findings=findings,
+        log_tail="\n".join(error.get("log_tail") or ()),
     )
 
 
@@ -263,9 +265,10 @@ def cost_rows(record: RunRecord) -> list[Row]:
     if not record.jobs:
         return []
     total = format_usd(cost.get("total_usd"))
+    is_whole = cost.get("is_complete", True) or cost.get("total_usd") is None
     return _present(
         [
-            ("total", total if cost.get("is_complete", True) else f"{total} (not all is known)"),
+            ("total", total if is_whole else f"{total} (not all is known)"),
             ("ceiling of the training job", _usd(cost.get("ceiling_usd"))),
             ("budget", _usd(cost.get("budget_usd"))),
             ("saved by spot", _usd(cost.get("saved_usd") or None)),
@@ -296,7 +299,11 @@ def lineage_rows(record: RunRecord) -> list[Row]:
 def evaluation_rows(record: RunRecord) -> list[Row]:
     """Return the metrics of the evaluation on the test split."""
     metrics = record.evaluation.get("metrics", {})
-    rows = [(name.replace("_", " "), _number(v)) for name, v in metrics.items() if v is not None]
+    rows: list[tuple[str, str | None]] = [
+        (name.replace("_", " "), _number(value))
+        for name, value in metrics.items()
+        if value is not None
+    ]
     rows += [
         (name.replace("num_", "test "), _count(record.evaluation.get(name)))
         for name in ("num_tokens", "num_rows")
