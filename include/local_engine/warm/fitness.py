@@ -1,0 +1,129 @@
+"""Whether a program can run as a fork of the warm parent, or needs the real interpreter."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+
+class UnfitError(Exception):
+    """The program needs the real interpreter; the message says why."""
+
+
+class Kind(StrEnum):
+    """How the interpreter is told what to run."""
+
+    SCRIPT = "script"
+    MODULE = "module"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What an interpreter's command line asks for."""
+
+    kind: Kind
+    target: str
+    arguments: list[str]
+    is_unbuffered: bool
+
+
+COLD_MODULES = frozenset({"pip", "venv", "ensurepip", "pdb", "idlelib", "virtualenv"})
+"""Modules that look at the interpreter itself or change the environment."""
+READ_AT_START = (
+    *("PYTHON", "LD_", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_"),
+    *("MALLOC_", "GLIBC_", "LANG", "LC_", "NUMPY_", "GEVENT_"),
+)
+"""Variables that the interpreter or a preloaded library reads once: they must be as in the parent."""
+READ_LATER = frozenset({
+    *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING"),
+    *("OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_HOME"),
+})
+"""Exceptions: handled here, or read when they are used."""
+
+
+def parse_command_line(arguments: Sequence[str]) -> Invocation:
+    """Return what `python *arguments` runs.
+
+    Raises:
+        UnfitError: It uses an option that a running interpreter cannot take on, or is interactive.
+    """
+    is_unbuffered = False
+    for index, argument in enumerate(arguments):
+        rest = list(arguments[index + 1 :])
+        match argument:
+            case "-u":
+                is_unbuffered = True
+            case "-c" | "-m" if rest:
+                kind = Kind.COMMAND if argument == "-c" else Kind.MODULE
+                if kind is Kind.MODULE and rest[0].partition(".")[0] in COLD_MODULES:
+                    raise UnfitError(f"module {rest[0]} looks at the interpreter itself")
+                return Invocation(
+                    kind=kind, target=rest[0], arguments=rest[1:], is_unbuffered=is_unbuffered
+                )
+            case "--" if rest:
+                return _script(rest[0], rest[1:], is_unbuffered=is_unbuffered)
+            case _ if argument.startswith("-"):
+                raise UnfitError(f"option {argument!r}")
+            case _:
+                return _script(argument, rest, is_unbuffered=is_unbuffered)
+    raise UnfitError("no script, module or command")
+
+
+def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocation:
+    return Invocation(
+        kind=Kind.SCRIPT, target=path, arguments=arguments, is_unbuffered=is_unbuffered
+    )
+
+
+def check_environment(wanted: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Check that no variable that was read at the start differs.
+
+    Raises:
+        UnfitError: One differs.
+    """
+    for name in sorted(wanted.keys() | own.keys()):
+        if name in READ_LATER or name.startswith("TORCHELASTIC_"):
+            continue
+        if name.startswith(READ_AT_START) and wanted.get(name) != own.get(name):
+            raise UnfitError(f"variable {name}")
+
+
+def check_shadows(folders: Iterable[str], loaded: Collection[str]) -> None:
+    """Check that no module of the program hides one that the parent has loaded from elsewhere.
+
+    `loaded` are top-level names. A folder counts only with an `__init__.py`.
+
+    Raises:
+        UnfitError: One does.
+    """
+    for folder in folders:
+        try:
+            entries = list(os.scandir(folder or "."))
+        except OSError:
+            continue
+        for entry in entries:
+            name, dot, suffix = entry.name.partition(".")
+            if name not in loaded:
+                continue
+            if (dot and suffix in {"py", "pyc"}) or entry.name.endswith(".so"):
+                raise UnfitError(f"{entry.path} hides a loaded module")
+            if not dot and Path(entry.path, "__init__.py").exists():
+                raise UnfitError(f"package {entry.path} hides a loaded one")
+
+
+def folder_stamps(folders: Iterable[str]) -> dict[str, int]:
+    """Return when each folder was last changed; installing or removing a package changes it."""
+    stamps = {}
+    for folder in folders:
+        try:
+            stamps[folder] = os.stat(folder).st_mtime_ns
+        except OSError:
+            continue
+    return stamps

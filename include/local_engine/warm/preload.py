@@ -1,0 +1,89 @@
+"""Import what jobs import, once, without starting a thread or touching a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+MODULES = (
+    *("numpy", "numpy.random", "numpy.fft", "boto3", "boto3.s3.transfer", "retrying", "psutil"),
+    *("torch", "torch.distributed", "torch.utils.data", "torch.distributed.run"),
+    *("torch.nn.parallel.distributed", "torch._dynamo", "torch.distributed.fsdp"),
+    *("torch.distributed.tensor", "torch.distributed.algorithms.join", "torch.profiler"),
+    *("torch.distributed.elastic.agent.server.local_elastic_agent",),
+    *("torch.distributed.elastic.rendezvous.static_tcp_rendezvous",),
+    *("torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",),
+    *("torch.distributed.elastic.rendezvous.registry", "torch.distributed.optim"),
+    *("torch._inductor", "torch.utils._sympy.functions", "torch.utils.tensorboard._convert_np"),
+    *("multiprocessing.pool", "multiprocessing.spawn", "concurrent.futures.thread"),
+    *("asyncio", "runpy", "tarfile", "gzip", "cProfile", "pstats", "colorama", "mpmath", "sympy"),
+)
+TOOLKITS = ("sagemaker_training.trainer", "sagemaker_pytorch_container.training")
+TOOLKIT_PACKAGES = ("sagemaker_training", "sagemaker_pytorch_container")
+
+
+def preload() -> None:
+    """Import everything; a module that cannot be imported is left to the programs.
+
+    Raises:
+        RuntimeError: An import started a thread, so that forks would be unsafe.
+    """
+    with _variable("OPENBLAS_NUM_THREADS", "1"):  # It starts its threads when it is loaded.
+        for name in MODULES:
+            _import(name)
+        _preload_toolkits()
+    gc.collect()
+    gc.freeze()  # A collection in a child must not touch, and so copy, the shared pages.
+    num_threads = len(os.listdir("/proc/self/task"))
+    if num_threads != 1:
+        raise RuntimeError(f"{num_threads} threads run after the imports; a fork would be unsafe")
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        log.info("not preloaded: %s", error)
+
+
+def _preload_toolkits() -> None:
+    """Import the toolkits for what they import, then forget them.
+
+    They read SAGEMAKER_BASE_DIR and make folders when they are imported, so every program has to
+    import them itself; what is slow about it (boto3, numpy, ...) stays.
+    """
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        _variable("SAGEMAKER_BASE_DIR", str(Path(scratch, "ml"))),
+    ):
+        for name in TOOLKITS:
+            _import(name)
+    forget(TOOLKIT_PACKAGES)
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def forget(packages: tuple[str, ...]) -> None:
+    """Remove packages from the loaded modules."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in packages:
+            del sys.modules[name]

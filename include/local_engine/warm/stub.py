@@ -1,0 +1,145 @@
+"""Stand-in for a program of an instance: the warm parent's child does the work, this one waits.
+
+Copied into the stubs' folder under each program's name, with REAL_* filled in (see `programs`).
+Only built-in modules: this file's start is most of what a warm program costs.
+"""
+
+import array
+import marshal
+import os
+import sys
+
+import _signal
+import _socket
+
+REAL_PYTHON = "@REAL_PYTHON@"
+REAL_BIN = "@REAL_BIN@"
+PATIENCE_S = 30.0
+MAX_DESCRIPTORS = 200
+FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH")
+
+
+def main():
+    path = os.path.abspath(sys.argv[0])
+    name = os.path.basename(path)
+    link = None
+    if os.environ.get("TRAINYARD_WARM") != "off":
+        link = ask(path, name)
+    if link is None:
+        run_cold(name)
+    wait(link)
+
+
+def run_cold(name):
+    """Become the real program."""
+    script = [] if name.startswith("python") else [f"{REAL_BIN}/{name}"]
+    os.execv(REAL_PYTHON, [REAL_PYTHON, *script, *sys.argv[1:]])
+
+
+def ask(path, name):
+    """Return the socket to the supervisor of the warm program; None if it shall run cold."""
+    descriptors = open_descriptors()
+    if len(descriptors) > MAX_DESCRIPTORS:
+        return None
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    link.settimeout(PATIENCE_S)
+    try:
+        link.connect(os.path.dirname(os.path.dirname(path)) + "/socket")
+        send_request(link, path, name, descriptors)
+        if receive(link)[0] != b"K":
+            return None
+        link.sendall(b"\0")  # From here on the program runs there and nowhere else.
+    except OSError:
+        return None
+    link.settimeout(None)
+    return link
+
+
+def send_request(link, path, name, descriptors):
+    pid = os.getpid()
+    umask = os.umask(0o022)
+    os.umask(umask)
+    request = marshal.dumps({
+        "stub": path,
+        "name": name,
+        "arguments": sys.argv[1:],
+        "environment": dict(os.environb),
+        "folder": os.getcwdb(),
+        "umask": umask,
+        "descriptors": descriptors,
+        "is_init": pid == 1,
+        "leads_session": os.getsid(0) == pid,
+        "leads_group": os.getpgid(0) == pid,
+        "ignored": ignored_signals(),
+    })
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", descriptors))
+    link.sendmsg([len(request).to_bytes(8, "little")], [rights])
+    link.sendall(request)
+
+
+def open_descriptors():
+    found = []
+    for text in os.listdir("/proc/self/fd"):
+        try:
+            os.fstat(int(text))
+        except OSError:
+            continue  # The listing itself.
+        found.append(int(text))
+    return sorted(found)
+
+
+def ignored_signals():
+    with open("/proc/self/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"SigIgn:"):
+                mask = int(line.split()[1], 16)
+    own = {int(_signal.SIGPIPE), int(_signal.SIGXFSZ)}
+    return [number for number in range(1, 65) if mask >> (number - 1) & 1 and number not in own]
+
+
+def receive(link):
+    data = b""
+    while len(data) < 5:
+        more = link.recv(5 - len(data))
+        if not more:
+            return b"", 0
+        data += more
+    return data[:1], int.from_bytes(data[1:], "little", signed=True)
+
+
+def wait(link):
+    """Pass signals on and end as the program ends."""
+
+    def forward(number, _):
+        try:
+            link.send(bytes([number]))
+        except OSError:
+            pass
+
+    def reap(*_):
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except OSError:
+            pass
+
+    for name in FORWARDED:
+        number = getattr(_signal, name)
+        if _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, forward)
+    if os.getpid() == 1:
+        _signal.signal(_signal.SIGCHLD, reap)
+    try:
+        kind, code = receive(link)
+    except OSError:
+        kind, code = b"", 0
+    if kind != b"X":
+        code = -int(_signal.SIGKILL)  # The supervisor was killed, and the program with it.
+    if code < 0 and os.getpid() != 1:
+        if -code != _signal.SIGKILL:
+            _signal.signal(-code, _signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+main()
