@@ -1,39 +1,42 @@
 """Every error of a training run, ordered by who must act on it.
 
     TrainingRunError
-    ├── SpecError (ValueError)         the author fixes the spec or the run's conf; carries findings
-    ├── PlanError                      no plan fits the data, the cluster or the budget; carries findings
-    ├── RejectedRequestError           the service refused the request: permission, quota, name, bad member
+    ├── SpecError (ValueError)         the author fixes spec or conf; has findings
+    ├── PlanError                      nothing fits data, cluster or budget; has findings
+    ├── RejectedRequestError           the service refused: permission, quota, name, bad member
     │   └── QuotaExceededError         the account's quota for this instance type is used up
-    ├── CapacityError                  the service has no such instances now: wait, or take another type
+    ├── CapacityError                  no such instances now: wait, or take another type
     ├── ThrottledError                 too many calls: wait
     ├── JobFailedError                 the job was accepted and did not complete
     │   ├── ScriptError                the training script raised: fix the code
-    │   ├── DeviceMemoryError          out of memory, on the device or on the host: smaller batch, bigger instance
-    │   ├── DataError                  a channel could not be read: missing prefix, no permission, bad records
+    │   ├── DeviceMemoryError          out of memory, on the device or on the host
+    │   ├── DataError                  a channel could not be read: no prefix, no permission
     │   ├── SpotInterruptionError      spot capacity went away and the wait ran out
-    │   ├── InfrastructureError        the service or a machine failed, or a rank was killed from outside
+    │   ├── InfrastructureError        the service or a machine failed, a rank was killed
     │   ├── TimeLimitError             max_run ended the job
     │   └── JobStoppedError            somebody stopped the job
     ├── RuleViolatedError              a check on the running training said stop
     ├── BudgetExceededError            the run costs, or would cost, more than it may
     └── ContractError                  our bug: two parts of Trainyard disagree
 
-Standard library only. Each error is data plus one sentence (what, where, got, allowed, next step), prints as one
-multi-line message, pickles, and travels as JSON (`to_dict`, `error_from_dict`), for triggers and run records.
+Standard library only. Each error is data plus one sentence (what, where, got, allowed, next step),
+prints as one multi-line message, pickles, and travels as JSON (`to_dict`, `error_from_dict`), for
+triggers and run records.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class Severity(StrEnum):
-    """How bad a finding is: an error ends the run before it starts, a warning is shown and the run goes on."""
+    """How bad a finding is: an error ends the run before it starts, a warning is only shown."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -87,7 +90,7 @@ class TrainingRunError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        """Return the message: the sentence first, then one labelled line for each thing that is known."""
+        """Return the sentence, then one labelled line for each thing that is known."""
         return "\n".join([self.what, *self._detail_lines()])
 
     def _detail_lines(self) -> list[str]:
@@ -139,7 +142,7 @@ class SpecError(FindingsError, ValueError):
 
 
 class PlanError(FindingsError):
-    """Nothing that can be planned fits the data, the cluster and the budget. Nothing was started."""
+    """Nothing that can be planned fits data, cluster and budget. Nothing was started."""
 
     headline = "no plan fits, {count} reason(s)"
 
@@ -158,7 +161,7 @@ class QuotaExceededError(RejectedRequestError):
 
 
 class CapacityError(TrainingRunError):
-    """The service has none of the wanted instances at the moment; the same request may succeed later."""
+    """The service has none of the wanted instances now; the same request may succeed later."""
 
     def __init__(self, what: str, *, job_name: str | None = None, **detail: Any) -> None:
         super().__init__(what, **detail)
@@ -210,7 +213,7 @@ class SpotInterruptionError(JobFailedError):
 
 
 class InfrastructureError(JobFailedError):
-    """The service failed, a machine failed, or a rank was killed by a signal from outside the script."""
+    """The service or a machine failed, or a rank was killed from outside the script."""
 
 
 class TimeLimitError(JobFailedError):
@@ -299,7 +302,7 @@ RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
 
 
 def retry_rule(error: BaseException | type[BaseException]) -> RetryRule | None:
-    """Return the rule of the error's nearest class in `RETRY_TABLE`; None for an error that is not ours."""
+    """Return the rule of the error's nearest class; None for an error that is not ours."""
     kind = error if isinstance(error, type) else type(error)
     return next((RETRY_TABLE[base] for base in kind.__mro__ if base in RETRY_TABLE), None)
 

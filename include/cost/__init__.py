@@ -1,5 +1,5 @@
-"""What a job may cost before it starts and what it did cost, in USD. Pure arithmetic over the catalogue.
+"""What a job may cost before it starts and what it did cost, in USD; pure arithmetic.
 
-May import include.catalog, include.errors and include.units. An unknown price stays unknown (None): it is never
-added up as zero.
+May import include.catalog, include.errors and include.units. An unknown price stays unknown (None):
+it is never added up as zero.
 """

@@ -40,7 +40,8 @@ class JobCost:
     Attributes:
         cost_usd: billable seconds x instances x price; None when one of them is unknown.
         saved_usd: what spot saved against running the same seconds on demand.
-        saved_fraction: 1 - billable / training seconds (AWS's own formula for managed spot training).
+        saved_fraction: 1 - billable / training seconds (AWS's own formula for managed spot
+            training).
     """
 
     cost_usd: float | None
@@ -96,7 +97,8 @@ def cost_ceiling(
 def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobCost:
     """Return what a job cost, from its snapshot as a mapping (`JobSnapshot.to_dict`).
 
-    A type the catalogue does not have, or a job that has not been billed, gives unknown amounts and says why.
+    A type the catalogue does not have, or a job that has not been billed, gives unknown amounts and
+    says why.
     """
     table = prices or catalogue()
     name, count = job.get("instance_type"), int(job.get("instance_count") or 1)

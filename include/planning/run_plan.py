@@ -14,7 +14,8 @@ from include.units import format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Shards of one rank when the conf leaves it open: enough that DataLoader workers can share them out.
+# Shards of one rank when the conf leaves it open: enough that DataLoader workers can share them
+# out.
 SHARDS_PER_RANK = 2
 _BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
 
@@ -53,9 +54,10 @@ class RunPlan:
 def plan_run(params: Mapping[str, Any]) -> RunPlan:
     """Return the plan for a run's params.
 
+    A conf that is right but could cost more than its budget_usd gives a BudgetExceededError.
+
     Raises:
-        SpecError: every problem of the conf and of its instance type, batches, shards and limits, at once.
-        BudgetExceededError: the conf is right, but training could cost more than budget_usd.
+        SpecError: every problem of the conf, its instance type, batches, shards and limits at once.
     """
     conf, findings = _read(params)
     instance, unknown = _instance(params if conf is None else {"instance_type": conf.instance_type})
@@ -86,8 +88,9 @@ def plan_run(params: Mapping[str, Any]) -> RunPlan:
 def num_parameters(conf: RunConf, *, vocab_size: int = 257) -> int | None:
     """Return roughly how many parameters the decoder has; None for a table's network.
 
-    A Llama-style block has 4 h^2 for attention and 3 x (8/3 h) x h = 8 h^2 for SwiGLU, so 12 h^2 a layer, and the
-    embedding adds h for each token of the vocabulary (shared with the output). Worked example: h = 128, 4 layers,
+    A Llama-style block has 4 h^2 for attention and 3 x (8/3 h) x h = 8 h^2 for SwiGLU, so 12 h^2 a
+    layer, and the embedding adds h for each token of the vocabulary (shared with the output).
+    Worked example: h = 128, 4 layers,
     257 tokens: 4 x 12 x 128^2 + 257 x 128 = 819,328.
     """
     if conf.model != "gpt":
@@ -155,7 +158,7 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
 
 
 def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
-    """Yield a finding where weights, gradients and optimizer alone are more than a rank's memory."""
+    """Yield a finding where weights, gradients and optimizer alone exceed a rank's memory."""
     parameters = num_parameters(conf)
     if parameters is None:
         return

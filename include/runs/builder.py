@@ -41,16 +41,12 @@ def build_run_record(
 ) -> RunRecord:
     """Return the record of a run, however far it came.
 
-    Args:
-        started_at, ended_at: epoch seconds.
-        tasks: `task_id, state, start, end, try_number, map_index` of each task but the reporting one; times in
-            epoch seconds.
-        jobs: see `job_record`; all attempts, oldest first.
-        shard_index: the data set's index.json, parsed.
-        metric_lines: lines of metrics.jsonl; unreadable ones are left out.
-        evaluation: evaluation.json, parsed.
-        model: what registering returned (`model_package_arn`, `model_package_group`, `approval_status`).
-        failure: `task_id` and the error's `to_dict()`, when the run failed.
+    Times are epoch seconds. `tasks` are rows with task_id, state, start, end, try_number and
+    map_index, the reporting task left out; `jobs` come from `job_record`, all attempts, oldest
+    first; `shard_index` and `evaluation` are the parsed index.json and evaluation.json;
+    `metric_lines` the lines of metrics.jsonl. `model` is what registering returned
+    (model_package_arn, model_package_group, approval_status). `failure` holds task_id and the
+    error's `to_dict()`, perhaps with log_tail, a list of lines.
     """
     task_records = tuple(_task(each) for each in tasks)
     job_records = tuple(jobs)
@@ -91,8 +87,7 @@ def job_record(
 ) -> JobRecord:
     """Return the record of a job from its snapshot (`JobSnapshot.to_dict`), with its cost.
 
-    Args:
-        attempts: which job of its task this is: 1 for the first.
+    `attempts` says which job of its task this is: 1 for the first.
     """
     same = {name: snapshot.get(name) for name in _SAME_NAMES}
     return JobRecord(
@@ -116,7 +111,11 @@ def job_record(
     )
 
 
-_SAME_NAMES = ("secondary_status", "instance_type", "training_seconds", "billable_seconds") + (
+_SAME_NAMES = (
+    "secondary_status",
+    "instance_type",
+    "training_seconds",
+    "billable_seconds",
     "created_at",
     "started_at",
     "ended_at",
@@ -125,7 +124,7 @@ _SAME_NAMES = ("secondary_status", "instance_type", "training_seconds", "billabl
 
 
 def read_events(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the metric events of JSON lines, in order, without unreadable lines and non-finite numbers."""
+    """Return the metric events of JSON lines in order; unreadable lines are left out."""
     events = []
     for line in lines:
         try:
@@ -138,7 +137,7 @@ def read_events(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str, Any], ...]:
-    """Return at most about `most` events: step events evenly thinned, all others and the last step kept."""
+    """Return the events with at most about `most` step events, evenly thinned, the last kept."""
     steps = [index for index, event in enumerate(events) if event["event"] == "step"]
     stride = math.ceil(len(steps) / most) if most else 1
     if stride <= 1:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from include.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FORMAT = "trainyard-run"
 VERSION = 1
@@ -15,7 +17,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task of the DAG. Times are epoch seconds; None for a task that never started or has not ended."""
+    """One task of the DAG. Times are epoch seconds; None for what has not happened."""
 
     task_id: str
     state: str | None
@@ -90,8 +92,8 @@ class DatasetRecord:
     """The sharded data set a run trained on.
 
     Attributes:
-        unigram_loss: nats per token of the validation split under the train split's unigram counts; None for
-            tables.
+        unigram_loss: nats per token of the validation split under the train split's unigram counts;
+            None for tables.
     """
 
     uri: str
@@ -113,11 +115,13 @@ class RunRecord:
 
     Attributes:
         status: `succeeded`, `failed` or `running`.
-        history: metric events of the training script, oldest first (`event`, `time` and the event's values),
-            thinned where there are very many.
-        resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often none.
+        history: metric events of the training script, oldest first (`event`, `time` and the event's
+            values), thinned where there are very many.
+        resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
+            none.
         cost: total_usd, is_complete, ceiling_usd, saved_usd, usd_per_million_tokens, prices.
-        failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None if none.
+        failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
+            if none.
     """
 
     run_id: str

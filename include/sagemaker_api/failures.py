@@ -1,7 +1,8 @@
 """From what the service says to the error class. The only module that looks at message text.
 
-The texts are those of AWS's training toolkit (sagemaker-training 5.1.4), of torchrun (torch 2.13) and of the service
-(its documentation and public threads, November 2026). What no row knows stays a plain JobFailedError.
+The texts are those of AWS's training toolkit (sagemaker-training 5.1.4), of torchrun (torch 2.13)
+and of the service (its documentation and public threads, November 2026). What no row knows stays a
+plain JobFailedError.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class FailureRow:
     """One cause: how its text looks, which error it is, what the reader should do.
 
     Attributes:
-        is_weak: the text is an after-effect (a peer that vanished); a cause in the logs goes before it.
+        is_weak: the text is an after-effect (a peer that vanished); a cause in the logs goes before
+            it.
     """
 
     pattern: re.Pattern[str]
@@ -151,8 +153,8 @@ def failure_error(
 
     Args:
         snapshot: the ended job.
-        log_lines: last lines of the hosts' logs. They decide where the reason alone does not: one host's
-            reason often only says that its peers went away.
+        log_lines: last lines of the hosts' logs. They decide where the reason alone does not: one
+            host's reason often only says that its peers went away.
         log_hint: where the logs are, put into the next step.
 
     Raises:
@@ -245,7 +247,7 @@ def is_already_ended(code: str, message: str) -> bool:
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
-    """Return the row of the reason; where it is silent or names an after-effect only, that of the logs."""
+    """Return the row of the reason; where it is silent or an after-effect, that of the logs."""
     row = _match(reason)
     is_vague = row is None or row.is_weak or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None

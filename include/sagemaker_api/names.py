@@ -18,15 +18,15 @@ def job_name(
     rung: int = 0,
     attempt: int = 1,
 ) -> str:
-    """Return the name of one logical job: legal for SageMaker (at most 63 of `[a-zA-Z0-9-]`) and stable.
+    """Return the name of one logical job: legal for SageMaker (63 of `[a-zA-Z0-9-]`) and stable.
 
-    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all six values, so that two different
-    jobs never share a name and a retry, a restarted worker or a second submit finds the same job.
+    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all six values, so that
+    two different jobs never share a name and a retry, a restarted worker or a second submit finds
+    the same job.
 
-    Args:
-        rung: step of a capacity ladder (0 = first choice).
-        attempt: number of the job in its task: 1 for the first; only a job that failed for good is followed
-            by another. Not Airflow's try number: a retry that re-attaches keeps the attempt.
+    `rung` is the step of a capacity ladder (0 = first choice). `attempt` is the number of the job
+    in its task, 1 for the first; only a job that failed for good is followed by another. It is not
+    Airflow's try number: a retry that re-attaches keeps the attempt.
     """
     identity = "\x1f".join([dag_id, run_id, task_id, str(map_index), str(rung), str(attempt)])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_CHARACTERS]
@@ -40,7 +40,7 @@ def job_name(
 
 
 def run_slug(run_id: str) -> str:
-    """Return a run id as one safe S3 key part: readable, at most 80 characters, unique by digest if changed."""
+    """Return a run id as one safe S3 key part: at most 80 characters, a digest where changed."""
     cleaned = re.sub(r"[^A-Za-z0-9._=-]+", "-", run_id).strip("-.")
     if cleaned == run_id and 0 < len(run_id) <= 80:
         return run_id
@@ -49,5 +49,5 @@ def run_slug(run_id: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Return the text as lower-case ASCII letters, digits and single hyphens; empty when none is left."""
+    """Return the text as lower-case ASCII letters, digits and single hyphens, maybe empty."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

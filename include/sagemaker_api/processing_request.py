@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 CODE_INPUT = "code"
 CODE_FOLDER = "/opt/ml/processing/input/code"
-# Unpacks the uploaded folder and runs the arguments in it. The folder's root is read from the variable that AWS's
-# own in-container toolkit uses, so that the command also works where /opt/ml cannot be written.
+# Unpacks the uploaded folder and runs the arguments in it. The folder's root is read from the
+# variable that AWS's own in-container toolkit uses, so that the command also works where /opt/ml
+# cannot be written.
 RUN_CODE = (
     'set -e; d=$(mktemp -d); tar -xzf "${SAGEMAKER_BASE_DIR:-/opt/ml}'
     '/processing/input/code/sourcedir.tar.gz" -C "$d"; cd "$d"; '
@@ -35,7 +36,7 @@ def render_processing_job(
     spec: ProcessingJobSpec,
     *,
     name: str,
-    region: str,
+    region: str,  # noqa: ARG001  # same call as render_training_job
     code_s3_uri: str | None = None,
     image_uri: str | None = None,
     tags: Mapping[str, str] | None = None,
@@ -43,16 +44,21 @@ def render_processing_job(
 ) -> dict[str, Any]:
     """Return the CreateProcessingJob request, already checked against the service's model.
 
-    With an `entry_point`, `code_s3_uri` (sourcedir.tar.gz) becomes the input `code` at
-    /opt/ml/processing/input/code and the container unpacks it and runs `command entry_point arguments`.
+    With an entry_point, the code becomes the input `code` at /opt/ml/processing/input/code, and the
+    container unpacks it and runs `command entry_point arguments`.
+
+    Whatever the service would refuse is in one SpecError.
 
     Args:
-        region: unused by the request itself; kept equal to `render_training_job`.
-
-    Raises:
-        SpecError: whatever the service would refuse, all at once.
+        spec: what is asked for.
+        name: the job's name.
+        region: where the job runs.
+        code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point
+            and its source_dir is not on S3 already.
+        image_uri: the image when the spec names none (see `images.image_uri`).
+        tags: added to the spec's.
+        account: makes a full ARN of a bare role name.
     """
-    del region
     inputs = [_input(each) for each in spec.inputs]
     if spec.entry_point:
         inputs.append(_code_input(_code_uri(spec, code_s3_uri)))

@@ -1,7 +1,8 @@
 """Checks a request against botocore's model: what botocore itself leaves to the service.
 
-botocore checks types, names, required members and minimums. The service also refuses wrong enums, patterns and
-maximums; here all of it is checked before anything is sent, and everything wrong is reported at once.
+botocore checks types, names, required members and minimums. The service also refuses wrong enums,
+patterns and maximums; here all of it is checked before anything is sent, and everything wrong is
+reported at once.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _SECRET_MEMBERS = ("Environment",)
 def validate_request(operation: str, request: Mapping[str, Any]) -> None:
     """Do nothing when the service's model allows the request.
 
-    Checks required members, unknown members (naming the nearest), types, enums, patterns and both limits. Values
-    of environment variables are never repeated in a message.
+    Checks required members, unknown members (naming the nearest), types, enums, patterns and both
+    limits. Values of environment variables are never repeated in a message.
 
     Raises:
         SpecError: every fault at once, each with its path (`ResourceConfig.InstanceType`).
@@ -41,8 +42,8 @@ def request_findings(operation: str, request: Mapping[str, Any]) -> Iterator[Fin
 
 @cache
 def _input_shape(operation: str) -> Shape:
-    from botocore.loaders import Loader
-    from botocore.model import ServiceModel
+    from botocore.loaders import Loader  # noqa: PLC0415  # DAG files import this module
+    from botocore.model import ServiceModel  # noqa: PLC0415
 
     model = ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
     shape = model.operation_model(operation).input_shape

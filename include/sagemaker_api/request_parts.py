@@ -54,7 +54,10 @@ def vpc_config(
 
 
 def with_overrides(request: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request with raw members merged in: mappings member by member, None removes, the rest replaces."""
+    """Return the request with raw members merged in.
+
+    Mappings merge member by member, None removes a member, anything else replaces it.
+    """
     merged = dict(request)
     for name, value in overrides.items():
         if value is None:

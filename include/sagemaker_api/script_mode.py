@@ -1,8 +1,8 @@
 """The hyperparameters of script mode: how AWS's framework toolkits learn what to run and how.
 
-Values are JSON-encoded, as the SDK's estimator did (v2.257.7); the toolkit decodes each with `json.loads`. The
-toolkit reads `sagemaker_mpi_num_of_processes_per_host` for torchrun too: it is the only way to say how many ranks
-an instance runs (sagemaker-pytorch-training 3.0.0).
+Values are JSON-encoded, as the SDK's estimator did (v2.257.7); the toolkit decodes each with
+`json.loads`. The toolkit reads `sagemaker_mpi_num_of_processes_per_host` for torchrun too: it is
+the only way to say how many ranks an instance runs (sagemaker-pytorch-training 3.0.0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def script_mode_hyperparameters(
 ) -> dict[str, str]:
     """Return all hyperparameters of the request, those of script mode last; values are JSON text.
 
-    Without an entry point (built-in algorithms, own containers) text goes as it is: such images read plain strings.
+    Without an entry point (built-in algorithms, own containers) text goes as it is: such images
+    read plain strings.
 
     Raises:
         SpecError: an entry point without uploaded code.

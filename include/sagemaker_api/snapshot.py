@@ -1,4 +1,4 @@
-"""One job at one moment, read from a Describe answer: frozen, JSON-safe, one shape for both kinds."""
+"""One job at one moment, read from a Describe answer: one frozen shape for both kinds."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ class JobSnapshot:
 
     Attributes:
         kind: `training` or `processing`.
-        status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is success.
+        status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is
+            success.
         secondary_status: the finer state; None for a processing job.
-        instance_type: what the job runs on; the groups' types joined by a comma where it has groups.
+        instance_type: what the job runs on; the groups' types joined by a comma where it has
+            groups.
         instance_count: instances over all groups.
-        billable_seconds: per instance, as the service bills it; None until it says so. A processing job has
+        billable_seconds: per instance, as the service bills it; None until it says so. A processing
+            job has
             no such member: the time it ran stands in for it.
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.

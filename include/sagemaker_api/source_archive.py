@@ -33,8 +33,8 @@ class SourceArchive:
 def source_archive(source_dir: Path, *, entry_point: str | None = None) -> SourceArchive:
     """Return the folder as tar.gz, without caches, version control and hidden files.
 
-    Names are sorted, owners and times are zero and only the executable bit of the mode is kept, so the hash
-    changes with the content and with nothing else.
+    Names are sorted, owners and times are zero and only the executable bit of the mode is kept, so
+    the hash changes with the content and with nothing else.
 
     Raises:
         SpecError: no such folder, it is empty or too large, or the entry point is not in it.

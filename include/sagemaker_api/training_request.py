@@ -34,15 +34,17 @@ def render_training_job(
 ) -> dict[str, Any]:
     """Return the CreateTrainingJob request, already checked against the service's model.
 
+    Whatever the service would refuse is in one SpecError.
+
     Args:
-        code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point and its
-            source_dir is not on S3 already.
+        spec: what is asked for.
+        name: the job's name.
+        region: where the job runs.
+        code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point
+            and its source_dir is not on S3 already.
         image_uri: the image when the spec names none (see `images.image_uri`).
         tags: added to the spec's.
         account: makes a full ARN of a bare role name.
-
-    Raises:
-        SpecError: whatever the service would refuse, all at once.
     """
     request = present(
         {

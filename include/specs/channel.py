@@ -1,4 +1,4 @@
-"""The data channels of a training job, in the SDK's words: S3, EFS or FSx for Lustre, a hub data set."""
+"""The data channels of a training job, in the SDK's words: S3, EFS, FSx, a hub data set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class TrainingInput:
         compression: `Gzip` where the objects are to be unpacked, else None.
         s3_data_type: `S3Prefix`, `ManifestFile` or `AugmentedManifestFile`.
         input_mode: `File`, `FastFile` or `Pipe`; None takes the job's.
-        shuffle_seed: shuffles the order of the objects, a new one each epoch (the SDK's `ShuffleConfig`).
+        shuffle_seed: shuffles the order of the objects, a new one each epoch (the SDK's
+            `ShuffleConfig`).
         instance_groups: the groups of a heterogeneous cluster that get this channel.
     """
 
@@ -38,7 +39,11 @@ class TrainingInput:
     hub_access_config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Raise SpecError where the members contradict each other."""
+        """Check what the channel alone can know.
+
+        Raises:
+            SpecError: the address is none on S3, or members contradict each other.
+        """
         findings = []
         if not self.s3_data.startswith("s3://"):
             findings.append(
@@ -63,7 +68,7 @@ class TrainingInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSystemInput:
-    """One channel mounted from EFS or FSx for Lustre; the job then needs subnets and security groups."""
+    """One channel mounted from EFS or FSx for Lustre; the job then needs a VPC."""
 
     file_system_id: str
     file_system_type: str
@@ -83,7 +88,7 @@ Channel = TrainingInput | FileSystemInput | DatasetInput
 
 
 def read_channel(value: object, *, where: str = "channel") -> Channel:
-    """Return the channel a user wrote: an `s3://` URI, or a mapping with the fields of one of the three kinds.
+    """Return the channel a user wrote: an `s3://` URI, or the fields of one of the three kinds.
 
     Raises:
         SpecError: the value is none of these.

@@ -44,7 +44,8 @@ class TorchDistributed:
     """Start the script by torchrun on every instance.
 
     Attributes:
-        processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one on CPU).
+        processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one
+            on CPU).
     """
 
     processes_per_host: int | None = None
@@ -54,7 +55,8 @@ def read_distribution(distribution: Mapping[str, Any]) -> TorchDistributed | Non
     """Return the launcher that an SDK `distribution` names; None for a plain process.
 
     Raises:
-        SpecError: a wrong or unknown name (the message says the right one), or one not supported yet.
+        SpecError: a wrong or unknown name (the message says the right one), or one not supported
+            yet.
     """
     findings = [_refusal(name) for name in distribution if name != TORCH_DISTRIBUTED]
     settings = distribution.get(TORCH_DISTRIBUTED, {})

@@ -24,7 +24,7 @@ class MetricDefinition:
 
     @classmethod
     def from_value(cls, value: object, *, where: str = "metric_definition") -> Self:
-        """Return the definition from `{"Name", "Regex"}` (the SDK's spelling) or `{"name", "regex"}`.
+        """Return the definition from `{"Name", "Regex"}`, the SDK's spelling, or in lower case.
 
         Raises:
             SpecError: the value is no such mapping.

@@ -24,7 +24,7 @@ class ProcessingInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessingOutput:
-    """One output: the folder `source` in the container is uploaded to the S3 prefix `destination`."""
+    """One output: the container's folder `source`, uploaded to the S3 prefix `destination`."""
 
     source: str
     destination: str
@@ -73,7 +73,6 @@ class ProcessingJobSpec:
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the spec read from plain data.
 
-        Raises:
-            SpecError: every unknown key (with the nearest known one) and wrong type, at once.
+        A SpecError names every unknown key (with the nearest known one) and wrong type at once.
         """
         return read_spec(cls, mapping, where=where)

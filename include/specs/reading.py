@@ -1,8 +1,9 @@
 """Reads a mapping (JSON, YAML, rendered templates) into a frozen spec, collecting every fault.
 
-A field's type says what is accepted: `int`, `float`, `bool`, `str`, a `StrEnum`, `Mapping`, `tuple[X, ...]`,
-`X | None`, or another spec (read from a nested mapping). Text that spells a number or a boolean is accepted for
-one, because templated Airflow fields and form inputs arrive as text. Nothing is rounded.
+A field's type says what is accepted: `int`, `float`, `bool`, `str`, a `StrEnum`, `Mapping`,
+`tuple[X, ...]`, `X | None`, or another spec (read from a nested mapping). Text that spells a number
+or a boolean is accepted for one, because templated Airflow fields and form inputs arrive as text.
+Nothing is rounded.
 """
 
 from __future__ import annotations
@@ -19,34 +20,28 @@ from include.errors import Finding, SpecError, shortened, unknown_key
 Spec = TypeVar("Spec")
 
 
-class _Unreadable(Exception):
-    """A value does not fit its field; carries the findings."""
-
-    def __init__(self, *findings: Finding) -> None:
-        super().__init__()
-        self.findings = findings
-
-
 def read_spec(cls: type[Spec], mapping: Mapping[str, Any], *, where: str = "") -> Spec:
     """Return `cls` read from the mapping.
 
     Args:
         cls: a frozen dataclass.
         mapping: field names to values; nested specs as nested mappings.
-        where: path of the mapping inside the user's input, put before each field's name in findings.
+        where: path of the mapping inside the user's input, put before each field's name in
+            findings.
 
     Raises:
-        SpecError: unknown, missing or mistyped keys, or values the spec itself refuses; all of them at once.
+        SpecError: unknown, missing or mistyped keys, or values the spec itself refuses; all of them
+            at once.
     """
     try:
         return _read(cls, mapping, where)
-    except _Unreadable as unreadable:
-        raise SpecError(unreadable.findings, subject=cls.__name__) from None
+    except SpecError as error:
+        raise SpecError(error.findings, subject=cls.__name__) from None
 
 
 def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
     if not isinstance(mapping, Mapping):
-        raise _Unreadable(_mistyped(where, mapping, f"a mapping with the keys of {cls.__name__}"))
+        raise SpecError([_mistyped(where, mapping, f"a mapping with the keys of {cls.__name__}")])
     declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     findings = [
         unknown_key(where or cls.__name__, str(key), list(declared))
@@ -62,13 +57,17 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
             continue
         try:
             values[name] = _value(hints[name], mapping[name], path)
-        except _Unreadable as unreadable:
-            findings += unreadable.findings
+        except SpecError as error:
+            findings += error.findings
     return _built(cls, values, findings, where)
 
 
 def _built(cls: type[Spec], values: dict[str, Any], findings: list[Finding], where: str) -> Spec:
-    """Build the spec, or raise what was found so far together with what the spec itself refuses."""
+    """Build the spec.
+
+    Raises:
+        SpecError: what was found so far together with what the spec itself refuses.
+    """
     missing = {f.where for f in findings if f.what == "is required"}
     try:
         spec = None if missing else cls(**values)
@@ -76,7 +75,7 @@ def _built(cls: type[Spec], values: dict[str, Any], findings: list[Finding], whe
         findings += [_moved(finding, where) for finding in error.findings]
         spec = None
     if findings or spec is None:
-        raise _Unreadable(*findings)
+        raise SpecError(findings)
     return spec
 
 
@@ -94,17 +93,10 @@ def _value(hint: Any, value: object, path: str) -> Any:
         reader = getattr(hint, "from_value", None)
         if isinstance(value, hint):
             return value
-        return _via(reader, value, path) if reader else _read(hint, value, path)
+        return reader(value, where=path) if reader else _read(hint, value, path)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return _member(hint, value, path)
     return _scalar(hint, value, path)
-
-
-def _via(reader: Any, value: object, path: str) -> Any:
-    try:
-        return reader(value, where=path)
-    except SpecError as error:
-        raise _Unreadable(*error.findings) from None
 
 
 def _one_of(options: tuple[Any, ...], value: object, path: str) -> Any:
@@ -114,45 +106,45 @@ def _one_of(options: tuple[Any, ...], value: object, path: str) -> Any:
     for option in others[:-1]:
         try:
             return _value(option, value, path)
-        except _Unreadable:
+        except SpecError:
             continue
     return _value(others[-1], value, path)
 
 
 def _sequence(hint: Any, value: object, path: str) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _Unreadable(_mistyped(path, value, "a list"))
+        raise SpecError([_mistyped(path, value, "a list")])
     read: list[Any] = []
     findings: list[Finding] = []
     for index, each in enumerate(value):
         try:
             read.append(_value(hint, each, f"{path}[{index}]"))
-        except _Unreadable as unreadable:
-            findings += unreadable.findings
+        except SpecError as error:
+            findings += error.findings
     if findings:
-        raise _Unreadable(*findings)
+        raise SpecError(findings)
     return tuple(read)
 
 
 def _mapping(hint: Any, value: object, path: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise _Unreadable(_mistyped(path, value, "a mapping"))
+        raise SpecError([_mistyped(path, value, "a mapping")])
     read: dict[str, Any] = {}
     findings: list[Finding] = []
     for key, each in value.items():
         try:
             read[str(key)] = _value(hint, each, f"{path}.{key}")
-        except _Unreadable as unreadable:
-            findings += unreadable.findings
+        except SpecError as error:
+            findings += error.findings
     if findings:
-        raise _Unreadable(*findings)
+        raise SpecError(findings)
     return read
 
 
 def _member(hint: type[StrEnum], value: object, path: str) -> StrEnum:
     if isinstance(value, str) and value in {member.value for member in hint}:
         return hint(value)
-    raise _Unreadable(_mistyped(path, value, "one of " + ", ".join(m.value for m in hint)))
+    raise SpecError([_mistyped(path, value, "one of " + ", ".join(m.value for m in hint))])
 
 
 def _scalar(hint: Any, value: object, path: str) -> Any:
@@ -162,20 +154,20 @@ def _scalar(hint: Any, value: object, path: str) -> Any:
             return value
         if isinstance(value, str) and value.strip().lower() in words:
             return words[value.strip().lower()]
-        raise _Unreadable(_mistyped(path, value, "true or false"))
+        raise SpecError([_mistyped(path, value, "true or false")])
     if hint is int:
         return _integer(value, path)
     if hint is float:
         return _number(value, path)
     if hint is str and isinstance(value, str):
         return value
-    raise _Unreadable(_mistyped(path, value, "text"))
+    raise SpecError([_mistyped(path, value, "text")])
 
 
 def _integer(value: object, path: str) -> int:
     number = _number(value, path, "a whole number")
     if number != int(number):
-        raise _Unreadable(_mistyped(path, value, "a whole number"))
+        raise SpecError([_mistyped(path, value, "a whole number")])
     return (
         int(value)
         if isinstance(value, (int, str)) and str(value).lstrip("+-").isdigit()
@@ -191,7 +183,7 @@ def _number(value: object, path: str, wanted: str = "a number") -> float:
             number = float("nan")
         if number - number == 0:  # neither NaN nor infinite
             return number
-    raise _Unreadable(_mistyped(path, value, wanted))
+    raise SpecError([_mistyped(path, value, wanted)])
 
 
 def _mistyped(where: str, value: object, allowed: str) -> Finding:

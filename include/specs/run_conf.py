@@ -78,8 +78,8 @@ class RunConf:
     def from_params(cls, params: Mapping[str, Any]) -> Self:
         """Return the conf read from the DAG's params.
 
-        Raises:
-            SpecError: every unknown key, wrong type, value out of range and contradiction, at once.
+        A SpecError names every unknown key, wrong type, value out of range and contradiction at
+        once.
         """
         return read_spec(cls, params)
 

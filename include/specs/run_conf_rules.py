@@ -20,21 +20,46 @@ CHOICES = {
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
 AT_LEAST_ONE = (
-    ("num_layers", "num_heads", "hidden_size", "sequence_length", "instance_count")
-    + ("processes_per_instance", "max_run_s", "volume_size_gb", "global_batch_size")
-    + ("micro_batch_size", "max_steps")
+    "num_layers",
+    "num_heads",
+    "hidden_size",
+    "sequence_length",
+    "instance_count",
+    "processes_per_instance",
+    "max_run_s",
+    "volume_size_gb",
+    "global_batch_size",
+    "micro_batch_size",
+    "max_steps",
 )
-AT_LEAST_ZERO = ("num_shards", "max_source_bytes", "warmup_steps", "seed", "eval_interval") + (
+AT_LEAST_ZERO = (
+    "num_shards",
+    "max_source_bytes",
+    "warmup_steps",
+    "seed",
+    "eval_interval",
     "checkpoint_interval",
     "early_stopping_patience",
 )
 MAX_RUN_S = 28 * 24 * 3600
 # Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
 FURTHER_HYPERPARAMETERS = (
-    ("dropout", "epochs", "reference_batch_size", "learning_rate_scaling", "weight_decay")
-    + ("min_learning_rate_ratio", "clip_norm", "compile", "num_workers", "num_threads")
-    + ("verify_shards", "distributed_timeout_s", "eval_batches", "keep_checkpoints")
-    + ("checkpoint_dir", "log_interval")
+    "dropout",
+    "epochs",
+    "reference_batch_size",
+    "learning_rate_scaling",
+    "weight_decay",
+    "min_learning_rate_ratio",
+    "clip_norm",
+    "compile",
+    "num_workers",
+    "num_threads",
+    "verify_shards",
+    "distributed_timeout_s",
+    "eval_batches",
+    "keep_checkpoints",
+    "checkpoint_dir",
+    "log_interval",
 )
 _PATTERNS = {
     "instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.large"),
@@ -46,7 +71,7 @@ _PATTERNS = {
 
 
 def conf_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield every fault of the conf: choices, ranges, names, and values that contradict each other."""
+    """Yield every fault of the conf: choices, ranges, names, values that contradict others."""
     yield from _choices(conf)
     yield from _ranges(conf)
     yield from _names(conf)
@@ -146,7 +171,7 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
         yield Finding(
             where="global_batch_size",
             what="must be a multiple of micro_batch_size x ranks",
-            got=f"{conf.global_batch_size}; {conf.micro_batch_size} x {conf.world_size} = {at_once}",
+            got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.world_size} ranks",
             next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
         )
     if conf.warmup_steps >= conf.max_steps > 0:

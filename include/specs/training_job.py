@@ -9,7 +9,7 @@ from typing import Any, Self
 from include.errors import Finding, SpecError
 from include.specs.channel import Channel, read_channel
 from include.specs.distribution import TorchDistributed, read_distribution
-from include.specs.metrics import MetricDefinition  # noqa: TC001  # read_spec evaluates the annotations
+from include.specs.metrics import MetricDefinition  # noqa: TC001  # see above
 from include.specs.reading import read_spec
 from include.specs.training_job_rules import spec_findings
 
@@ -34,23 +34,28 @@ class InstancePreference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJobSpec:
-    """One training job, in the words of the SDK's estimator; every member of CreateTrainingJob is reachable.
+    """One training job in the words of the SDK's estimator.
 
-    Members the estimator takes as raw request dicts (`debugger_hook_config`, `rules`, `profiler_config`,
-    `experiment_config`, ...) keep the wire's keys here too; `raw_request_overrides` is merged last, over
-    everything else, and is checked against the service's model like the rest.
+    Every member of CreateTrainingJob is reachable.
+
+    Members the estimator takes as raw request dicts (`debugger_hook_config`, `rules`,
+    `profiler_config`, `experiment_config`, ...) keep the wire's keys here too;
+    `raw_request_overrides` is merged last, over everything else, and is checked against the
+    service's model like the rest.
 
     Attributes:
         role: ARN of the execution role, or its bare name where the account is known.
         output_path: S3 prefix of model.tar.gz and output.tar.gz.
-        image_uri: the training image; without it `framework`, `framework_version` and `py_version` choose
-            AWS's own image for the region.
+        image_uri: the training image; without it `framework`, `framework_version` and `py_version`
+            choose AWS's own image for the region.
         source_dir: folder uploaded with the entry point (`.` of a local path, or `s3://...tar.gz`).
         code_location: S3 prefix the code is uploaded under.
-        max_run: seconds the job may run. max_wait: seconds with waiting for spot; needs use_spot_instances.
+        max_run: seconds the job may run. max_wait: seconds with waiting for spot; needs
+            use_spot_instances.
         volume_size: GiB. keep_alive_period_in_seconds: warm pool, 0 or None for none.
         inputs: channel name to channel.
-        max_retry_attempts: how often the service restarts the job after its own errors (RetryStrategy).
+        max_retry_attempts: how often the service restarts the job after its own errors
+            (RetryStrategy).
     """
 
     role: str
@@ -119,7 +124,11 @@ class TrainingJobSpec:
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read the channels and raise SpecError with everything this one spec can know to be wrong."""
+        """Read the channels and check what this one spec can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
         findings: list[Finding] = []
         channels: dict[str, Channel] = {}
         for name, value in self.inputs.items():
@@ -148,7 +157,7 @@ class TrainingJobSpec:
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the spec read from plain data.
 
-        Raises:
-            SpecError: every unknown key (with the nearest known one), wrong type and contradiction.
+        A SpecError names every unknown key (with the nearest known one), wrong type and
+        contradiction.
         """
         return read_spec(cls, mapping, where=where)

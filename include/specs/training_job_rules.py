@@ -22,13 +22,13 @@ MAX_KEY_CHARACTERS = 256
 MAX_VALUE_CHARACTERS = 2500
 MAX_WARM_POOL_S = 3600
 RESERVED_HYPERPARAMETERS = "sagemaker_"
-# Script mode adds these: program, submit_directory, log_level, job_name, region, torch_distributed_enabled,
-# instance_type, processes_per_host.
+# Script mode adds these: program, submit_directory, log_level, job_name, region,
+# torch_distributed_enabled, instance_type, processes_per_host.
 NUM_SCRIPT_MODE_HYPERPARAMETERS = 8
 
 
 def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
-    """Yield every fault of the spec: code, cluster, limits, spot, warm pool, channels, hyperparameters."""
+    """Yield every fault of the spec: code, cluster, limits, network, channels, values."""
     yield from _code(spec)
     yield from _cluster(spec)
     yield from _time(spec)

@@ -1,17 +1,22 @@
-"""A realistic run, as its tasks would leave it behind, for the tests and for looking at the report."""
+"""A realistic run, as its tasks would leave it behind."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from include.runs.builder import build_run_record, job_record
-from include.runs.record import RunRecord
+
+if TYPE_CHECKING:
+    from include.runs.record import RunRecord
 
 BEGIN = 1_795_000_000.0
 UNIGRAM = 3.187
+ARN = "arn:aws:sagemaker:us-east-1:123456789012"
+BUCKET = "s3://sagemaker-us-east-1-123456789012"
+REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
 
 def sample_record(**changes: Any) -> RunRecord:
@@ -60,13 +65,13 @@ def sample_arguments() -> dict[str, Any]:
         },
         "code_sha256": "3c516a1ad1292f846c3fcd9d7d98bd7fcae6e538d57e8c7f259e63bd84b3e6c3",
         "model": {
-            "model_package_arn": "arn:aws:sagemaker:us-east-1:123456789012:model-package/trainyard/3",
+            "model_package_arn": f"{ARN}:model-package/trainyard/3",
             "model_package_group": "trainyard",
             "approval_status": "PendingManualApproval",
         },
         "links": {
             "Run in Airflow": "http://127.0.0.1:8080/dags/train_end_to_end",
-            "Output": "s3://sagemaker-us-east-1-123456789012/trainyard/runs/train_end_to_end/x/output",
+            "Output": f"{BUCKET}/trainyard/runs/train_end_to_end/x/output",
         },
     }
 
@@ -111,7 +116,7 @@ def training_snapshot(**changes: Any) -> dict[str, Any]:
     return {
         "kind": "training",
         "name": "train-end-to-end-train-0c1e22a5de",
-        "arn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/train-end-to-end-train-0c1e22a5de",
+        "arn": f"{ARN}:training-job/train-end-to-end-train-0c1e22a5de",
         "status": "Completed",
         "secondary_status": "Completed",
         "instance_type": "ml.m5.large",
@@ -124,8 +129,8 @@ def training_snapshot(**changes: Any) -> dict[str, Any]:
         "billable_seconds": 89,
         "interruptions": 1,
         "final_metrics": {"train:loss": 1.69, "validation:loss": 1.755},
-        "model_artifact": "s3://sagemaker-us-east-1-123456789012/trainyard/runs/x/output/model.tar.gz",
-        "image_uri": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
+        "model_artifact": f"{BUCKET}/trainyard/runs/x/output/model.tar.gz",
+        "image_uri": f"{REGISTRY}/pytorch-training:2.8.0-cpu-py312",
         "transitions": transitions,
         **changes,
     }
@@ -150,7 +155,7 @@ def processing_snapshot() -> dict[str, Any]:
 
 def shard_index() -> dict[str, Any]:
     """Return an index.json of a token data set."""
-    draw = random.Random(3)
+    draw = random.Random(3)  # noqa: S311  # a picture, not a secret
 
     def shards(split: str, count: int, size: int) -> list[dict[str, Any]]:
         sizes = [int(size * (1 + draw.uniform(-0.02, 0.02))) for _ in range(count)]
@@ -181,7 +186,7 @@ def shard_index() -> dict[str, Any]:
 
 def metric_lines(num_steps: int = 400, resume_at: int | None = 150) -> list[str]:
     """Return metrics.jsonl of a run that learns, interrupted once and resumed."""
-    draw = random.Random(1)
+    draw = random.Random(1)  # noqa: S311
     events: list[dict[str, Any]] = []
     for step in range(10, num_steps + 1, 10):
         loss = 1.6 + 3.9 * math.exp(-step / 60) + draw.gauss(0, 0.035)

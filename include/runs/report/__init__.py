@@ -1,4 +1,4 @@
-"""A run's record as one self-contained HTML page: no network, no panel without content, light and dark."""
+"""A run's record as one self-contained HTML page: no network, no empty panel, light and dark."""
 
 from include.runs.report.page import render_report_html
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+TIMES = "\N{MULTIPLICATION SIGN}"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -39,8 +40,8 @@ class Axis:
 
     @property
     def factor(self) -> str:
-        """The left-out power of ten as text, such as `×10⁻³`; empty when there is none."""
-        return f"×10{str(self.exponent).translate(_SUPERSCRIPTS)}" if self.exponent else ""
+        """The left-out power of ten as text; empty when there is none."""
+        return f"{TIMES}10{str(self.exponent).translate(_SUPERSCRIPTS)}" if self.exponent else ""
 
 
 def linear_axis(
@@ -71,7 +72,7 @@ def _axis(low: float, high: float, *, start: float, end: float, num_ticks: int) 
 
 
 def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return about `most` round values from low to high: 1, 2, 2.5 or 5 times a power of ten apart."""
+    """Return about `most` round values: 1, 2, 2.5 or 5 times a power of ten apart."""
     raw = (high - low) / max(1, most)
     power = 10 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))

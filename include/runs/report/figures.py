@@ -71,7 +71,7 @@ def resource_figures(record: RunRecord) -> list[Figure]:
 
 
 def points_of(record: RunRecord, event: str, key: str) -> tuple[Point, ...]:
-    """Return (step, value) of the events, each step once: what a resumed attempt repeated counts."""
+    """Return (step, value) of the events, each step once: the last attempt's counts."""
     by_step = {
         float(each["step"]): float(each[key])
         for each in record.history

@@ -1,4 +1,4 @@
-"""A line chart as inline SVG. Colours come from the page's style sheet, so it follows light and dark."""
+"""A line chart as inline SVG; the page's style sheet colours it, for light and dark."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def line_chart(
     frame = replace(frame, left=34 + 7 * longest)
     x, y = _axes(points, levels, frame, from_zero=from_zero)
     parts = [
-        *_grid(x, y, frame),
+        *_grid(y, frame),
         *_labels(x, y, frame, x_label, y_label),
         *(_mark(mark, x, frame) for mark in marks),
         *(_level(level, x, y, frame) for level in levels),
@@ -81,7 +81,8 @@ def line_chart(
         ),
     ]
     return Markup(
-        '<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}" data-series="{data}">'
+        '<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}" '
+        'data-series="{data}">'
         "{body}</svg>"
     ).format(
         w=frame.width,
@@ -99,7 +100,7 @@ def _axes(
     heights = [point[1] for point in points] + [level.value for level in levels]
     plot_width = frame.width - frame.left - frame.right
     x = exact_axis(
-        min(0.0, min(steps)),
+        min(0.0, *steps),
         max(steps),
         start=frame.left,
         end=frame.width - frame.right,
@@ -115,7 +116,7 @@ def _axes(
     return x, y
 
 
-def _grid(x: Axis, y: Axis, frame: Frame) -> list[Markup]:
+def _grid(y: Axis, frame: Frame) -> list[Markup]:
     row = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
     right, base = frame.width - frame.right, frame.height - frame.bottom
     lines = [row.format(frame.left, right, y.pixel(t), y.pixel(t)) for t in y.ticks]
@@ -213,7 +214,7 @@ def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> s
 
 
 def smoothed(points: tuple[Point, ...], *, window: int) -> tuple[Point, ...]:
-    """Return the centred moving average over `window` points, narrower towards both ends, so without lag.
+    """Return the centred moving average over `window` points, narrower at both ends: no lag.
 
     Worked example: values 1, 2, 6 with window 3 give 1, 3, 6.
     """

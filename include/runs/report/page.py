@@ -1,4 +1,4 @@
-"""Puts the page together: the template, the style sheet and the script beside it, and the record's views."""
+"""Puts the page together from the template, style sheet and script beside this module."""
 
 from __future__ import annotations
 

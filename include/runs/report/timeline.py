@@ -75,7 +75,8 @@ def timeline(record: RunRecord) -> Markup:
         top += _TASK_HEIGHT + len(jobs) * (_JOB_HEIGHT + 3) + _GAP
     height = top + _BOTTOM - _GAP
     return Markup(
-        '<svg class="chart timeline" viewBox="0 0 {w} {h}" role="img" aria-label="timeline">{grid}{rows}</svg>'
+        '<svg class="chart timeline" viewBox="0 0 {w} {h}" role="img" aria-label="timeline">'
+        "{grid}{rows}</svg>"
     ).format(
         w=WIDTH,
         h=round(height),
@@ -92,7 +93,7 @@ def timeline_legend(record: RunRecord) -> Markup:
 
 
 def job_phases(job: JobRecord, until: float) -> list[Phase]:
-    """Return the stretches of a job's life; a processing job, which has no secondary status, gets two."""
+    """Return the stretches of a job's life; two for a processing job, which has no finer status."""
     if job.transitions:
         spans = [(t["status"], t["start"], t["end"] or until) for t in job.transitions]
     else:
@@ -155,7 +156,8 @@ def _task_row(task: TaskRecord, place: _Place, top: float) -> Markup:
     name = task.task_id if task.map_index < 0 else f"{task.task_id} [{task.map_index}]"
     return Markup(
         '<text class="row" x="{lx}" y="{ty:.1f}" text-anchor="end">{name}</text>'
-        '<rect class="task state-{state}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h}" rx="4">'
+        '<rect class="task state-{state}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h}" '
+        'rx="4">'
         "<title>{name}: {state}, {said}{tries}</title></rect>"
         '<text class="tick" x="{rx:.1f}" y="{ty:.1f}">{said}{tries}</text>'
     ).format(

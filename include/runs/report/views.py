@@ -1,4 +1,4 @@
-"""What the page says in words and numbers: verdict, key numbers, tables. Empty parts come back empty."""
+"""What the page says in words and numbers: verdict, key numbers, tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
+from include.runs.report.axes import TIMES
 from include.runs.report.figures import points_of
 from include.units import format_bytes, format_count, format_duration, format_usd
 
@@ -32,7 +33,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitView:
-    """The shards of one split: totals, how even they are, and each shard's share of the largest one."""
+    """The shards of one split: totals, how even they are, each as a share of the largest."""
 
     name: str
     num_shards: int
@@ -73,9 +74,9 @@ def subtitle(record: RunRecord) -> str:
     if record.dataset and record.dataset.source_bytes:
         parts.append(f"{format_bytes(record.dataset.source_bytes)} of {_source(record)}")
     if job and job.instance_type:
-        parts.append(f"{job.instance_count} × {job.instance_type}")
+        parts.append(f"{job.instance_count} {TIMES} {job.instance_type}")
     elif conf.get("instance_type"):
-        parts.append(f"{conf.get('instance_count', 1)} × {conf['instance_type']}")
+        parts.append(f"{conf.get('instance_count', 1)} {TIMES} {conf['instance_type']}")
     if record.plan.get("world_size"):
         parts.append(f"{record.plan['world_size']} ranks")
     return " · ".join(parts)
@@ -95,7 +96,7 @@ def tiles(record: RunRecord) -> list[Tile]:
 
 
 def last_validation_loss(record: RunRecord) -> float | None:
-    """Return the last validation loss the script reported, else what the service read from the log."""
+    """Return the last validation loss the script reported, else the service's final metric."""
     evals = points_of(record, "eval", "validation_loss")
     if evals:
         return evals[-1][1]
@@ -224,7 +225,7 @@ def _split_view(name: str, shards: Sequence[ShardRecord]) -> SplitView:
     sizes = [shard.bytes for shard in shards]
     largest, mean = max(sizes), fmean(sizes)
     tokens = [shard.tokens for shard in shards if shard.tokens is not None]
-    spread = f"+{(largest / mean - 1):.1%}" if len(shards) > 1 and mean else "–"
+    spread = f"+{(largest / mean - 1):.1%}" if len(shards) > 1 and mean else "\N{EN DASH}"
     return SplitView(
         name=name,
         num_shards=len(shards),
