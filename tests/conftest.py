@@ -50,7 +50,7 @@ class RunningEngine:
         """Start the process, wait until it is ready, and return self."""
         self.root.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "include.local_engine", "--port", "0"]
-        command += ["--root", str(self.root), "--time-scale", str(self.time_scale)]
+        command += ["--root", str(self.root), "--time-scale", str(self.time_scale), "--warm", "use"]
         command += ["--region", self.region, "--account", self.account, *self.arguments]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
         with (self.root / "engine.log").open("a") as log:

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from include.local_engine.engine import Engine
+from include.local_engine.engine import Engine, WarmWhen
 from include.local_engine.root_lock import RootInUseError, hold_root
 from include.local_engine.settings import EngineSettings
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             time_scale=options.time_scale,
         )
         with hold_root(settings.lock_path):
-            _run(Engine(settings), options.host, options.port)
+            _run(Engine(settings, warm=WarmWhen(options.warm)), options.host, options.port)
     except (OSError, RootInUseError, ValueError) as error:
         sys.stderr.write(f"the engine cannot start: {error}\n")
         return CANNOT_START
@@ -71,6 +71,13 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=1.0,
         help="factor on waits that only cost patience, such as the grace of a stop (1.0)",
+    )
+    parser.add_argument(
+        "--warm",
+        choices=list(WarmWhen),
+        default=WarmWhen.START,
+        help="when torch is preloaded for the jobs: with the engine, with its first job, never "
+        "(start)",
     )
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"]

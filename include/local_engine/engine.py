@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from include.local_engine import runner
@@ -23,6 +24,7 @@ from include.local_engine.registry import ModelPackageGroups, ModelPackages, Reg
 from include.local_engine.runner import launching
 from include.local_engine.s3 import ObjectStore, S3Application
 from include.local_engine.store import JobStore
+from include.local_engine.warm import WarmParent
 from include.local_engine.watcher import Watcher, running_jobs
 from include.local_engine.wire.json_service import JsonService
 from include.local_engine.wire.model import load_model
@@ -41,10 +43,18 @@ _STOP_MARGIN_S = 15.0
 _STOP_POLL_S = 0.1
 
 
+class WarmWhen(StrEnum):
+    """When the warm parent, which costs seconds of CPU to start, is started."""
+
+    START = "start"
+    USE = "use"
+    NEVER = "never"
+
+
 class Engine:
     """One engine over the state folder of its settings; `start` and `stop` frame its life."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, *, warm: WarmWhen = WarmWhen.START) -> None:
         """Open the state; nothing answers yet and no job is touched."""
         self.settings = settings
         self.store = JobStore(settings.database_path)
@@ -52,6 +62,8 @@ class Engine:
         self._moto = MotoBackend(settings)
         self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
+        self._warm_when = warm
+        self._warm = WarmParent(settings.root)
 
     def start(self, host: str, port: int) -> None:
         """Answer requests, then take up the jobs that an earlier engine left.
@@ -66,6 +78,8 @@ class Engine:
         url = f"http://{reachable}:{self._server.port}"
         self.settings = replace(self.settings, endpoint_url=url)
         self.settings.endpoint_path.write_text(url + "\n")
+        if self._warm_when is WarmWhen.START:
+            self._warm.start()
         runner.recover(self.store, self.settings)
         self._watcher.start()
 
@@ -81,6 +95,7 @@ class Engine:
         self._watcher.stop()
         if self._server is not None:
             self._server.shutdown()
+        self._warm.stop()
         self.store.close()
 
     def _care(self, running: list[JobRow]) -> None:
@@ -95,6 +110,8 @@ class Engine:
                 log.warning("job %s failed: its runner died", name)
 
     def _launch(self, kind: JobKind, name: str) -> None:
+        if self._warm_when is not WarmWhen.NEVER:
+            self._warm.start()  # Does nothing while it runs.
         runner.launch(self.settings.root, kind, name, settings=self.settings)
 
     def _application(self) -> WSGIApplication:

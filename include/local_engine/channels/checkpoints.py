@@ -196,6 +196,4 @@ def _version(path: str | os.PathLike[str]) -> FileVersion | None:
         status = os.stat(path)
     except OSError:
         return None
-    return FileVersion(
-        inode=status.st_ino, size=status.st_size, modified_ns=status.st_mtime_ns
-    )
+    return FileVersion(inode=status.st_ino, size=status.st_size, modified_ns=status.st_mtime_ns)

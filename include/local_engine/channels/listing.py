@@ -212,9 +212,7 @@ def shuffle_seed(channel: Mapping[str, Any]) -> int | None:
     return seed
 
 
-def shuffled(
-    files: Sequence[ChannelFile], *, seed: int | None, epoch: int
-) -> list[ChannelFile]:
+def shuffled(files: Sequence[ChannelFile], *, seed: int | None, epoch: int) -> list[ChannelFile]:
     """Return the files in the order of this epoch; the given one without a seed."""
     order = list(files)
     if seed is not None:

@@ -101,9 +101,7 @@ def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[
 def _attribute(values: dict[str, Any], name: str) -> Record:
     if name.endswith("-ref"):
         location = S3Location.parse(values[name])
-        return Record(
-            file=ChannelFile(bucket=location.bucket, key=location.key, path=location.key)
-        )
+        return Record(file=ChannelFile(bucket=location.bucket, key=location.key, path=location.key))
     value = values[name]
     return Record(literal=(value if isinstance(value, str) else json.dumps(value)).encode())
 

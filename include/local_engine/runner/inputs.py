@@ -58,9 +58,7 @@ def channel_folder(job: Job, host: HostPlan, name: str, *, link: bool) -> Path:
     return job.ml_folder(host.name) / "input" / "data" / name
 
 
-def _files(
-    job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, link: bool
-) -> None:
+def _files(job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, link: bool) -> None:
     s3_source(channel)
     files = channel_files(channel, job.objects)
     everyone = [host.as_channel_host for host in hosts]
@@ -71,9 +69,7 @@ def _files(
             place_files(share, folder, job.objects, link=link)
 
 
-def _pipes(
-    job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan]
-) -> list[PipeFeeder]:
+def _pipes(job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan]) -> list[PipeFeeder]:
     everyone = [host.as_channel_host for host in hosts]
     feeders = []
     for host in hosts:

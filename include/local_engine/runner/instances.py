@@ -128,7 +128,10 @@ def _instance(
             binds.append((str(stubs), STUBS_INSIDE))
     else:
         environment |= {"HOME": str(home), "SAGEMAKER_BASE_DIR": str(folder / "ml")}
-    copied = [*request.copied, *([(runtime.prefix, str(runtime.prefix))] if ground.has_overlay else [])]
+    copied = [
+        *request.copied,
+        *([(runtime.prefix, str(runtime.prefix))] if ground.has_overlay else []),
+    ]
     return Instance(
         name=request.host.name,
         address=network.instance_address(index, own_network=ground.has_network),

@@ -53,7 +53,9 @@ class Job:
         """Move the stored state to a secondary status."""
         now = time.time()
         self.store.update_state(
-            self.kind, self.name, lambda state: life_cycle.enter(self.kind, state, secondary, at=now)
+            self.kind,
+            self.name,
+            lambda state: life_cycle.enter(self.kind, state, secondary, at=now),
         )
 
     def change(self, **members: Any) -> None:
@@ -61,7 +63,12 @@ class Job:
         self.store.update_state(self.kind, self.name, lambda state: state.update(members))
 
     def finish(
-        self, status: str, *, secondary: str | None = None, reason: str | None = None, **members: Any
+        self,
+        status: str,
+        *,
+        secondary: str | None = None,
+        reason: str | None = None,
+        **members: Any,
     ) -> None:
         """Move the stored state to its end, in one write with the members given."""
         now = time.time()

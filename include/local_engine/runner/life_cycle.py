@@ -91,4 +91,6 @@ def _primary(secondary: str, before: str | None) -> str:
 
 
 def _times(transitions: list[dict[str, Any]]) -> list[float]:
-    return [float(each[key]) for each in transitions for key in ("StartTime", "EndTime") if key in each]
+    return [
+        float(each[key]) for each in transitions for key in ("StartTime", "EndTime") if key in each
+    ]

@@ -134,9 +134,7 @@ class ProcessingRun:
             JobError: The path is not below /opt/ml.
         """
         if not Path(path).is_relative_to(ML_INSIDE):
-            raise JobError(
-                f"ClientError: LocalPath {path!r} must begin with {PROCESSING_INSIDE}/"
-            )
+            raise JobError(f"ClientError: LocalPath {path!r} must begin with {PROCESSING_INSIDE}/")
         return self.job.ml_folder(host.name) / Path(path).relative_to(ML_INSIDE)
 
     def _outputs(self) -> Iterator[dict[str, Any]]:

@@ -96,9 +96,7 @@ class TrainingRun:
         for host in self.hosts:
             container.write_training_config(self.job, host, self.hosts, self.ground.interface)
         try:
-            feeders = inputs.provide_channels(
-                self.job, self.hosts, link=self.ground.has_overlay
-            )
+            feeders = inputs.provide_channels(self.job, self.hosts, link=self.ground.has_overlay)
         except DataError as error:
             raise JobError(f"ClientError: Data download failed: {error}") from error
         for feeder in feeders:

@@ -10,6 +10,6 @@ Promise: a program sees what it would see in a fresh interpreter, and warmth nev
 whatever is unusual (`fitness`) runs in the real interpreter.
 """
 
-from include.local_engine.warm.handle import WarmParent, start
+from include.local_engine.warm.handle import WarmParent
 
-__all__ = ["WarmParent", "start"]
+__all__ = ["WarmParent"]

@@ -41,10 +41,12 @@ READ_AT_START = (
     *("MALLOC_", "GLIBC_", "LANG", "LC_", "NUMPY_", "GEVENT_"),
 )
 """Variables that the interpreter or a preloaded library reads once: they must be as in the parent."""
-READ_LATER = frozenset({
-    *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING"),
-    *("OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_HOME"),
-})
+READ_LATER = frozenset(
+    {
+        *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING"),
+        *("OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_HOME"),
+    }
+)
 """Exceptions: handled here, or read when they are used."""
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -25,46 +26,56 @@ POLL_S = 0.02
 
 
 class WarmParent:
-    """A running warm parent. It ends with `stop`, or with this process."""
+    """The warm parent of one engine. It ends with `stop`, or with this process."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
-        """Take over the process that serves `folder`."""
-        self._folder = folder
-        self._process = process
+    def __init__(self, root: Path) -> None:
+        """Prepare; `root` is the engine's state folder. Nothing runs before `start`."""
+        self._folder = root / "warm"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the process in the background, unless it runs.
+
+        Raises:
+            OSError: No process could be started.
+        """
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._process = _spawn(self._folder)
 
     @property
     def is_ready(self) -> bool:
         """Tell whether programs start warm already."""
-        return self._process.poll() is None and (self._folder / "ready").exists()
+        process = self._process
+        return process is not None and process.poll() is None and (self._folder / "ready").exists()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until programs start warm; return whether they do."""
         deadline = time.monotonic() + timeout_s
-        while self._process.poll() is None and time.monotonic() < deadline:
-            if self.is_ready:
-                return True
+        while not self.is_ready and time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                return False
             time.sleep(POLL_S)
-        return False
+        return self.is_ready
 
     def stop(self) -> None:
         """End the parent; programs that run go on."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
         try:
-            self._process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:  # In the middle of its imports.
+            process.kill()
+            process.wait()
         (self._folder / "ready").unlink(missing_ok=True)
 
 
-def start(root: Path) -> WarmParent:
-    """Start the warm parent of the engine at `root` in the background.
-
-    Raises:
-        OSError: No process could be started.
-    """
-    folder = root / "warm"
+def _spawn(folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ready").unlink(missing_ok=True)
     base = Path(getattr(sys, "_base_executable", sys.executable))
@@ -80,7 +91,7 @@ def start(root: Path) -> WarmParent:
             cwd="/",
         )
     log.info("warm parent is process %s", process.pid)
-    return WarmParent(folder, process)
+    return process
 
 
 def parent_environment() -> dict[str, str]:

@@ -59,19 +59,21 @@ def send_request(link, path, name, descriptors):
     pid = os.getpid()
     umask = os.umask(0o022)
     os.umask(umask)
-    request = marshal.dumps({
-        "stub": path,
-        "name": name,
-        "arguments": sys.argv[1:],
-        "environment": dict(os.environb),
-        "folder": os.getcwdb(),
-        "umask": umask,
-        "descriptors": descriptors,
-        "is_init": pid == 1,
-        "leads_session": os.getsid(0) == pid,
-        "leads_group": os.getpgid(0) == pid,
-        "ignored": ignored_signals(),
-    })
+    request = marshal.dumps(
+        {
+            "stub": path,
+            "name": name,
+            "arguments": sys.argv[1:],
+            "environment": dict(os.environb),
+            "folder": os.getcwdb(),
+            "umask": umask,
+            "descriptors": descriptors,
+            "is_init": pid == 1,
+            "leads_session": os.getsid(0) == pid,
+            "leads_group": os.getpgid(0) == pid,
+            "ignored": ignored_signals(),
+        }
+    )
     rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", descriptors))
     link.sendmsg([len(request).to_bytes(8, "little")], [rights])
     link.sendall(request)
