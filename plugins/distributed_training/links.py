@@ -1,7 +1,7 @@
 """Buttons on a job's task: its page in the AWS console, its logs, its output in S3.
 
-The operator writes the addresses once, when the job is known, as XCom `job_links`; each link reads its own. A link
-whose address is not known yet is empty, which the UI shows as a disabled button.
+The operator works the addresses out when it knows its job; Airflow stores each when the try or the deferral ends. A
+link whose address is not known is empty, which the UI shows as a disabled button.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ _CONSOLE_DOMAINS = {
 
 
 class _JobLink(BaseOperatorLink):
-    """A link whose address stands in the task's `job_links` XCom under its own class name."""
+    """A link whose address the operator knows once it knows its job."""
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """Return the address; empty when the task has no job yet."""
-        from airflow.sdk.execution_time.xcom import XCom
-
-        links = XCom.get_value(ti_key=ti_key, key=LINKS_XCOM_KEY)
-        return str(links.get(type(self).__name__, "")) if isinstance(links, dict) else ""
+        """Return the address; empty while the task has no job. Airflow asks when a try or a deferral ends."""
+        links: dict[str, str] = getattr(operator, "links", {})
+        return links.get(type(self).__name__, "")
 
 
 class JobConsoleLink(_JobLink):

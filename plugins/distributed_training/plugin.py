@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from airflow.plugins_manager import AirflowPlugin
 
 from distributed_training.links import JOB_LINKS
@@ -13,4 +11,4 @@ class TrainyardPlugin(AirflowPlugin):
     """Trainyard as an Airflow plugin."""
 
     name = "trainyard"
-    operator_extra_links: ClassVar[list[object]] = list(JOB_LINKS)
+    operator_extra_links = list(JOB_LINKS)

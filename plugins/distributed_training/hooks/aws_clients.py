@@ -55,7 +55,8 @@ class AwsClients:
 
     async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
         """Return a context manager that opens an aiobotocore client of a service."""
-        opened: AbstractAsyncContextManager[Any] = await self._hook(service).get_async_conn()
+        hook = self._hook(service)
+        opened: AbstractAsyncContextManager[Any] = await hook.get_async_conn()  # type: ignore[no-untyped-call]
         return opened
 
     @cached_property

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import (
 
 from distributed_training.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
 from distributed_training.operators.attempts import Standing, Step, find_standing
-from distributed_training.operators.redaction import redacted, secret_values
+from distributed_training.operators.redaction import redacted, spec_secrets
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.retry_policy import TrainingRetryPolicy
 from include.errors import TimeLimitError, error_from_dict
@@ -26,8 +26,9 @@ from include.sagemaker_api.names import job_name
 from include.sagemaker_api.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    import jinja2
     from airflow.sdk import Context
 
     from distributed_training.hooks.aws_clients import AwsClients
@@ -47,8 +48,8 @@ class SageMakerJobOperator(BaseOperator):
     one job, so `retries` bounds what is paid; which errors are retried stands in `include.errors.RETRY_TABLE`.
 
     Args:
-        spec: the job: a spec object, a mapping of its fields (templated), or a function from the task's context
-            to either.
+        spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
+            that returns either.
         deferrable: wait in the triggerer, without a worker slot.
         poll_interval_s: longest time between two looks at the job; young jobs are looked at more often.
         stream_logs: whether the log lines of all hosts appear in the task's log.
@@ -87,6 +88,7 @@ class SageMakerJobOperator(BaseOperator):
         self.region_name = region_name
         self.verify = verify
         self.botocore_config = botocore_config
+        self.links: dict[str, str] = {}
         self._waiting_for: str | None = None
 
     @abstractmethod
@@ -105,7 +107,7 @@ class SageMakerJobOperator(BaseOperator):
         while True:
             standing = self._standing(context)
             name = self._name(context, standing.attempt)
-            facts: dict[str, Any] = {"attempt": standing.attempt}
+            facts = {"attempt": standing.attempt, **TaskMemory(context).facts_of(name)}
             match standing.step:
                 case Step.ADOPT | Step.REPORT:
                     assert standing.snapshot is not None  # noqa: S101  # both steps carry one
@@ -113,7 +115,7 @@ class SageMakerJobOperator(BaseOperator):
                     return self._ended(context, standing.snapshot, facts)
                 case Step.AWAIT_END:
                     self.log.info("Job %s is stopping: the next attempt starts after it", name)
-                    self._await_end(context, name)
+                    self._await_end(name)
                     continue
                 case Step.ATTACH:
                     self.log.info("Job %s runs already: waiting for it", name)
@@ -128,9 +130,7 @@ class SageMakerJobOperator(BaseOperator):
         """Continue after a stopping job has ended: the trigger's event says no more than that."""
         return self.execute(context)
 
-    def execute_complete(
-        self, context: Context, event: Mapping[str, Any], facts: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Return the snapshot that the trigger saw last, or raise what it found.
 
         Raises:
@@ -138,7 +138,7 @@ class SageMakerJobOperator(BaseOperator):
         """
         if "error" in event:
             raise error_from_dict(event["error"])
-        return self._ended(context, JobSnapshot.from_dict(event["snapshot"]), dict(facts))
+        return self._ended(context, JobSnapshot.from_dict(event["snapshot"]), event["facts"])
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
@@ -154,12 +154,23 @@ class SageMakerJobOperator(BaseOperator):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            standing = self._standing(context)
-            self._time_out(self._name(context, standing.attempt))
+            attempt = self._standing(context).attempt
+            self._announce(context, self._name(context, attempt), {"attempt": attempt})
+            self._time_out(self._name(context, attempt))
         except TaskDeferralError as error:
             self.log.warning("The trigger failed (%s): waiting in the worker instead", error)
             self.deferrable = False
             return self.execute(context)
+
+    def render_template_fields(
+        self, context: Context, jinja_env: jinja2.Environment | None = None
+    ) -> None:
+        """Render the templates, or call the function, and keep the spec's secrets out of every log and page."""
+        from airflow.sdk.log import mask_secret
+
+        super().render_template_fields(context, jinja_env)
+        for secret in spec_secrets(self.spec):
+            mask_secret(secret)
 
     def on_kill(self) -> None:
         """Stop the job that this process waits for: marked, cleared, or the worker is shut down."""
@@ -182,11 +193,6 @@ class SageMakerJobOperator(BaseOperator):
 
         return SageMakerJobs(self.clients, JobKind(self.job_kind))
 
-    def resolved_spec(self, context: Context) -> Any:
-        """Return the spec, called with the context where it is a function of it."""
-        make: Callable[[Context], Any] | Any = self.spec
-        return make(context) if callable(make) else make
-
     def _standing(self, context: Context) -> Standing:
         return find_standing(
             lambda attempt: self.jobs.describe(self._name(context, attempt)),
@@ -195,13 +201,9 @@ class SageMakerJobOperator(BaseOperator):
 
     def _submit(self, context: Context, name: str) -> dict[str, Any] | None:
         """Create the job and return its facts; None when a job of this name appeared meanwhile."""
-        from airflow.sdk.log import mask_secret
-
         from distributed_training.hooks.jobs import NameTakenError
 
         request, facts = self.render(context, name=name)
-        for secret in secret_values(request):
-            mask_secret(secret)
         self.log.info("Submitting job %s: %s", name, redacted(request))
         self._waiting_for = name
         try:
@@ -213,25 +215,24 @@ class SageMakerJobOperator(BaseOperator):
 
     def _wait(self, context: Context, name: str, facts: dict[str, Any]) -> dict[str, Any]:
         self._waiting_for = name
-        self._announce(context, name, facts["attempt"])
+        self._announce(context, name, facts)
         if self.deferrable:
-            self._defer(name, method_name=self.execute_complete.__name__, kwargs={"facts": facts})
+            self._defer(name, method_name=self.execute_complete.__name__, facts=facts)
         return self._ended(context, self._follow(name), facts)
 
-    def _await_end(self, context: Context, name: str) -> None:
+    def _await_end(self, name: str) -> None:
         if self.deferrable:
             self._defer(name, method_name=self.execute_again.__name__)
         self._follow(name)
 
     def _defer(
-        self, name: str, *, method_name: str, kwargs: dict[str, Any] | None = None
+        self, name: str, *, method_name: str, facts: dict[str, Any] | None = None
     ) -> NoReturn:
         from distributed_training.triggers.job import JobTrigger
 
         self.defer(
-            trigger=JobTrigger(**self._followed(name).to_dict()),
+            trigger=JobTrigger(**self._followed(name).to_dict(), facts=facts),
             method_name=method_name,
-            kwargs=kwargs,
             timeout=self.execution_timeout,
         )
 
@@ -261,7 +262,7 @@ class SageMakerJobOperator(BaseOperator):
         """Return the completed job's result; raise the error of any other end."""
         self._waiting_for = None
         attempt = int(facts["attempt"])
-        self._announce(context, snapshot.name, attempt, output=snapshot.output_path)
+        self._announce(context, snapshot.name, facts, output=snapshot.output_path)
         result = {
             **snapshot.to_dict(),
             **facts,
@@ -282,11 +283,11 @@ class SageMakerJobOperator(BaseOperator):
         return [found.to_dict() for name in names if (found := self.jobs.describe(name))]
 
     def _announce(
-        self, context: Context, name: str, attempt: int, *, output: str | None = None
+        self, context: Context, name: str, facts: Mapping[str, Any], *, output: str | None = None
     ) -> None:
         """Tell Airflow which job this task has: XComs, links, task state."""
-        TaskMemory(context).note_job(name=name, attempt=attempt)
-        links = job_links(
+        TaskMemory(context).note_job(name, facts)
+        self.links = job_links(
             job_name=name,
             console_path=self._api.console_path,
             log_group=self._api.log_group,
@@ -295,7 +296,7 @@ class SageMakerJobOperator(BaseOperator):
             partition=self.clients.partition,
         )
         context["ti"].xcom_push(key=JOB_XCOM_KEY, value=name)
-        context["ti"].xcom_push(key=LINKS_XCOM_KEY, value=links)
+        context["ti"].xcom_push(key=LINKS_XCOM_KEY, value=self.links)
 
     @property
     def _api(self) -> Any:

@@ -40,7 +40,7 @@ class ProcessingJobOperator(SageMakerJobOperator):
 
     def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
-        spec = self._spec(context)
+        spec = self._spec()
         clients = self.clients
         code = None
         if spec.entry_point and not (spec.source_dir or "").startswith("s3://"):
@@ -62,8 +62,8 @@ class ProcessingJobOperator(SageMakerJobOperator):
         )
         return request, {"code": code.to_dict() if code else None, "image_uri": image}
 
-    def _spec(self, context: Context) -> ProcessingJobSpec:
-        given = self.resolved_spec(context)
+    def _spec(self) -> ProcessingJobSpec:
+        given = self.spec
         if isinstance(given, ProcessingJobSpec):
             return given
         mapping = {**given, "role": self.clients.execution_role(given.get("role"))}

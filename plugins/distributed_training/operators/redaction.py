@@ -24,13 +24,17 @@ def redacted(request: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _redacted(key, value) for key, value in request.items()}
 
 
-def secret_values(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values under secret-like names in the request's environment and hyperparameters."""
-    for part in ("Environment", "HyperParameters"):
-        values = request.get(part)
+def spec_secrets(spec: object) -> Iterator[str]:
+    """Yield the values under secret-like names in a spec's environment and hyperparameters.
+
+    Args:
+        spec: a spec object, or a mapping of its fields.
+    """
+    for part in ("environment", "hyperparameters"):
+        values = spec.get(part) if isinstance(spec, Mapping) else getattr(spec, part, None)
         if isinstance(values, Mapping):
             for name, value in values.items():
-                if is_secret_name(name) and value:
+                if is_secret_name(str(name)) and value:
                     yield str(value)
 
 

@@ -13,7 +13,7 @@ from distributed_training.retry_policy import TrainingRetryPolicy
 from include.sagemaker_api.request_check import validate_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Asset, Context
 
@@ -80,8 +80,8 @@ class RegisterModelOperator(BaseOperator):
     """Registers a model once, however often the task is started; returns the version's ARN.
 
     Args:
-        version: a `ModelVersion`, a mapping of its fields (templated), or a function from the task's context to
-            either.
+        version: a `ModelVersion`, a mapping of its fields (templated), or a function `(context, jinja_env)` that
+            returns either.
         asset: gets an event with the version's ARN and lineage.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
@@ -115,7 +115,7 @@ class RegisterModelOperator(BaseOperator):
             SpecError: the version is wrong.
             RejectedRequestError: the service refused it.
         """
-        version = self._version(context)
+        version = self._version()
         request = render_model_package(version)
         arn, is_new = self.registry.ensure_version(request)
         self.log.info("%s model version %s", "Registered" if is_new else "Found", arn)
@@ -145,7 +145,6 @@ class RegisterModelOperator(BaseOperator):
 
         return ModelRegistry(self.clients)
 
-    def _version(self, context: Context) -> ModelVersion:
-        make: Callable[[Context], Any] | Any = self.version
-        given = make(context) if callable(make) else make
+    def _version(self) -> ModelVersion:
+        given = self.version
         return given if isinstance(given, ModelVersion) else ModelVersion(**given)

@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from distributed_training.retry_policy import TrainingRetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Asset, Context
 
@@ -35,20 +35,20 @@ class ShardDatasetOperator(BaseOperator):
     Returns `dataset_uri`, the fingerprint, and what the shards are.
 
     Args:
-        spec: a `ShardingSpec`, or a function from the task's context to one.
+        spec: a `ShardingSpec`, or a function `(context, jinja_env)` that returns one.
         asset: gets an event with the data set's address and fingerprint when the shards are there.
         scratch_dir: where shards are written before they are uploaded; the system's own when absent.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
 
-    template_fields: Sequence[str] = ("aws_conn_id", "region_name", "scratch_dir")
+    template_fields: Sequence[str] = ("spec", "aws_conn_id", "region_name", "scratch_dir")
     ui_color = "#faf0e6"
 
     def __init__(
         self,
         *,
-        spec: ShardingSpec | Callable[[Context], ShardingSpec],
+        spec: Any,
         asset: Asset | None = None,
         scratch_dir: str | None = None,
         aws_conn_id: str | None = "aws_default",
@@ -75,7 +75,7 @@ class ShardDatasetOperator(BaseOperator):
         from distributed_training.hooks.dataset_objects import S3DatasetObjects
         from include.sharding import shard_dataset
 
-        spec = self.spec(context) if callable(self.spec) else self.spec
+        spec: ShardingSpec = self.spec
         result = shard_dataset(
             spec.source,
             spec.settings,
@@ -90,7 +90,7 @@ class ShardDatasetOperator(BaseOperator):
             "found in place" if was_reused else f"{result.uploaded} objects uploaded",
             result.uploaded_bytes,
         )
-        told = {"dataset_uri": result.uri, "fingerprint": result.index.fingerprint}
+        told: dict[str, Any] = {"dataset_uri": result.uri, "fingerprint": result.index.fingerprint}
         if self.asset:
             context["outlet_events"][self.asset].extra = told
         return {

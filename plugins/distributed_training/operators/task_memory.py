@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
@@ -29,19 +31,33 @@ class TaskMemory:
         """The last attempt whose failure Airflow has seen, 0 for none; None when there is no store."""
         if self._store is None:
             return None
-        try:
-            return int(self._store.get(_REPORTED, 0) or 0)
-        except Exception as error:  # noqa: BLE001  # any fault of a convenience
-            log.warning("Task state store cannot be read (%s): going on without it", error)
-            return None
+        return int(self._get(_REPORTED) or 0)
 
-    def note_job(self, *, name: str, attempt: int) -> None:
-        """Remember the job the task waits for."""
-        self._set(_JOB, {"name": name, "attempt": attempt})
+    def note_job(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Remember the job the task waits for, and what was known when it was submitted."""
+        self._set(_JOB, {"name": name, **facts})
+
+    def facts_of(self, name: str) -> dict[str, Any]:
+        """Return what was known when the job was submitted; empty when that is forgotten."""
+        noted = self._get(_JOB) or {}
+        return (
+            {key: value for key, value in noted.items() if key != "name"}
+            if noted.get("name") == name
+            else {}
+        )
 
     def note_reported(self, attempt: int) -> None:
         """Remember that the failure of this attempt is about to be raised."""
         self._set(_REPORTED, attempt)
+
+    def _get(self, key: str) -> Any:
+        if self._store is None:
+            return None
+        try:
+            return self._store.get(key)
+        except Exception as error:  # noqa: BLE001  # any fault of a convenience
+            log.warning("Task state store cannot be read (%s): going on without it", error)
+            return None
 
     def _set(self, key: str, value: Any) -> None:
         if self._store is None:

@@ -52,7 +52,7 @@ class TrainingJobOperator(SageMakerJobOperator):
         return request, {"code": code.to_dict() if code else None, "image_uri": image}
 
     def _spec(self, context: Context) -> TrainingJobSpec:
-        given = self.resolved_spec(context)
+        given = self.spec
         if isinstance(given, TrainingJobSpec):
             return given
         mapping = dict(given)

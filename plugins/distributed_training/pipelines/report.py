@@ -20,7 +20,7 @@ from include.errors import TrainingRunError
 from include.runs.builder import build_run_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -142,7 +142,7 @@ class ReportOperator(BaseOperator):
         page = render_report_html(record).encode()
         self.objects.write(html, page, content_type="text/html; charset=utf-8")
 
-    def _metric_lines(self, training: dict[str, Any]) -> Iterator[str]:
+    def _metric_lines(self, training: Mapping[str, Any]) -> Iterator[str]:
         """Yield the lines of metrics.jsonl: from the job's output, or else from its newest checkpoint."""
         artifact = str(training.get("model_artifact") or "")
         if artifact.endswith(_MODEL_FILE):

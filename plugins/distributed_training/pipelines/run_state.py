@@ -20,6 +20,7 @@ TRAIN = "train"
 EVALUATE = "evaluate"
 REGISTER = "register"
 REPORT = "report"
+OUTCOME = "outcome"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
