@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from tests.contract.conftest import Endpoint
+
+pytestmark = pytest.mark.engine
+
+
+def refusal(endpoint: Endpoint, operation: str, **members: Any) -> tuple[str, str]:
+    """Return code and message of the error that the call ends in."""
+    client = endpoint.client("sagemaker", validates=False)
+    with pytest.raises(ClientError) as caught:
+        getattr(client, operation)(**members)
+    error = caught.value.response["Error"]
+    return error["Code"], error["Message"]
+
+
+def algorithm(endpoint: Endpoint, **members: Any) -> dict[str, Any]:
+    base = {"TrainingImage": endpoint.image, "TrainingInputMode": "File"}
+    return {k: v for k, v in {**base, **members}.items() if v is not None}
+
+
+def channel(endpoint: Endpoint, name: str = "train", **s3: Any) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": endpoint.uri("data"), **s3}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
+
+
+def resources(**members: Any) -> dict[str, Any]:
+    base = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
+    return {k: v for k, v in {**base, **members}.items() if v is not None}
+
+
+MODEL_CONSTRAINTS = {
+    "name with an underscore": (
+        {"TrainingJobName": "bad_name"},
+        (
+            "Value 'bad_name' at 'trainingJobName' failed to satisfy constraint: Member must satisfy "
+            "regular expression pattern: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
+        ),
+    ),
+    "name of 64 characters": (
+        {"TrainingJobName": "a" * 64},
+        (
+            "at 'trainingJobName' failed to satisfy constraint: Member must have length less than or "
+            "equal to 63"
+        ),
+    ),
+    "no role": (
+        {"RoleArn": None},
+        "Value null at 'roleArn' failed to satisfy constraint: Member must not be null",
+    ),
+    "no output": (
+        {"OutputDataConfig": None},
+        "Value null at 'outputDataConfig' failed to satisfy constraint: Member must not be null",
+    ),
+    "role that is no ARN": (
+        {"RoleArn": "TrainyardExecutionRole/x"},
+        (
+            "Value 'TrainyardExecutionRole/x' at 'roleArn' failed to satisfy constraint: Member must "
+            "satisfy regular expression pattern: "
+        ),
+    ),
+    "instance type that is not": (
+        {"ResourceConfig": resources(InstanceType="ml.huge")},
+        (
+            "Value 'ml.huge' at 'resourceConfig.instanceType' failed to satisfy constraint: Member "
+            "must satisfy enum value set: ["
+        ),
+    ),
+    "negative instance count": (
+        {"ResourceConfig": resources(InstanceCount=-1)},
+        (
+            "Value '-1' at 'resourceConfig.instanceCount' failed to satisfy constraint: Member must "
+            "have value greater than or equal to 0"
+        ),
+    ),
+    "no runtime at all": (
+        {"StoppingCondition": {"MaxRuntimeInSeconds": 0}},
+        (
+            "Value '0' at 'stoppingCondition.maxRuntimeInSeconds' failed to satisfy constraint: "
+            "Member must have value greater than or equal to 1"
+        ),
+    ),
+    "hyperparameter of 2501 characters": (
+        {"HyperParameters": {"a": "b" * 2501}},
+        (
+            "at 'hyperParameters' failed to satisfy constraint: Map value must satisfy constraint: "
+            "[Member must have length less than or equal to 2500, "
+        ),
+    ),
+    "101 hyperparameters": (
+        {"HyperParameters": {f"k{i}": "v" for i in range(101)}},
+        (
+            "at 'hyperParameters' failed to satisfy constraint: Member must have length less than or "
+            "equal to 100"
+        ),
+    ),
+    "51 tags": (
+        {"Tags": [{"Key": f"k{i}", "Value": "v"} for i in range(51)]},
+        "at 'tags' failed to satisfy constraint: Member must have length less than or equal to 50",
+    ),
+    "tag without a value": (
+        {"Tags": [{"Key": "k"}]},
+        "Value null at 'tags.1.member.value' failed to satisfy constraint: Member must not be null",
+    ),
+    "output that is no S3 URI": (
+        {"OutputDataConfig": {"S3OutputPath": "output/model"}},
+        (
+            "at 'outputDataConfig.s3OutputPath' failed to satisfy constraint: Member must satisfy "
+            "regular expression pattern: (https|s3)://"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MODEL_CONSTRAINTS, ids=lambda case: case.replace(" ", "-"))
+def test_create_refuses_what_the_model_forbids(endpoint: Endpoint, case: str) -> None:
+    members, expected = MODEL_CONSTRAINTS[case]
+    request = endpoint.training_request(**members)
+    code, message = refusal(endpoint, "create_training_job", **request)
+    assert code == "ValidationException"
+    assert "validation error" in message
+    assert expected in message
+
+
+def test_create_names_all_broken_constraints_at_once(endpoint: Endpoint) -> None:
+    request = endpoint.training_request(
+        TrainingJobName="bad_name",
+        RoleArn=None,
+        ResourceConfig=resources(InstanceType="ml.huge", InstanceCount=-1),
+    )
+    code, message = refusal(endpoint, "create_training_job", **request)
+    assert code == "ValidationException"
+    assert message.startswith("4 validation errors detected: ")
+    for path in ("roleArn", "trainingJobName", "instanceType", "instanceCount"):
+        assert path in message
+
+
+WRONG_TYPES = {
+    "string for a number": ({"InstanceCount": "two"}, "STRING_VALUE"),
+    "number for a string": ({"InstanceType": 5}, "NUMBER_VALUE"),
+    "list for a string": ({"VolumeKmsKeyId": []}, "START_ARRAY"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_TYPES, ids=lambda case: case.replace(" ", "-"))
+def test_create_refuses_values_of_the_wrong_json_type(endpoint: Endpoint, case: str) -> None:
+    members, token = WRONG_TYPES[case]
+    request = endpoint.training_request(ResourceConfig=resources(**members))
+    code, message = refusal(endpoint, "create_training_job", **request)
+    assert code == "SerializationException"
+    assert token in message
+
+
+def contradictions(endpoint: Endpoint) -> dict[str, tuple[dict[str, Any], str]]:
+    group = {"InstanceGroupName": "a", "InstanceType": "ml.m5.large", "InstanceCount": 1}
+    spot = {"EnableManagedSpotTraining": True}
+    return {
+        "groups beside instance type": (
+            {"ResourceConfig": resources(InstanceGroups=[group])},
+            "InstanceGroups",
+        ),
+        "neither groups nor instance type": (
+            {"ResourceConfig": {"VolumeSizeInGB": 1}},
+            "InstanceType",
+        ),
+        "spot without max wait": (spot, "Invalid MaxWaitTimeInSeconds"),
+        "max wait below max runtime": (
+            {
+                **spot,
+                "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 59},
+            },
+            "Invalid MaxWaitTimeInSeconds",
+        ),
+        "max wait without spot": (
+            {"StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60}},
+            "MaxWaitTimeInSeconds",
+        ),
+        "warm pool with spot": (
+            {
+                **spot,
+                "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
+                "ResourceConfig": resources(KeepAlivePeriodInSeconds=60),
+            },
+            "KeepAlivePeriodInSeconds",
+        ),
+        "image and algorithm name": (
+            {"AlgorithmSpecification": algorithm(endpoint, AlgorithmName="some-algorithm")},
+            "AlgorithmName",
+        ),
+        "neither image nor algorithm name": (
+            {"AlgorithmSpecification": algorithm(endpoint, TrainingImage=None)},
+            "TrainingImage",
+        ),
+        "two channels of one name": (
+            {"InputDataConfig": [channel(endpoint), channel(endpoint)]},
+            "train",
+        ),
+        "channel without a source": (
+            {"InputDataConfig": [{"ChannelName": "train", "DataSource": {}}]},
+            "DataSource",
+        ),
+        "channel of an unknown group": (
+            {"InputDataConfig": [channel(endpoint, InstanceGroupNames=["nobody"])]},
+            "nobody",
+        ),
+        "file system without a network": (
+            {
+                "InputDataConfig": [
+                    {
+                        "ChannelName": "train",
+                        "DataSource": {
+                            "FileSystemDataSource": {
+                                "FileSystemId": "fs-0123456789abcdef0",
+                                "FileSystemAccessMode": "ro",
+                                "FileSystemType": "EFS",
+                                "DirectoryPath": "/data",
+                            }
+                        },
+                    }
+                ]
+            },
+            "VpcConfig",
+        ),
+        "role that does not exist": (
+            {"RoleArn": endpoint.role_arn + "-nobody"},
+            "Could not assume role",
+        ),
+        "input that does not exist": (
+            {"InputDataConfig": [channel(endpoint, S3Uri=endpoint.uri("nothing-here"))]},
+            "No S3 objects found under S3 URL",
+        ),
+        "bucket that does not exist": (
+            {
+                "InputDataConfig": [
+                    channel(endpoint, S3Uri=f"s3://{endpoint.prefix}-no-such-bucket/data")
+                ]
+            },
+            "No S3 objects found under S3 URL",
+        ),
+        "image that does not exist": (
+            {
+                "AlgorithmSpecification": algorithm(
+                    endpoint,
+                    TrainingImage="123456789012.dkr.ecr.us-east-1.amazonaws.com/no-such-image:1",
+                )
+            },
+            "no-such-image",
+        ),
+    }
+
+
+CONTRADICTIONS = (
+    "groups beside instance type",
+    "neither groups nor instance type",
+    "spot without max wait",
+    "max wait below max runtime",
+    "max wait without spot",
+    "warm pool with spot",
+    "image and algorithm name",
+    "neither image nor algorithm name",
+    "two channels of one name",
+    "channel without a source",
+    "channel of an unknown group",
+    "file system without a network",
+    "role that does not exist",
+    "input that does not exist",
+    "bucket that does not exist",
+    "image that does not exist",
+)
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS, ids=lambda case: case.replace(" ", "-"))
+def test_create_refuses_what_contradicts_itself_or_the_world(endpoint: Endpoint, case: str) -> None:
+    endpoint.put("data/one.txt")
+    members, expected = contradictions(endpoint)[case]
+    request = endpoint.training_request(**members)
+    code, message = refusal(endpoint, "create_training_job", **request)
+    assert code == "ValidationException"
+    assert expected in message
+
+
+def test_a_refused_job_does_not_exist(endpoint: Endpoint) -> None:
+    request = endpoint.training_request(RoleArn=endpoint.role_arn + "-nobody")
+    refusal(endpoint, "create_training_job", **request)
+    name = request["TrainingJobName"]
+    code, message = refusal(endpoint, "describe_training_job", TrainingJobName=name)
+    assert (code, message) == ("ValidationException", "Requested resource not found.")
+
+
+UNKNOWN = {
+    "describe_training_job": ("TrainingJobName", "Requested resource not found."),
+    "stop_training_job": ("TrainingJobName", "Requested resource not found."),
+    "delete_training_job": ("TrainingJobName", "Requested resource not found."),
+    "update_training_job": ("TrainingJobName", "Requested resource not found."),
+    "describe_processing_job": ("ProcessingJobName", "Could not find"),
+    "stop_processing_job": ("ProcessingJobName", "Could not find"),
+    "delete_processing_job": ("ProcessingJobName", "Could not find"),
+}
+
+
+@pytest.mark.parametrize("operation", UNKNOWN)
+def test_unknown_name_is_a_validation_exception(endpoint: Endpoint, operation: str) -> None:
+    member, expected = UNKNOWN[operation]
+    code, message = refusal(endpoint, operation, **{member: endpoint.name("nobody")})
+    assert code == "ValidationException"
+    assert expected in message
+
+
+def test_name_can_be_used_once(endpoint: Endpoint) -> None:
+    request = endpoint.training_request()
+    endpoint.run(request)
+    code, message = refusal(endpoint, "create_training_job", **request)
+    assert code == "ResourceInUse"
+    assert f"training-job/{request['TrainingJobName']}" in message
