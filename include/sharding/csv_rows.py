@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,8 @@ from include.sharding.line_blocks import LineBlock, line_blocks
 from include.sharding.objects import Objects
 from include.sharding.quarantine import BadRows
 from include.sharding.settings import ShardSettings
-from include.sharding.source_files import SourceFile, suffix_of, unreadable
+from include.sharding.source_files import Progress, SourceFile, suffix_of, unreadable
+from include.sharding.table_batch import TableBatch
 from include.sharding.table_schema import WiderTypeNeededError
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A")
@@ -26,14 +26,6 @@ _WHOLE = r"^[+-]?\d{1,18}$"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity)$"
 _SAMPLE_FILES = 4
 _NUMERIC_SHARE = 0.9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableBatch:
-    """Some rows of a table and how many bytes of their file were read so far."""
-
-    batch: pa.RecordBatch
-    position: int
 
 
 class CsvTable:
@@ -79,12 +71,13 @@ class CsvTable:
             DataError: a file cannot be read or has other columns.
             WiderTypeNeededError: a column of whole numbers holds a fraction.
         """
+        progress = Progress(self._files)
         for file in self._files:
             header, delimiter = self._read_header(file)
             self._check_header(file, header)
             for block in self._blocks(file):
                 batch = self._parsed(file, block, header, delimiter)
-                yield file, TableBatch(batch=batch, position=block.position)
+                yield file, TableBatch(batch=batch, done=progress.at(file, block.position))
 
     def _blocks(self, file: SourceFile) -> Iterator[LineBlock]:
         try:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from include.errors import Finding, SpecError
-from include.sharding.objects import Objects
-from include.sharding.quarantine import BadRows
 from include.sharding.settings import DataFormat, ShardSettings
-from include.sharding.source_files import SourceFile
+from include.sharding.source_files import Progress, SourceFile
 from include.sharding.text_rows import TextBatch, text_file_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from include.sharding.csv_rows import TableBatch
+    from include.sharding.objects import Objects
+    from include.sharding.quarantine import BadRows
+    from include.sharding.table_batch import TableBatch
 
 
 class Table(Protocol):
@@ -31,49 +33,67 @@ class Table(Protocol):
         """Yield the rows from the start, typed as `schema` says."""
 
 
-def is_text(data_format: DataFormat, settings: ShardSettings) -> bool:
-    """Return whether the source becomes tokens; otherwise it becomes typed columns."""
-    return data_format is DataFormat.TEXT or settings.text_column is not None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A source that is ready to be read.
 
-
-def open_table(
-    data_format: DataFormat,
-    files: list[SourceFile],
-    objects: Objects,
-    settings: ShardSettings,
-    bad_rows: BadRows,
-) -> Table:
-    """Return the files as a table; reads only as much as it takes to know the columns.
-
-    Raises:
-        DataError: a file cannot be read.
+    Attributes:
+        folder: for local copies of remote files.
+        bad_rows: takes what cannot be read.
     """
-    from include.sharding.csv_rows import CsvTable
 
-    return CsvTable(files, objects, settings, bad_rows)
+    data_format: DataFormat
+    files: list[SourceFile]
+    objects: Objects
+    settings: ShardSettings
+    folder: Path
+    bad_rows: BadRows
 
+    @property
+    def is_text(self) -> bool:
+        """Return whether the source becomes tokens; otherwise it becomes typed columns."""
+        return self.data_format is DataFormat.TEXT or self.settings.text_column is not None
 
-def text_batches(
-    data_format: DataFormat,
-    files: list[SourceFile],
-    objects: Objects,
-    settings: ShardSettings,
-    bad_rows: BadRows,
-) -> Iterator[tuple[SourceFile, TextBatch]]:
-    """Yield rows of text: pieces of text files, or the text column of a table.
+    def table(self) -> Table:
+        """Return the files as a table; reads only as much as it takes to know the columns.
 
-    Raises:
-        DataError: a file cannot be read.
-        SpecError: the table has no such text column.
-    """
-    if data_format is DataFormat.TEXT:
-        if settings.text_column is not None:
-            raise SpecError([_no_columns(settings.text_column)], subject="shard settings")
-        for file in files:
-            for batch in text_file_rows(file, objects, bad_rows, row_bytes=settings.text_row_bytes):
-                yield file, batch
-        return
-    raise NotImplementedError
+        Raises:
+            DataError: a file cannot be read.
+        """
+        if self.data_format is DataFormat.PARQUET:
+            from include.sharding.parquet_rows import ParquetTable
+
+            return ParquetTable(
+                self.files,
+                self.objects,
+                self.folder,
+                ignored=frozenset(self.settings.ignore_columns),
+                only=self.settings.text_column,
+            )
+        from include.sharding.csv_rows import CsvTable
+
+        return CsvTable(self.files, self.objects, self.settings, self.bad_rows)
+
+    def text_batches(self) -> Iterator[TextBatch]:
+        """Yield rows of text: pieces of text files, or the text column of a table.
+
+        Raises:
+            DataError: a file cannot be read.
+            SpecError: the source has no such text column.
+        """
+        if self.data_format is not DataFormat.TEXT:
+            raise NotImplementedError
+        if self.settings.text_column is not None:
+            raise SpecError([_no_columns(self.settings.text_column)], subject="shard settings")
+        progress = Progress(self.files)
+        for file in self.files:
+            yield from text_file_rows(
+                file,
+                self.objects,
+                self.bad_rows,
+                row_bytes=self.settings.text_row_bytes,
+                progress=progress,
+            )
 
 
 def _no_columns(text_column: str) -> Finding:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from include.errors import DataError, near_matches
@@ -63,6 +64,26 @@ class SourceFile:
     def is_remote(self) -> bool:
         """Whether the file is an object and not on this machine's disk."""
         return self.uri.startswith(S3_SCHEME)
+
+
+class Progress:
+    """How far a walk through the files has come, as a share of the bytes to read (0 to 1)."""
+
+    def __init__(self, files: Sequence[SourceFile]) -> None:
+        sizes = [bytes_to_read(file) for file in files]
+        starts = [0, *accumulate(sizes)]
+        self._starts = {file.uri: start for file, start in zip(files, starts, strict=False)}
+        self._total = max(1, starts[-1])
+
+    def at(self, file: SourceFile, position: int) -> float:
+        """Return the share read when `position` stored bytes of this file were."""
+        here = min(position, bytes_to_read(file))
+        return min(1.0, (self._starts[file.uri] + here) / self._total)
+
+
+def bytes_to_read(file: SourceFile) -> int:
+    """Return the stored bytes that will be read of a file, about."""
+    return file.size if file.max_bytes is None else min(file.size, file.max_bytes)
 
 
 def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[SourceFile]]:

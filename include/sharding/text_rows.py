@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from include.sharding.line_blocks import line_blocks
 from include.sharding.objects import Objects
 from include.sharding.quarantine import BadRows
-from include.sharding.source_files import SourceFile, unreadable
+from include.sharding.source_files import Progress, SourceFile, unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextBatch:
-    """Some rows of text and how many bytes of their file were read so far."""
+    """Some rows of text, and the share of the whole source that was read up to their end (0 to 1)."""
 
     rows: list[bytes]
-    position: int
+    done: float
 
 
 def text_file_rows(
-    file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int
+    file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int, progress: Progress
 ) -> Iterator[TextBatch]:
     """Yield a text file's rows: pieces of at least `row_bytes`, cut at line ends; a smaller file is one row.
 
@@ -37,11 +37,11 @@ def text_file_rows(
             pieces, carry, next_line = _pieces(carry + block.data, carry_line, row_bytes)
             rows = [row for line, row in pieces if _is_text(row, file.name, line, bad_rows)]
             carry_line = next_line
-            yield TextBatch(rows=rows, position=block.position)
+            yield TextBatch(rows=rows, done=progress.at(file, block.position))
     except (OSError, EOFError, ValueError) as error:
         raise unreadable(file, error) from error
     if carry.strip() and _is_text(carry, file.name, carry_line, bad_rows):
-        yield TextBatch(rows=[carry], position=file.size)
+        yield TextBatch(rows=[carry], done=progress.at(file, file.size))
 
 
 def _pieces(

@@ -39,7 +39,8 @@ class Uploads:
         self._objects, self._prefix, self._existing = objects, prefix, existing
         self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="upload")
         self._slots = BoundedSemaphore(MAX_WAITING)
-        self._futures: list[Future[Sent]] = []
+        self._waiting: list[Future[Sent]] = []
+        self._done: dict[str, Sent] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -53,28 +54,31 @@ class Uploads:
         self._pool.shutdown(wait=True, cancel_futures=kind is not None)
 
     def send(self, path: Path, name: str, *, then_delete: bool = False) -> Future[Sent]:
-        """Queue a file; waits while too many are queued.
-
-        Raises:
-            Exception: an earlier upload failed; its error.
-        """
+        """Queue a file; waits while too many are queued. An earlier upload's error is raised here."""
         self._raise_failed()
         self._slots.acquire()
-        future = self._pool.submit(self._send, path, name, then_delete)
+        future = self._pool.submit(self._send, path, name, then_delete=then_delete)
         future.add_done_callback(lambda _: self._slots.release())
-        self._futures.append(future)
+        self._waiting.append(future)
         return future
 
+    def wait(self) -> list[Sent]:
+        """Wait for every queued file and return all that is in place now, the last of each name."""
+        for future in self._waiting:
+            future.result()
+        self._waiting.clear()
+        return list(self._done.values())
+
     def _raise_failed(self) -> None:
-        waiting = []
-        for future in self._futures:
+        still_waiting = []
+        for future in self._waiting:
             if future.done():
                 future.result()
             else:
-                waiting.append(future)
-        self._futures = waiting
+                still_waiting.append(future)
+        self._waiting = still_waiting
 
-    def _send(self, path: Path, name: str, then_delete: bool) -> Sent:
+    def _send(self, path: Path, name: str, *, then_delete: bool) -> Sent:
         sha256, size = digest_file(path)
         uri = f"{self._prefix}/{name}"
         head = self._objects.head(uri) if uri in self._existing else None
@@ -83,7 +87,8 @@ class Uploads:
             self._objects.put_file(path, uri, sha256=sha256)
         if then_delete:
             path.unlink()
-        return Sent(sha256=sha256, size=size, uploaded=needed)
+        self._done[name] = Sent(sha256=sha256, size=size, uploaded=needed)
+        return self._done[name]
 
 
 def digest_file(path: Path) -> tuple[str, int]:

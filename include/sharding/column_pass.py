@@ -1,0 +1,99 @@
+"""Tables to column shards."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from include.sharding.index import SchemaColumn
+from include.sharding.prefetch import prefetched
+from include.sharding.split_rule import SPLITS
+from include.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight
+from include.sharding.statistics import ColumnMoments
+from include.sharding.table_encoder import TableEncoder
+from include.sharding.table_schema import (
+    ColumnKind,
+    ColumnPlan,
+    WiderTypeNeededError,
+    plan_columns,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.sharding.index import Split
+    from include.sharding.pass_context import PassContext
+    from include.sharding.reading import Table
+
+log = logging.getLogger(__name__)
+
+
+def write_columns(context: PassContext) -> tuple[dict[str, Split], dict[str, Any]]:
+    """Return the splits and what the index says about columns: the schema.
+
+    A column of whole numbers that turns out to hold a missing value or a fraction far into the source is planned
+    wider and everything is read again.
+
+    Raises:
+        SpecError: the settings name a column that is not there.
+        DataError: the source cannot be read, has too many bad rows or too few rows.
+    """
+    table = context.reading.table()
+    while True:
+        try:
+            return _read_once(context, table)
+        except WiderTypeNeededError as error:
+            log.info("column %s needs a float type, reading again", error.column)
+            table.widen(error.column)
+            context.start_again()
+
+
+def _read_once(context: PassContext, table: Table) -> tuple[dict[str, Split], dict[str, Any]]:
+    settings = context.reading.settings
+    plans = plan_columns(table.schema, table.nullable, settings)
+    encoder = TableEncoder(plans, max_categories=settings.max_categories)
+    columns = [(plan.name, plan.dtype) for plan in plans]
+
+    def open_writer(
+        split: str, folder: Path, next_weight: NextWeight, finished: Finished
+    ) -> ColumnSplitWriter:
+        return ColumnSplitWriter(
+            split, folder, columns=columns, next_weight=next_weight, finished=finished
+        )
+
+    row_bytes = sum(np.dtype(dtype).itemsize for _, dtype in columns)
+    shards = context.shard_set(open_writer, unit_bytes=row_bytes)
+    moments = {plan.name: ColumnMoments() for plan in plans if plan.kind is not ColumnKind.CATEGORY}
+    with prefetched(table.batches()) as batches:
+        for _, batch in batches:
+            arrays, hashes = encoder.encode(batch.batch)
+            numbers = context.rule.assign(hashes)
+            rows = {split: np.flatnonzero(numbers == number) for number, split in enumerate(SPLITS)}
+            shards.observe(batch.done, {split: len(at) for split, at in rows.items()})
+            for split, at in rows.items():
+                if not len(at):
+                    continue
+                chosen = [array.take(at) for array in arrays]
+                shards.writer(split).append(chosen)
+                if split == "train":
+                    for plan, values in zip(plans, chosen, strict=True):
+                        if plan.name in moments:
+                            moments[plan.name].add(values)
+    context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
+    schema = tuple(_described(plan, encoder, moments.get(plan.name)) for plan in plans)
+    return shards.finish(), {"kind": "columns", "schema": schema}
+
+
+def _described(
+    plan: ColumnPlan, encoder: TableEncoder, moments: ColumnMoments | None
+) -> SchemaColumn:
+    return SchemaColumn(
+        name=plan.name,
+        dtype=plan.dtype,
+        role=plan.role,
+        categories=encoder.categories(plan.name),
+        mean=None if moments is None else moments.mean,
+        std=None if moments is None else moments.std,
+    )

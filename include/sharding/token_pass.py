@@ -1,0 +1,65 @@
+"""Text to token shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from include.sharding.prefetch import prefetched
+from include.sharding.split_rule import SPLITS, text_hashes
+from include.sharding.split_writer import Finished, NextWeight, TokenSplitWriter
+from include.sharding.statistics import TokenCounts, unigram_loss_nats
+from include.sharding.tokenizer import load_tokenizer, token_dtype
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.sharding.index import Split
+    from include.sharding.pass_context import PassContext
+
+
+def write_tokens(context: PassContext) -> tuple[dict[str, Split], dict[str, Any]]:
+    """Return the splits and what the index says about tokens: dtype, tokenizer, baseline.
+
+    Raises:
+        SpecError: the tokenizer cannot be read.
+        DataError: the source cannot be read, has too many bad rows or too few rows.
+    """
+    tokenizer = load_tokenizer(context.reading.settings.tokenizer)
+    dtype = token_dtype(tokenizer.vocab_size)
+
+    def open_writer(
+        split: str, folder: Path, next_weight: NextWeight, finished: Finished
+    ) -> TokenSplitWriter:
+        return TokenSplitWriter(
+            split, folder, dtype=dtype, next_weight=next_weight, finished=finished
+        )
+
+    shards = context.shard_set(open_writer, unit_bytes=np.dtype(dtype).itemsize)
+    counts = {split: TokenCounts(tokenizer.vocab_size) for split in SPLITS}
+    with prefetched(context.reading.text_batches()) as batches:
+        for batch in batches:
+            numbers = context.rule.assign(text_hashes(batch.rows))
+            coming = {
+                split: tokenizer.encode(
+                    [batch.rows[at] for at in np.flatnonzero(numbers == number)]
+                )
+                for number, split in enumerate(SPLITS)
+            }
+            shards.observe(batch.done, {split: len(each[0]) for split, each in coming.items()})
+            for split, (tokens, ends) in coming.items():
+                counts[split].add(tokens)
+                shards.writer(split).append(tokens, ends)
+    context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
+    loss = unigram_loss_nats(counts["train"], counts["validation"])
+    return shards.finish(), {
+        "kind": "tokens",
+        "dtype": dtype,
+        "tokenizer": {
+            "name": tokenizer.name,
+            "vocab_size": tokenizer.vocab_size,
+            "eos_token_id": tokenizer.eos_token_id,
+        },
+        "baseline": None if loss is None else {"unigram_loss_nats": loss},
+    }
