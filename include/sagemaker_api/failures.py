@@ -112,6 +112,13 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         DeviceMemoryError,
         "the container was killed (exit code 137), most often because the host ran out of memory",
         _MEMORY_STEP,
+        is_weak=True,
+    ),
+    _row(
+        r"exceeded MaxRuntimeInSeconds|MaxRuntimeExceeded",
+        TimeLimitError,
+        "the job reached max_run and was stopped",
+        "raise max_run, or give the job less to do",
     ),
     _row(
         r"Watchdog caught collective operation timeout|ProcessGroup\w+ .*timed out"
@@ -122,6 +129,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     ),
     _row(
         r"(Data|Model|Checkpoint)s? download (failed|timed out)|Failed to download data"
+        r"|Training data cannot be used"
         r"|No S3 objects? (was|were)? ?found|ClientError:.*(S3|AccessDenied|NoSuchKey|NoSuchBucket)"
         r"|ClientError: Please (ensure|use) .*(data|S3)|mount.*(EFS|FSx|file system).*fail",
         DataError,
@@ -129,8 +137,8 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         "check that the prefix has objects and that the execution role may read them",
     ),
     _row(
-        r"Connection closed by peer|Connection reset by peer|Broken pipe|Socket Timeout"
-        r"|recvBytes|NCCL WARN.*peer",
+        r"PeerError|Another rank failed|Connection closed by peer|Connection reset by peer"
+        r"|Broken pipe|Socket Timeout|recvBytes|NCCL WARN.*peer",
         InfrastructureError,
         "a rank lost its peers",
         _RETRY_STEP,
@@ -212,6 +220,7 @@ _THROTTLES = frozenset(
         "SlowDown",
         "ServiceUnavailable",
         "RequestThrottled",
+        "InternalError",
         "InternalFailure",
         "InternalServerError",
     }
