@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from include.local_engine.s3.checksums import Digests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -63,9 +63,7 @@ class BlobFolder:
         self._pid = 0
         self._staging = self._staging_root
         self._lock_fd = -1
-        if not self._blobs.is_dir():
-            for number in range(256):
-                (self._blobs / f"{number:02x}").mkdir(parents=True, exist_ok=True)
+        self._blobs.mkdir(parents=True, exist_ok=True)
         self._staging_root.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str) -> Path:
@@ -144,7 +142,7 @@ class BlobFolder:
     def adopt(self, staged: StagedBlob) -> str:
         """Move a staged blob into place and return its name. Call it inside a write transaction."""
         target = self.path(staged.name)
-        staged.path.rename(target)
+        _making_folder(target, staged.path.rename)
         if self._fsync:
             _fsync_folder(target.parent)
         return staged.name
@@ -152,7 +150,8 @@ class BlobFolder:
     def link(self, name: str) -> str:
         """Give the blob `name` a second name and return it. Call it inside a write transaction."""
         copy = secrets.token_hex(16)
-        os.link(self.path(name), self.path(copy))
+        source = self.path(name)
+        _making_folder(self.path(copy), lambda target: os.link(source, target))
         return copy
 
     def drop(self, names: Iterable[str]) -> None:
@@ -203,6 +202,15 @@ def pieces(source: BinaryIO, *, size: int | None = None) -> Iterator[memoryview]
     buffer = memoryview(bytearray(room))
     while count := readinto(buffer):
         yield buffer[:count]
+
+
+def _making_folder(target: Path, place: Callable[[Path], object]) -> None:
+    """Call `place` with `target`, and again with its folder made where that was missing."""
+    try:
+        place(target)
+    except FileNotFoundError:
+        target.parent.mkdir(exist_ok=True)
+        place(target)
 
 
 def _write_all(fd: int, piece: memoryview) -> None:

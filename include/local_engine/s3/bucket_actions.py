@@ -174,10 +174,19 @@ def _check_versioning(document: bytes) -> None:
 
 def _wanted_region(request: S3Request) -> str:
     document = request.document()
-    constraint = None
+    constraint = ""
     if document:
         root = read_xml(document, "CreateBucketConfiguration")
-        constraint = root.findtext("LocationConstraint")
-    if not constraint:
-        return request.region
-    return "eu-west-1" if constraint == "EU" else constraint
+        constraint = root.findtext("LocationConstraint") or ""
+    region = "eu-west-1" if constraint == "EU" else constraint
+    if region == _DEFAULT_REGION:
+        raise S3Error("InvalidLocationConstraint", LocationConstraint=constraint)
+    if request.region == _DEFAULT_REGION:
+        return region or _DEFAULT_REGION
+    if region != request.region:
+        raise S3Error(
+            "IllegalLocationConstraintException",
+            f"The {constraint or 'unspecified'} location constraint is incompatible for the region"
+            " specific endpoint this request was sent to.",
+        )
+    return region

@@ -27,6 +27,7 @@ _ERRORS: dict[str, tuple[int, str]] = {
     ),
     "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
+    "IllegalLocationConstraintException": (400, "The location constraint is incompatible"),
     "IncompleteBody": (
         400,
         ("You did not provide the number of bytes specified by the Content-Length HTTP header"),
@@ -35,6 +36,7 @@ _ERRORS: dict[str, tuple[int, str]] = {
     "InvalidArgument": (400, "Invalid Argument"),
     "InvalidBucketName": (400, "The specified bucket is not valid."),
     "InvalidDigest": (400, "The Content-MD5 you specified was invalid."),
+    "InvalidLocationConstraint": (400, "The specified location-constraint is not valid"),
     "InvalidPart": (
         400,
         (

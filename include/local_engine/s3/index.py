@@ -30,8 +30,8 @@ CREATE TABLE IF NOT EXISTS bucket_settings (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS objects (
     bucket TEXT NOT NULL, key BLOB NOT NULL, blob TEXT NOT NULL, size INTEGER NOT NULL,
-    etag TEXT NOT NULL, modified_at REAL NOT NULL, attributes TEXT NOT NULL, parts TEXT NOT NULL,
-    PRIMARY KEY (bucket, key)
+    etag TEXT NOT NULL, modified_at REAL NOT NULL, attributes TEXT NOT NULL,
+    multipart TEXT NOT NULL, PRIMARY KEY (bucket, key)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS uploads (
     id TEXT PRIMARY KEY, bucket TEXT NOT NULL, key BLOB NOT NULL, started_at REAL NOT NULL,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -169,8 +168,8 @@ def _token(start: str) -> str:
 
 def _read_token(token: str) -> str:
     try:
-        return base64.urlsafe_b64decode(token.encode()).decode()
-    except (ValueError, binascii.Error) as error:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except ValueError as error:
         raise S3Error(
             "InvalidArgument",
             "The continuation token provided is incorrect",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from include.local_engine.s3.index import Index
 
 _BATCH = 1000
+_LAST = b"\xff"  # above every key: no UTF-8 text has this byte
 _FIRST_BATCH_WITH_DELIMITER = 64
 
 
@@ -77,11 +78,13 @@ def _after(start_after: str | None, prefix: bytes, mark: bytes) -> bytes:
         return b""
     key = start_after.encode()
     is_common = (
-        mark and key.startswith(prefix) and key.find(mark, len(prefix)) == len(key) - len(mark)
+        mark
+        and len(key) > len(prefix)
+        and key.startswith(prefix)
+        and key.endswith(mark)
+        and key.find(mark, len(prefix)) == len(key) - len(mark)
     )
-    if is_common and len(key) > len(prefix):
-        return _next_prefix(key) or key + b"\xff" * 1100
-    return key + b"\0"
+    return (_next_prefix(key) or key + _LAST) if is_common else key + b"\0"
 
 
 def _next_prefix(prefix: bytes) -> bytes | None:

@@ -93,6 +93,7 @@ class ObjectStore(BucketTable):
         condition: WriteCondition = ALWAYS,
         etag: str | None = None,
         parts: tuple[PartInfo, ...] = (),
+        upload_id: str = "",
         also: Callable[[sqlite3.Connection], None] | None = None,
     ) -> ObjectInfo:
         """Point `key` at a staged blob; `also` runs in the same transaction."""
@@ -105,6 +106,7 @@ class ObjectStore(BucketTable):
             blob=staged.name,
             attributes=attributes or ObjectAttributes(),
             parts=parts,
+            upload_id=upload_id,
         )
         with self.index.write() as db:
             replaced = self._checked_blob(db, bucket, key, condition)

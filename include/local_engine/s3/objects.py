@@ -66,6 +66,8 @@ class ObjectInfo:
     blob: str
     attributes: ObjectAttributes
     parts: tuple[PartInfo, ...] = ()
+    upload_id: str = ""
+    """The multipart upload that made the object; empty where a single put did."""
 
     @property
     def metadata(self) -> Mapping[str, str]:

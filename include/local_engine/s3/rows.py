@@ -10,14 +10,15 @@ from include.local_engine.s3.objects import ObjectAttributes, ObjectInfo, PartIn
 if TYPE_CHECKING:
     import sqlite3
 
-OBJECT_COLUMNS = "bucket, key, blob, size, etag, modified_at, attributes, parts"
+OBJECT_COLUMNS = "bucket, key, blob, size, etag, modified_at, attributes, multipart"
 UPLOAD_COLUMNS = "id, bucket, key, started_at, attributes, checksum_algorithm"
 PART_COLUMNS = "number, blob, size, etag, modified_at, checksums"
 
 
 def object_info(row: tuple[Any, ...]) -> ObjectInfo:
     """Return the object a row of `OBJECT_COLUMNS` describes."""
-    bucket, key, blob, size, etag, modified_at, attributes, parts = row
+    bucket, key, blob, size, etag, modified_at, attributes, multipart = row
+    upload_id, parts = json.loads(multipart) if multipart else ("", [])
     return ObjectInfo(
         bucket=bucket,
         key=key.decode(),
@@ -28,8 +29,9 @@ def object_info(row: tuple[Any, ...]) -> ObjectInfo:
         attributes=ObjectAttributes.from_json(attributes),
         parts=tuple(
             PartInfo(number=number, size=part_size, etag="", checksums=checksums)
-            for number, part_size, checksums in json.loads(parts)
+            for number, part_size, checksums in parts
         ),
+        upload_id=upload_id,
     )
 
 
@@ -53,7 +55,7 @@ def save_object(db: sqlite3.Connection, info: ObjectInfo) -> None:
             info.etag,
             info.last_modified,
             info.attributes.to_json(),
-            json.dumps(parts) if parts else "[]",
+            json.dumps([info.upload_id, parts]) if parts else "",
         ),
     )
 

@@ -19,6 +19,7 @@ from include.local_engine.s3.object_writes import (
 )
 from include.local_engine.s3.payload import Payload
 from include.local_engine.s3.responses import Response, group, iso_time, text, xml
+from include.local_engine.s3.rows import find_object
 
 if TYPE_CHECKING:
     from io import RawIOBase
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from include.local_engine.s3.object_store import ObjectStore
-    from include.local_engine.s3.objects import PartInfo, UploadInfo
+    from include.local_engine.s3.objects import ObjectInfo, PartInfo, UploadInfo
     from include.local_engine.s3.request import S3Request
 
 _MAX_PARTS = 10_000
@@ -124,17 +125,8 @@ def copy_part(store: ObjectStore, request: S3Request) -> Response:
 
 
 def complete_upload(store: ObjectStore, request: S3Request) -> Response:
-    """Answer CompleteMultipartUpload."""
-    upload = _upload(store, request)
-    items = read_xml(request.document(), "CompleteMultipartUpload").findall("Part")
-    parts = _chosen_parts(items, {part.number: part for part in uploads.list_parts(store, upload)})
-    info = uploads.complete_upload(
-        store,
-        upload,
-        parts,
-        checksums=_whole_checksum(request, upload, parts),
-        condition=write_condition(request),
-    )
+    """Answer CompleteMultipartUpload; completing again what is complete gives the same answer."""
+    info = _completed_before(store, request) or _complete(store, request)
     return xml(
         "CompleteMultipartUploadResult",
         text("Location", f"/{info.bucket}/{info.key}"),
@@ -201,6 +193,26 @@ def list_uploads(store: ObjectStore, request: S3Request) -> Response:
         text("IsTruncated", str(len(found) > len(shown)).lower()),
         *(_upload_element(upload) for upload in shown),
     )
+
+
+def _complete(store: ObjectStore, request: S3Request) -> ObjectInfo:
+    upload = _upload(store, request)
+    items = read_xml(request.document(), "CompleteMultipartUpload").findall("Part")
+    parts = _chosen_parts(items, {part.number: part for part in uploads.list_parts(store, upload)})
+    return uploads.complete_upload(
+        store,
+        upload,
+        parts,
+        checksums=_whole_checksum(request, upload, parts),
+        condition=write_condition(request),
+    )
+
+
+def _completed_before(store: ObjectStore, request: S3Request) -> ObjectInfo | None:
+    # An SDK that lost the answer sends the request again: S3 answers it alike, and so do we.
+    with store.index.read() as db:
+        info = find_object(db, request.bucket, request.key)
+    return info if info is not None and info.upload_id == request.query["uploadId"] else None
 
 
 def _upload(store: ObjectStore, request: S3Request) -> UploadInfo:

@@ -140,6 +140,7 @@ def complete_upload(
             condition=condition,
             etag=multipart_etag([part.etag for part in parts]),
             parts=tuple(parts),
+            upload_id=upload.id,
             also=end,
         )
     store.blobs.drop(unused)
