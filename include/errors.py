@@ -332,11 +332,11 @@ def near_matches(word: str, known: Iterable[str], *, limit: int = 3) -> list[str
 
 
 def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:
-    """Return the finding for a key nobody knows, naming the nearest known ones (or all of them)."""
+    """Return the finding for an unknown key of `where`, naming the nearest known ones (or all)."""
     near = near_matches(key, known)
     return Finding(
-        where=where,
-        what=f"unknown key {key!r}",
+        where=f"{where}.{key}" if where else key,
+        what="is no key anybody knows here",
         allowed=None if near else ", ".join(sorted(known)),
         next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
     )

@@ -84,7 +84,7 @@ def _structure(shape: Any, value: Any, path: str) -> Iterator[Finding]:
         if name in shape.members:
             yield from _check(shape.members[name], each, _joined(path, name))
         else:
-            yield unknown_key(path or shape.name, name, list(shape.members))
+            yield unknown_key(path, name, list(shape.members))
 
 
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {

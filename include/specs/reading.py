@@ -8,6 +8,7 @@ Nothing is rounded.
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
@@ -44,9 +45,7 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
         raise SpecError([_mistyped(where, mapping, f"a mapping with the keys of {cls.__name__}")])
     declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     findings = [
-        unknown_key(where or cls.__name__, str(key), list(declared))
-        for key in mapping
-        if key not in declared
+        unknown_key(where, str(key), list(declared)) for key in mapping if key not in declared
     ]
     values: dict[str, Any] = {}
     hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable; mypy asks about instances
@@ -59,24 +58,29 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
             values[name] = _value(hints[name], mapping[name], path)
         except SpecError as error:
             findings += error.findings
-    return _built(cls, values, findings, where)
-
-
-def _built(cls: type[Spec], values: dict[str, Any], findings: list[Finding], where: str) -> Spec:
-    """Build the spec.
-
-    Raises:
-        SpecError: what was found so far together with what the spec itself refuses.
-    """
-    missing = {f.where for f in findings if f.what == "is required"}
-    try:
-        spec = None if missing else cls(**values)
-    except SpecError as error:
-        findings += [_moved(finding, where) for finding in error.findings]
-        spec = None
+    spec = None
+    if not any(finding.what == "is required" for finding in findings):
+        spec, refused = _built(cls, values, mistyped=(set(mapping) & set(declared)) - set(values))
+        findings += [_moved(each, where) for each in refused]
     if findings or spec is None:
         raise SpecError(findings)
     return spec
+
+
+def _built(
+    cls: type[Spec], values: dict[str, Any], *, mistyped: set[str]
+) -> tuple[Spec | None, list[Finding]]:
+    """Return the spec, or what it refuses.
+
+    Mistyped fields stand at their defaults: a finding that mentions one is left out, since it would
+    blame values that the user never wrote.
+    """
+    try:
+        return cls(**values), []
+    except SpecError as error:
+        words = (set(re.findall(r"\w+", str(finding))) for finding in error.findings)
+        kept = [f for f, said in zip(error.findings, words, strict=True) if not said & mistyped]
+        return None, kept
 
 
 def _value(hint: Any, value: object, path: str) -> Any:
