@@ -32,6 +32,7 @@ class RunningEngine:
     region: str = "us-east-1"
     account: str = "123456789012"
     time_scale: float = TIME_SCALE
+    warm: str = "use"
     arguments: tuple[str, ...] = ()
     endpoint_url: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
@@ -50,8 +51,9 @@ class RunningEngine:
         """Start the process, wait until it is ready, and return self."""
         self.root.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "include.local_engine", "--port", "0"]
-        command += ["--root", str(self.root), "--time-scale", str(self.time_scale), "--warm", "use"]
-        command += ["--region", self.region, "--account", self.account, *self.arguments]
+        command += ["--root", str(self.root), "--time-scale", str(self.time_scale)]
+        command += ["--region", self.region, "--account", self.account]
+        command += ["--warm", self.warm, *self.arguments]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
         with (self.root / "engine.log").open("a") as log:
             self.process = subprocess.Popen(  # noqa: S603
@@ -140,7 +142,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
 @pytest.fixture
 def own_engine(tmp_path: Path) -> Iterator[RunningEngine]:
     """A running engine of one test, to be killed, restarted and looked into."""
-    running = RunningEngine(root=tmp_path / "engine").start()
+    running = RunningEngine(root=tmp_path / "engine", warm="never").start()
     yield running
     running.stop()
 

@@ -33,6 +33,8 @@ class Endpoint:
     bucket: str
     role_arn: str
     image: str
+    connection: dict[str, Any]
+    """An Airflow connection to this account, as JSON."""
     clock: Clock
     shapes: ShapeCheck
     prefix: str = field(default_factory=lambda: f"contract-{uuid.uuid4().hex[:8]}")
@@ -165,6 +167,12 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
             bucket=engine.bucket,
             role_arn=engine.role_arn,
             image="763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
+            connection={
+                "conn_type": "aws",
+                "login": "test",
+                "password": "test",
+                "extra": {"region_name": engine.region, "endpoint_url": engine.endpoint_url},
+            },
             clock=Clock(poll_s=0.05, limit_s=60),
             shapes=shapes,
         )
@@ -190,6 +198,7 @@ def _real_account(config: pytest.Config, shapes: ShapeCheck) -> Endpoint:
         bucket=options["bucket"],
         role_arn=options["role"],
         image=options["image"],
+        connection={"conn_type": "aws", "extra": {"region_name": session.region_name}},
         clock=Clock(poll_s=5, limit_s=900),
         shapes=shapes,
     )
