@@ -18,12 +18,18 @@ class Addresses:
     """
 
     ui_port: int
+    execution_port: int
     engine_port: int
 
     @property
     def ui(self) -> str:
         """The URL of Airflow's UI and REST API."""
         return f"http://{LOOPBACK}:{self.ui_port}"
+
+    @property
+    def execution(self) -> str:
+        """The URL of the API that Airflow's tasks talk to."""
+        return f"http://{LOOPBACK}:{self.execution_port}/execution/"
 
     @property
     def engine(self) -> str:
@@ -33,11 +39,12 @@ class Addresses:
 
 def choose(*, usual: bool) -> Addresses:
     """Return free loopback ports; with `usual`, the well-known ones where they are free."""
-    held = [_bound(USUAL_UI_PORT if usual else 0), _bound(USUAL_ENGINE_PORT if usual else 0)]
-    ports = [listener.getsockname()[1] for listener in held]
+    wanted = (USUAL_UI_PORT, 0, USUAL_ENGINE_PORT) if usual else (0, 0, 0)
+    held = [_bound(port) for port in wanted]
+    ui, execution, engine = (listener.getsockname()[1] for listener in held)
     for listener in held:
         listener.close()
-    return Addresses(ui_port=ports[0], engine_port=ports[1])
+    return Addresses(ui_port=ui, execution_port=execution, engine_port=engine)
 
 
 def _bound(port: int) -> socket.socket:

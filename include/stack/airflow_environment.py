@@ -62,7 +62,7 @@ def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses)
         ),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home.passwords),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{addresses.ui}/execution/",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": addresses.execution,
         "AIRFLOW__CORE__FERNET_KEY": identity.fernet_key,
         "AIRFLOW__API__SECRET_KEY": identity.api_secret,
         "AIRFLOW__API__BASE_URL": addresses.ui,

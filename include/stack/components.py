@@ -23,9 +23,7 @@ AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 class Component:
     """One service of the stack.
 
-    `stop_grace_s` is how long it may take to stop after SIGTERM. `takes_children_along` says that
-    what it forked is of no use without it and must end with it; the engine's jobs outlive a killed
-    engine on purpose.
+    `stop_grace_s` is how long it may take to stop after SIGTERM.
     """
 
     name: str
@@ -33,7 +31,15 @@ class Component:
     env: Mapping[str, str] = field(repr=False)
     log: Path
     stop_grace_s: float
-    takes_children_along: bool = True
+    is_airflow: bool = True
+
+    @property
+    def takes_children_along(self) -> bool:
+        """Tell whether what it forked is of no use without it and must end with it.
+
+        An executor without its scheduler is; the engine's jobs outlive a killed engine on purpose.
+        """
+        return self.is_airflow
 
 
 def engine(home: Home, addresses: Addresses) -> Component:
@@ -52,27 +58,35 @@ def engine(home: Home, addresses: Addresses) -> Component:
         env=with_environment(home, {"PYTHONPATH": str(home.repository)}),
         log=home.logs / "engine.log",
         stop_grace_s=10,
-        takes_children_along=False,
+        is_airflow=False,
     )
 
 
 def airflow_services(home: Home, addresses: Addresses, env: Mapping[str, str]) -> list[Component]:
-    """Return Airflow's services, the slowest first. Nobody serves logs: they are on this disk."""
+    """Return Airflow's services. Nobody serves logs: they are on this disk.
+
+    The API that tasks talk to is a process of its own. In one process with the UI's API it can
+    stand still for as long as SQLite waits: that one writes its audit log on the event loop, and
+    the tasks' requests need the loop to commit what the audit log waits for (Airflow 3.3.2,
+    `api_fastapi/logging/decorators.py`).
+    """
+    api = (AIRFLOW, "api-server", "--host", LOOPBACK, "--apps")
     commands = {
-        "api-server": ("api-server", "--host", LOOPBACK, "--port", str(addresses.ui_port)),
-        "dag-processor": ("dag-processor",),
-        "scheduler": ("scheduler", "--skip-serve-logs"),
-        "triggerer": ("triggerer", "--skip-serve-logs"),
+        "api-server": (*api, "core", "--port", str(addresses.ui_port)),
+        "execution-api": (*api, "execution", "--port", str(addresses.execution_port)),
+        "dag-processor": (AIRFLOW, "dag-processor"),
+        "scheduler": (AIRFLOW, "scheduler", "--skip-serve-logs"),
+        "triggerer": (AIRFLOW, "triggerer", "--skip-serve-logs"),
     }
     return [
         Component(
             name=name,
-            command=(AIRFLOW, *arguments),
+            command=command,
             env=with_environment(home, env),
             log=home.logs / f"{name}.log",
             stop_grace_s=3,
         )
-        for name, arguments in commands.items()
+        for name, command in commands.items()
     ]
 
 

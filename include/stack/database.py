@@ -6,14 +6,12 @@ from importlib.metadata import distributions
 from typing import TYPE_CHECKING
 
 from include.errors import TrainingRunError
-from include.stack import processes
-from include.stack.components import AIRFLOW, with_environment
+from include.stack.components import AIRFLOW
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from include.stack.forking import ForkServer
     from include.stack.home import Home
 
 
@@ -23,21 +21,14 @@ def is_migrated(home: Home) -> bool:
     return home.database.exists() and marker.exists() and marker.read_text() == _versions()
 
 
-def start_migration(home: Home, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start `airflow db migrate` (about 7 s of CPU time); `finish_migration` waits for it."""
-    return processes.start(
-        (AIRFLOW, "db", "migrate"), env=with_environment(home, env), log=home.logs / "migrate.log"
-    )
-
-
-def finish_migration(home: Home, migration: subprocess.Popen[bytes]) -> None:
-    """Wait for the migration and note that it was done.
+def migrate(home: Home, forks: ForkServer) -> None:
+    """Create or update the tables, and note that it was done.
 
     Raises:
         TrainingRunError: the migration failed; the message ends with the last lines of its log.
     """
-    if migration.wait() != 0:
-        log = home.logs / "migrate.log"
+    log = home.logs / "migrate.log"
+    if forks.start((AIRFLOW, "db", "migrate"), log=log).wait() != 0:
         raise TrainingRunError(
             "the metadata database could not be migrated",
             where=str(home.database),

@@ -45,7 +45,16 @@ def _compile(target: str, *source: str) -> None:
     config = _output(str(PYTHON), "-m", "pip", "config", "list")
     environment = {**os.environ, **uv_settings(config, environment=dict(os.environ))}
     uv = [str(VENV / "bin" / "uv"), "pip", "compile", "--quiet", "--python", str(PYTHON)]
-    command = [*uv, "--no-annotate", "--no-header", "--output-file", target, *source]
+    command = [
+        *uv,
+        "--python-version",
+        "3.11",
+        "--no-annotate",
+        "--no-header",
+        "--output-file",
+        target,
+        *source,
+    ]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     path = Path(target)
     path.write_text(

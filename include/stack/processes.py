@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +40,68 @@ class ProcessEntry:
     def is_dead(self) -> bool:
         """Tell whether only the exit status is left of it."""
         return self.state in "ZX"
+
+
+class Process(Protocol):
+    """A child of this process; `subprocess.Popen` is one."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return the exit code (negative: the signal that killed it), None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code."""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+class AdoptedProcess:
+    """A child that something else started and that was handed to this process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code (negative: the signal that killed it), None while it runs."""
+        if self._code is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._code = 0  # somebody else collected it
+            else:
+                self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code.
+
+        Raises:
+            TimeoutExpired: it still runs after `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            time.sleep(POLL_S)
+        return code
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            signal_all([self.pid], number)
 
 
 def become_subreaper() -> None:
@@ -112,28 +174,27 @@ def end_all(of: int, *, grace_s: float) -> int:
     """
     first = descendants(of)
     signal_all(first, signal.SIGTERM)
-    wait_until_gone(of, limit_s=grace_s)
-    deadline = time.monotonic() + 10
-    while (left := descendants(of)) and time.monotonic() < deadline:
-        signal_all(left, signal.SIGKILL)
-        reap()
-        time.sleep(POLL_S)
+    if not _wait_until_gone(of, limit_s=grace_s):
+        while left := descendants(of):
+            signal_all(left, signal.SIGKILL)
+            _reap()
+            time.sleep(POLL_S)
+    _reap()
     return len(first)
 
 
-def wait_until_gone(of: int, *, limit_s: float) -> bool:
-    """Tell whether, within `limit_s` seconds, nothing runs below process `of` any more."""
+def _wait_until_gone(of: int, *, limit_s: float) -> bool:
     deadline = time.monotonic() + limit_s
     while descendants(of):
         if time.monotonic() >= deadline:
             return False
-        reap()
+        _reap()
         time.sleep(POLL_S)
     return True
 
 
-def reap() -> None:
-    """Collect the exit status of adopted orphans, so that none stays behind as a zombie."""
+def _reap() -> None:
+    """Collect the exit status of children and adopted orphans, so that no zombie stays behind."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -16,6 +16,7 @@ from include.stack import components, database, identity, processes
 from include.stack.addresses import Addresses, choose
 from include.stack.airflow_api import AirflowApi
 from include.stack.airflow_environment import airflow_environment
+from include.stack.forking import ForkServer
 from include.stack.leftovers import end_leftovers
 from include.stack.supervisor import Supervisor, last_lines
 
@@ -52,7 +53,8 @@ class Stack:
         self.home = home
         self.purpose = purpose
         self.addresses: Addresses = choose(usual=purpose == "up")
-        self.supervisor = Supervisor(say=say)
+        self.supervisor = Supervisor(say=say, launch=self._launch)
+        self._forks: ForkServer | None = None
         self._say = say
         self._lock: IO[str] | None = None
 
@@ -72,9 +74,13 @@ class Stack:
             identity=identity.load_or_create(self.home),
             addresses=self.addresses,
         )
+        self._forks = ForkServer(
+            env=components.with_environment(self.home, env), log=self.home.logs / "fork-server.log"
+        )
+        self._forks.warm_up()
         if not database.is_migrated(self.home):
             self._say("first start: creating Airflow's database")
-            database.finish_migration(self.home, database.start_migration(self.home, env))
+            database.migrate(self.home, self._forks)
         self.supervisor.start(components.airflow_services(self.home, self.addresses, env))
         self._write_record()
 
@@ -131,9 +137,16 @@ class Stack:
     def stop(self) -> None:
         """Stop everything; after it no process of the stack is left."""
         self.home.record.unlink(missing_ok=True)
+        if self._forks is not None:
+            self._forks.close()
         self.supervisor.stop()
         if self._lock is not None:
             self._lock.close()
+
+    def _launch(self, component: components.Component) -> processes.Process:
+        if component.is_airflow and self._forks is not None:
+            return self._forks.start(component.command, log=component.log)
+        return processes.start(component.command, env=component.env, log=component.log)
 
     def _write_record(self) -> None:
         me = processes.process_table()[os.getpid()]

@@ -26,22 +26,25 @@ LAST_LINES = 15
 @dataclass(slots=True, kw_only=True)
 class _Running:
     component: Component
-    process: subprocess.Popen[bytes]
+    process: processes.Process
     deaths: list[float]
 
 
 class Supervisor:
     """The parent of the stack's processes. One thread only; call `check` often."""
 
-    def __init__(self, *, say: Callable[[str], None]) -> None:
-        """`say` receives one line for each thing a person should know."""
+    def __init__(
+        self, *, say: Callable[[str], None], launch: Callable[[Component], processes.Process]
+    ) -> None:
+        """`say` receives one line for each thing a person should know; `launch` starts one."""
         self._say = say
+        self._launch = launch
         self._running: dict[str, _Running] = {}
 
     def start(self, components: Sequence[Component]) -> None:
         """Start the components, all at once."""
         for component in components:
-            process = processes.start(component.command, env=component.env, log=component.log)
+            process = self._launch(component)
             self._running[component.name] = _Running(
                 component=component, process=process, deaths=[]
             )
@@ -85,9 +88,7 @@ class Supervisor:
             )
         self._end_session(running)
         self._say(f"{name} {ending(code)}; starting it again")
-        running.process = processes.start(
-            running.component.command, env=running.component.env, log=running.component.log
-        )
+        running.process = self._launch(running.component)
 
     def _end_session(self, running: _Running) -> None:
         if running.component.takes_children_along:

@@ -1,0 +1,94 @@
+"""Imports once, forks often: `python fork_server.py LAUNCHER_PID MODULE...`, requests on stdin.
+
+Airflow's services share about five seconds of imports. This process does them once; each service is
+then a fork of it that becomes its command in a fraction of a second, shares that memory, and, being
+forked twice, is adopted by the launcher (a subreaper), which waits for it like for any child. One
+request is a JSON line {"command": [...], "log": "..."}; the answer is a JSON line {"pid": ...}. The
+command's name is a console script of an installed package, run by its entry point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import NoReturn, cast
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+ADOPTION_LIMIT_S = 10.0
+
+
+def main(launcher: int, modules: list[str]) -> int:
+    """Serve requests until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what an import prints is no answer
+    for module in modules:
+        with contextlib.suppress(ImportError):  # a name of another Airflow version: only slower
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # what was imported stays shared: no collection touches it after a fork
+    for line in iter(sys.stdin.buffer.readline, b""):
+        request = json.loads(line)
+        pid = _fork_twice(request["command"], request["log"], launcher, answers.fileno())
+        answers.write(json.dumps({"pid": pid}) + "\n")
+        answers.flush()
+    return 0
+
+
+def _fork_twice(command: list[str], log: str, launcher: int, answers: int) -> int:
+    """Fork a child that forks the service and ends; return the service's pid."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        service = os.fork()
+        if service == 0:
+            os.close(write_end)
+            os.close(answers)
+            _become(command, log, launcher)
+        os.write(write_end, str(service).encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as stream:
+        pid = int(stream.read())
+    os.waitpid(child, 0)
+    return pid
+
+
+def _become(command: list[str], log: str, launcher: int) -> NoReturn:
+    """Turn this fork into the command, in a session of its own and on a leash to the launcher."""
+    os.setsid()
+    _redirect(log)
+    deadline = time.monotonic() + ADOPTION_LIMIT_S
+    while os.getppid() != launcher:  # until the process between has ended
+        if time.monotonic() > deadline:
+            os._exit(1)
+        time.sleep(0.001)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    prctl(PR_SET_NAME, " ".join(command)[:15].encode(), 0, 0, 0)
+    sys.argv = list(command)
+    (script,) = entry_points(group="console_scripts", name=Path(command[0]).name)
+    sys.exit(cast("int | None", script.load()()))
+
+
+def _redirect(log: str) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(output)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
