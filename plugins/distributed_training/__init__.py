@@ -1,18 +1,21 @@
 """Operators, trigger, hook and pipeline parts that run SageMaker jobs from Airflow.
 
-Floors, top down: `plugin` registers; `pipelines` puts tasks in order; `operators` run in a worker; `triggers` wait in
-the triggerer; `hooks`, `links` and `retry_policy` speak to AWS and Airflow. Everything below is plain Python in
-`include`. Modules that a DAG file imports (`pipelines`, `operators`, `links`, `retry_policy`) load neither boto3 nor the
-Amazon provider: those are imported when a task runs.
+Floors, top down: `plugin` registers; `pipelines` puts tasks in order; `operators` run in a worker;
+`triggers` wait in the triggerer; `hooks`, `links` and `retry_policy` speak to AWS and Airflow.
+Everything below is plain Python in `include`. Modules that a DAG file imports (`pipelines`,
+`operators`, `links`, `retry_policy`) load neither boto3 nor the Amazon provider: those are imported
+when a task runs.
 
 Airflow needs, by environment (any deployment; `include.stack` sets exactly these):
 
-    PYTHONPATH                        the repository's root, so that `include` is importable in every process
-    AIRFLOW__CORE__DAGS_FOLDER        <root>/dags
-    AIRFLOW__CORE__PLUGINS_FOLDER     <root>/plugins (`plugins/.airflowignore` hides this package from the plugin loader)
-    AIRFLOW__CORE__LOAD_EXAMPLES      False
+    PYTHONPATH                        the repository's root, so that `include` is importable in
+    every process AIRFLOW__CORE__DAGS_FOLDER        <root>/dags
+    AIRFLOW__CORE__PLUGINS_FOLDER     <root>/plugins (`plugins/.airflowignore` hides this package
+    from the plugin loader) AIRFLOW__CORE__LOAD_EXAMPLES      False
     AIRFLOW_CONN_AWS_DEFAULT          {"conn_type": "aws", "login": ..., "password": ...,
-                                       "extra": {"region_name": ..., "endpoint_url": (absent on AWS),
-                                                 "trainyard": {"bucket": ..., "execution_role_arn": ...}}}
+                                       "extra": {"region_name": ..., "endpoint_url": (absent on
+                                       AWS),
+                                                 "trainyard": {"bucket": ..., "execution_role_arn":
+                                                 ...}}}
     AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT   30 or more: stopping a job may wait for a slow service
 """

@@ -1,7 +1,7 @@
 """Buttons on a job's task: its page in the AWS console, its logs, its output in S3.
 
-The operator works the addresses out when it knows its job; Airflow stores each when the try or the deferral ends. A
-link whose address is not known is empty, which the UI shows as a disabled button.
+The operator works the addresses out when it knows its job; Airflow stores each when the try or the
+deferral ends. A link whose address is not known is empty, which the UI shows as a disabled button.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class TrainingRetryPolicy(RetryPolicy):
     """Retries a task by the class of its error; never beyond the task's own `retries`.
 
-    An error that is not ours (a lost worker, a bug in a library) is left to Airflow's standard retry.
+    An error that is not ours (a lost worker, a bug in a library) is left to Airflow's standard
+    retry.
     """
 
     def evaluate(

@@ -42,7 +42,8 @@ class ConnectionArguments:
 class AwsClients:
     """The clients of one connection, each made once and with the same region, endpoint and settings.
 
-    The stock hooks lose the region between services; here every service gets the region of this object.
+    The stock hooks lose the region between services; here every service gets the region of this
+    object.
     """
 
     def __init__(self, connection: ConnectionArguments) -> None:

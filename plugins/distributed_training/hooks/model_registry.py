@@ -25,8 +25,8 @@ class ModelRegistry:
     def ensure_version(self, request: Mapping[str, Any]) -> tuple[str, bool]:
         """Return the ARN of the version that the request describes, and whether it was made now.
 
-        A version of the same description in the group is the same version: the service's client token expires,
-        a task may be cleared much later.
+        A version of the same description in the group is the same version: the service's client
+        token expires, a task may be cleared much later.
 
         Raises:
             TrainingRunError: the service refused.

@@ -1,8 +1,8 @@
 """Which job a task that starts should take on: its running one, its finished one, or a new one. Pure.
 
-The service is the ledger (ADR 0004): attempt 1, 2, ... of a task have derived names, and a look at each says where
-the task stands. What Airflow's task state adds is only which failure has been reported already, so that a failure
-nobody saw is reported instead of being paid for again.
+The service is the ledger (ADR 0004): attempt 1, 2, ... of a task have derived names, and a look at
+each says where the task stands. What Airflow's task state adds is only which failure has been
+reported already, so that a failure nobody saw is reported instead of being paid for again.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ def find_standing(
 ) -> Standing:
     """Return where the task stands, asking for attempt 1, 2, ... until one is not over.
 
-    A stopping job is waited for before another starts: two jobs must not write the same checkpoints.
+    A stopping job is waited for before another starts: two jobs must not write the same
+    checkpoints.
 
     Args:
         describe: returns the job of an attempt, None when there is none.
-        reported: the last attempt whose failure Airflow has seen; None when that is not known, and then no
-            failure is reported twice.
+        reported: the last attempt whose failure Airflow has seen; None when that is not known, and
+            then no failure is reported twice.
 
     Raises:
         ContractError: the attempts do not end.

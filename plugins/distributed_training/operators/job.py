@@ -42,16 +42,18 @@ FAILED_JOB_XCOM_KEY = "failed_job"
 class SageMakerJobOperator(BaseOperator):
     """Runs one SageMaker job per task, however often the task itself is started.
 
-    The job's name is derived from DAG, run, task, map index and attempt. A start looks at the service first: a
-    running job is re-attached, a completed one is the result (clearing a finished task pays nothing; to train
-    again start a new run), a failed or stopped one is followed by the next attempt. One start creates at most
-    one job, so `retries` bounds what is paid; which errors are retried stands in `include.errors.RETRY_TABLE`.
+    The job's name is derived from DAG, run, task, map index and attempt. A start looks at the
+    service first: a running job is re-attached, a completed one is the result (clearing a finished
+    task pays nothing; to train again start a new run), a failed or stopped one is followed by the
+    next attempt. One start creates at most one job, so `retries` bounds what is paid; which errors
+    are retried stands in `include.errors.RETRY_TABLE`.
 
     Args:
-        spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
-            that returns either.
+        spec: the job: a spec object, a mapping of its fields (templated), or a function `(context,
+            jinja_env)` that returns either.
         deferrable: wait in the triggerer, without a worker slot.
-        poll_interval_s: longest time between two looks at the job; young jobs are looked at more often.
+        poll_interval_s: longest time between two looks at the job; young jobs are looked at more
+            often.
         stream_logs: whether the log lines of all hosts appear in the task's log.
         aws_conn_id: the connection; its extra's `trainyard` names bucket and role.
         region_name: overrides the connection's region, for every service.
@@ -145,8 +147,8 @@ class SageMakerJobOperator(BaseOperator):
     ) -> Any:
         """Resume after a deferral; stop the job where `execution_timeout` ended it.
 
-        Airflow calls no method of the operator when a deferral times out or its trigger dies, so both are met
-        here, where they arrive as exceptions.
+        Airflow calls no method of the operator when a deferral times out or its trigger dies, so
+        both are met here, where they arrive as exceptions.
 
         Raises:
             TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.

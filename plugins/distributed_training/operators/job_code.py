@@ -44,7 +44,8 @@ def uploaded_code(
         clients: of the connection that may write there.
         source_dir: absolute, or relative to the project's root; None for the root itself.
         entry_point: must be in it.
-        prefix_uri: `s3://bucket/prefix/code`; the archive goes to `<prefix>/<sha256>/sourcedir.tar.gz`.
+        prefix_uri: `s3://bucket/prefix/code`; the archive goes to
+            `<prefix>/<sha256>/sourcedir.tar.gz`.
 
     Raises:
         SpecError: no such folder, or the entry point is not in it.

@@ -20,7 +20,8 @@ class ProcessingJobOperator(SageMakerJobOperator):
     A spec given as a mapping may leave out `role`: the connection's execution role takes its place.
 
     Args:
-        code_location: S3 prefix the source folder is uploaded under; the connection's bucket when absent.
+        code_location: S3 prefix the source folder is uploaded under; the connection's bucket when
+            absent.
         spec: see `SageMakerJobOperator`.
     """
 

@@ -31,9 +31,11 @@ class ModelVersion:
         group: the model package group; made when it is not there.
         model_artifact: S3 address of model.tar.gz.
         image_uri: the image that serves the model.
-        source: what makes this version one and the same when it is registered twice: the training job's name.
+        source: what makes this version one and the same when it is registered twice: the training
+            job's name.
         metrics_s3_uri: S3 address of the evaluation's JSON; None when there is none.
-        lineage: names to values kept with the version, such as the data's fingerprint and the code's SHA-256.
+        lineage: names to values kept with the version, such as the data's fingerprint and the
+            code's SHA-256.
     """
 
     group: str
@@ -80,8 +82,8 @@ class RegisterModelOperator(BaseOperator):
     """Registers a model once, however often the task is started; returns the version's ARN.
 
     Args:
-        version: a `ModelVersion`, a mapping of its fields (templated), or a function `(context, jinja_env)` that
-            returns either.
+        version: a `ModelVersion`, a mapping of its fields (templated), or a function `(context,
+            jinja_env)` that returns either.
         asset: gets an event with the version's ARN and lineage.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.

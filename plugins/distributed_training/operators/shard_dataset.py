@@ -37,7 +37,8 @@ class ShardDatasetOperator(BaseOperator):
     Args:
         spec: a `ShardingSpec`, or a function `(context, jinja_env)` that returns one.
         asset: gets an event with the data set's address and fingerprint when the shards are there.
-        scratch_dir: where shards are written before they are uploaded; the system's own when absent.
+        scratch_dir: where shards are written before they are uploaded; the system's own when
+            absent.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
@@ -68,8 +69,8 @@ class ShardDatasetOperator(BaseOperator):
         """Return where the data set lies and what it is.
 
         Raises:
-            SpecError: the source or the settings are wrong: nothing there, unknown columns, shards that do not
-                fit the ranks.
+            SpecError: the source or the settings are wrong: nothing there, unknown columns, shards
+                that do not fit the ranks.
             DataError: more rows than allowed cannot be read.
         """
         from distributed_training.hooks.dataset_objects import S3DatasetObjects

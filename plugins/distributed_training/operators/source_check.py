@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
     """Return what would keep the entry point from starting: missing, not Python, or an import of its own missing.
 
-    Follows the imports of modules that lie in the source folder; what the image has to provide is not judged.
+    Follows the imports of modules that lie in the source folder; what the image has to provide is
+    not judged.
     """
     script = source_dir / entry_point
     if not source_dir.is_dir():

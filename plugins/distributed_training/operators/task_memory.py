@@ -19,8 +19,8 @@ _REPORTED = "reported_attempt"
 class TaskMemory:
     """The task's job, and the last attempt whose failure was reported to Airflow.
 
-    A convenience, never a need: the service knows the same (ADR 0004). So a store that is not there or does not
-    answer costs a warning.
+    A convenience, never a need: the service knows the same (ADR 0004). So a store that is not there
+    or does not answer costs a warning.
     """
 
     def __init__(self, context: Context) -> None:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 class TrainingJobOperator(SageMakerJobOperator):
     """Trains on SageMaker; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
 
-    A spec given as a mapping may leave out `role` and `output_path`: the connection's execution role and
-    `s3://<connection's bucket>/trainyard/runs/<dag>/<run>/output` take their places.
+    A spec given as a mapping may leave out `role` and `output_path`: the connection's execution
+    role and `s3://<connection's bucket>/trainyard/runs/<dag>/<run>/output` take their places.
 
-    A new attempt gets the same `checkpoint_s3_uri`, so a script that saves checkpoints goes on where it was.
+    A new attempt gets the same `checkpoint_s3_uri`, so a script that saves checkpoints goes on
+    where it was.
     """
 
     job_kind: ClassVar[str] = "training"

@@ -14,12 +14,14 @@ _TASKS = """
 """
 
 _REPEATING = """
-**Trying again.** A retry, a cleared task or a restarted worker looks at SageMaker first: a running job is re-attached, a
-completed one is the result, a failed or stopped one is followed by the next attempt on the same checkpoints. Clearing a
-deferred task, or marking it, stops its job. To train anew, start a new run.
+**Trying again.** A retry, a cleared task or a restarted worker looks at SageMaker first: a running
+job is re-attached, a completed one is the result, a failed or stopped one is followed by the next
+attempt on the same checkpoints. Clearing a deferred task, or marking it, stops its job. To train
+anew, start a new run.
 
-**Where.** The connection `aws_default` says where: AWS, or any endpoint that speaks its wire. Its extra names
-the bucket and the execution role: `{"trainyard": {"bucket": "...", "execution_role_arn": "..."}}`.
+**Where.** The connection `aws_default` says where: AWS, or any endpoint that speaks its wire. Its
+extra names the bucket and the execution role: `{"trainyard": {"bucket": "...",
+"execution_role_arn": "..."}}`.
 """
 
 END_TO_END = f"""
@@ -35,9 +37,10 @@ From data to a registered model with a report, on SageMaker.
 ON_SCHEDULE = f"""
 ## Train on schedule or new data
 
-The same pipeline as `train_end_to_end`, every Monday at 03:00 UTC and on each event of the asset `x-trainyard://dataset`.
+The same pipeline as `train_end_to_end`, every Monday at 03:00 UTC and on each event of the asset
+`x-trainyard://dataset`.
 
 Announce new data with `POST /api/v2/assets/events` and
-`{{"asset_id": ..., "extra": {{"source": "s3://bucket/prefix"}}}}`: what the extra names among the params holds for that run.
-{_TASKS}{_REPEATING}
+`{{"asset_id": ..., "extra": {{"source": "s3://bucket/prefix"}}}}`: what the extra names among the
+params holds for that run. {_TASKS}{_REPEATING}
 """

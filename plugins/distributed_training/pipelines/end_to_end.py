@@ -36,8 +36,8 @@ DEFAULT_ARGS: dict[str, Any] = {
 def add_end_to_end_tasks() -> None:
     """Add the tasks to the DAG of the surrounding `with`, from `preflight` to `report`.
 
-    `report` is a teardown: it runs whatever happened before it, also when somebody marked the run failed. The
-    run's state is that of `outcome`, which succeeds only if every task before it did.
+    `report` is a teardown: it runs whatever happened before it, also when somebody marked the run
+    failed. The run's state is that of `outcome`, which succeeds only if every task before it did.
     """
     preflight = PreflightOperator(task_id=run_state.PREFLIGHT)
     shard = ShardDatasetOperator(

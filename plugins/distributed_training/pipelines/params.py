@@ -1,6 +1,7 @@
 """The params of an end-to-end run: one JSON schema for the form, the REST API and the schedule.
 
-Defaults come from `RunConf`, which checks again what a schema cannot say; a test keeps the two lists equal.
+Defaults come from `RunConf`, which checks again what a schema cannot say; a test keeps the two
+lists equal.
 """
 
 from __future__ import annotations

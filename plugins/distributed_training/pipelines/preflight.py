@@ -140,8 +140,9 @@ class _Findings:
 def triggering_params(context: Context) -> dict[str, Any]:
     """Return the params that came with the asset events that started the run, the last event's winning.
 
-    Whoever announces new data may say where it is: `{"source": "s3://..."}` in the event's extra. A conf given
-    by hand starts no run through an asset, so nothing is overridden behind its author's back.
+    Whoever announces new data may say where it is: `{"source": "s3://..."}` in the event's extra. A
+    conf given by hand starts no run through an asset, so nothing is overridden behind its author's
+    back.
     """
     events = context.get("triggering_asset_events") or {}
     extras = [event.extra or {} for each in events.values() for event in each]

@@ -43,8 +43,8 @@ _OUTPUT_FILE = "output.tar.gz"
 class ReportOperator(BaseOperator):
     """Writes `report.html` and `report.json` of its run to S3, however far the run came.
 
-    Also the last look around: a job of this run that still goes on although its task has ended (its trigger was
-    never started, say) is stopped.
+    Also the last look around: a job of this run that still goes on although its task has ended (its
+    trigger was never started, say) is stopped.
 
     Returns `report_html`, `report_json` and the run's `status`.
     """
@@ -108,7 +108,7 @@ class ReportOperator(BaseOperator):
         return build_run_record(
             dag_id=context["ti"].dag_id,
             run_id=context["ti"].run_id,
-            run_type=str(dag_run.run_type),
+            run_type=str(getattr(dag_run.run_type, "value", dag_run.run_type)),
             started_at=dag_run.start_date.timestamp() if dag_run.start_date else None,
             ended_at=time.time(),
             conf=state.get("conf") or dict(context["params"]),

@@ -1,6 +1,7 @@
 """What every task of a run leaves for the report: when it started, and why it failed.
 
-Tasks may not read the metadata database, and the task SDK tells them of other tasks only state and duration.
+Tasks may not read the metadata database, and the task SDK tells them of other tasks only state and
+duration.
 """
 
 from __future__ import annotations
@@ -17,8 +18,15 @@ FAILURE_XCOM_KEY = "failure"
 
 
 def note_start(context: Context) -> None:
-    """Leave the start and number of the task's try (an `on_execute_callback`)."""
+    """Leave the start and number of the task's try (an `on_execute_callback`).
+
+    Airflow calls this again, with a new start, when a deferral ends: the first start of a try
+    stays.
+    """
     ti: Any = context["ti"]
+    noted = ti.xcom_pull(task_ids=ti.task_id, key=STARTED_XCOM_KEY)
+    if noted and noted["try_number"] == ti.try_number:
+        return
     started_at = ti.start_date.timestamp() if ti.start_date else None
     ti.xcom_push(key=STARTED_XCOM_KEY, value={"at": started_at, "try_number": ti.try_number})
 

@@ -71,11 +71,12 @@ class Followed:
 async def follow_job(followed: Followed) -> JobSnapshot:
     """Return the job's final snapshot, however long that takes; its log lines go to this module's logger.
 
-    A service that does not answer, throttles or fails is asked again with growing waits, for ever: the job runs
-    on meanwhile, and whoever waits for it decides how long to wait.
+    A service that does not answer, throttles or fails is asked again with growing waits, for ever:
+    the job runs on meanwhile, and whoever waits for it decides how long to wait.
 
     Raises:
-        TrainingRunError: the service refuses to describe the job (no permission, no such job), several times.
+        TrainingRunError: the service refuses to describe the job (no permission, no such job),
+            several times.
     """
     look = _Look(followed)
     try:

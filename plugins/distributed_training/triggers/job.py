@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class JobTrigger(BaseTrigger):
     """Follows one job and fires once, with its final snapshot or with the error that ended the following.
 
-    Mark failed, mark success and clear stop the job. A restart of the triggerer does not: the trigger starts
-    again from these arguments and reads the log from its beginning.
+    Mark failed, mark success and clear stop the job. A restart of the triggerer does not: the
+    trigger starts again from these arguments and reads the log from its beginning.
 
     Args:
         facts: what the task knows of its job and wants back with the event, JSON-safe.

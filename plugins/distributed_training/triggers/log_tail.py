@@ -33,8 +33,8 @@ class LogTail:
 
         Args:
             logs: an aiobotocore client of CloudWatch Logs.
-            look_for_streams: whether to look for streams even when every host has one (a restarted host
-                opens another).
+            look_for_streams: whether to look for streams even when every host has one (a restarted
+                host opens another).
         """
         if look_for_streams or len(self.tokens) < self.num_hosts:
             await self._find_streams(logs)
