@@ -325,10 +325,12 @@ def error_from_dict(data: Mapping[str, Any]) -> TrainingRunError:
 
 
 def near_matches(word: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
-    """Return the known words nearest to `word`, nearest first; empty when none is near."""
+    """Return the known words nearest to `word`, nearest first, without those far behind."""
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), list(lowered), n=limit, cutoff=0.6)
-    return [lowered[each] for each in near]
+    ratios = [difflib.SequenceMatcher(None, each, word.lower()).ratio() for each in near]
+    close = (each for each, ratio in zip(near, ratios, strict=True) if ratio > ratios[0] - 0.1)
+    return [lowered[each] for each in close]
 
 
 def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:

@@ -59,7 +59,7 @@ def _read(cls: type[Spec], mapping: object, where: str) -> Spec:
         except SpecError as error:
             findings += error.findings
     spec = None
-    if not any(finding.what == "is required" for finding in findings):
+    if all(name in values or not _is_required(field) for name, field in declared.items()):
         spec, refused = _built(cls, values, mistyped=(set(mapping) & set(declared)) - set(values))
         findings += [_moved(each, where) for each in refused]
     if findings or spec is None:

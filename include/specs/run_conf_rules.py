@@ -59,6 +59,7 @@ FURTHER_HYPERPARAMETERS = (
     "eval_batches",
     "keep_checkpoints",
     "checkpoint_dir",
+    "problem",
     "log_interval",
 )
 _PATTERNS = {

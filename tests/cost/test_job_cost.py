@@ -1,0 +1,138 @@
+"""Money is billable seconds times instances times price, and unknown stays unknown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from include.catalog.instances import catalogue
+from include.cost.job_cost import cost_ceiling, cost_per_unit, job_cost, total_usd
+from include.errors import SpecError
+
+PRICED = sorted(n for n, t in catalogue().types.items() if t.price_usd_per_hour is not None)
+
+
+def test_the_ceiling_is_every_instance_for_the_whole_of_max_run() -> None:
+    estimate = cost_ceiling(instance_type="ml.m5.large", instance_count=2, max_run_s=3600)
+
+    assert estimate.ceiling_usd == pytest.approx(0.23)
+    assert estimate.note == (
+        "2 x ml.m5.large at 0.115 USD/h for at most 1 h 00 min (on demand, us-east-1, 2025-06-30)"
+    )
+
+
+def test_the_ceiling_of_an_unknown_price_is_unknown_and_says_so() -> None:
+    estimate = cost_ceiling(instance_type="ml.p2.xlarge", instance_count=1, max_run_s=60)
+
+    assert estimate.ceiling_usd is None
+    assert "price of ml.p2.xlarge is not in the catalogue" in estimate.note
+
+
+def test_the_ceiling_of_an_unknown_type_is_refused() -> None:
+    with pytest.raises(SpecError):
+        cost_ceiling(instance_type="ml.m5.tiny", instance_count=1, max_run_s=60)
+
+
+def test_spot_keeps_the_on_demand_ceiling_and_says_why() -> None:
+    estimate = cost_ceiling(
+        instance_type="ml.m5.large", instance_count=1, max_run_s=3600, use_spot_instances=True
+    )
+
+    assert estimate.ceiling_usd == pytest.approx(0.115)
+    assert "spot instances cost less" in estimate.note
+
+
+def job(**changes: object) -> dict[str, object]:
+    return {
+        "instance_type": "ml.m5.large",
+        "instance_count": 2,
+        "training_seconds": 3600,
+        "billable_seconds": 1800,
+        **changes,
+    }
+
+
+def test_a_job_costs_its_billable_seconds_on_every_instance() -> None:
+    cost = job_cost(job())
+
+    assert cost.cost_usd == pytest.approx(0.115)
+    assert cost.saved_usd == pytest.approx(0.115)
+    assert cost.saved_fraction == pytest.approx(0.5)
+    assert "2025-06-30" in cost.note
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"billable_seconds": None}, "has not said how many seconds"),
+        ({"instance_type": "ml.p2.xlarge"}, "price of ml.p2.xlarge is not"),
+        ({"instance_type": "ml.m5.large, ml.g5.xlarge"}, "is not in the catalogue"),
+        ({"instance_type": None}, "price of the instances is not"),
+    ],
+)
+def test_what_is_not_known_gives_no_amount(changes: dict[str, object], says: str) -> None:
+    cost = job_cost(job(**changes))
+
+    assert cost.cost_usd is None
+    assert says in cost.note
+
+
+def test_a_job_that_was_never_billed_costs_nothing() -> None:
+    cost = job_cost(job(billable_seconds=0, training_seconds=0))
+
+    assert cost.cost_usd == 0
+    assert cost.saved_fraction is None
+
+
+@given(
+    name=st.sampled_from(PRICED),
+    seconds=st.integers(0, 10**6),
+    more=st.integers(1, 10**6),
+    count=st.integers(1, 64),
+)
+def test_cost_grows_with_time_and_with_instances(
+    name: str, seconds: int, more: int, count: int
+) -> None:
+    def dollars(billable: int, instances: int) -> float:
+        cost = job_cost(
+            job(instance_type=name, billable_seconds=billable, instance_count=instances)
+        )
+        assert cost.cost_usd is not None
+        return cost.cost_usd
+
+    assert dollars(seconds + more, count) > dollars(seconds, count)
+    assert dollars(seconds + 1, count + 1) > dollars(seconds + 1, count)
+    assert dollars(seconds, count) == pytest.approx(count * dollars(seconds, 1))
+
+
+@given(name=st.sampled_from(PRICED), seconds=st.integers(1, 10**6), count=st.integers(1, 64))
+def test_a_job_within_max_run_never_costs_more_than_its_ceiling(
+    name: str, seconds: int, count: int
+) -> None:
+    ceiling = cost_ceiling(instance_type=name, instance_count=count, max_run_s=seconds).ceiling_usd
+    cost = job_cost(job(instance_type=name, billable_seconds=seconds, instance_count=count))
+
+    assert ceiling is not None
+    assert cost.cost_usd == pytest.approx(ceiling)
+
+
+def test_the_total_says_whether_it_is_whole() -> None:
+    known, unknown = job_cost(job()), job_cost(job(billable_seconds=None))
+
+    assert total_usd([known, known]) == (pytest.approx(0.23), True)
+    assert total_usd([known, unknown]) == (pytest.approx(0.115), False)
+
+
+def test_cost_per_unit_needs_both() -> None:
+    assert cost_per_unit(2.0, 4) == 0.5
+    assert cost_per_unit(None, 4) is None
+    assert cost_per_unit(2.0, 0) is None
+
+
+def test_costs_are_json() -> None:
+    estimate = cost_ceiling(instance_type="ml.m5.large", instance_count=1, max_run_s=1)
+
+    assert json.loads(json.dumps(job_cost(job()).to_dict()))["instance_count"] == 2
+    assert json.loads(json.dumps(estimate.to_dict()))["max_run_s"] == 1

@@ -1,0 +1,125 @@
+"""A plan fits, or everything that does not fit is said at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from include.errors import BudgetExceededError, SpecError
+from include.planning.run_plan import num_parameters, plan_run
+from include.specs.run_conf import RunConf
+
+
+def refusal(**params: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        plan_run(params)
+    return str(caught.value)
+
+
+def test_the_default_conf_fits() -> None:
+    plan = plan_run({})
+
+    assert plan.world_size == 2
+    assert plan.num_shards % plan.world_size == 0
+    assert plan.ceiling_usd is not None
+    assert not plan.warnings
+
+
+@given(
+    instances=st.integers(1, 8),
+    processes=st.integers(1, 2),
+    micro=st.integers(1, 8),
+    accumulation=st.integers(1, 8),
+)
+def test_ranks_micro_batches_and_accumulation_make_the_global_batch(
+    instances: int, processes: int, micro: int, accumulation: int
+) -> None:
+    batch = instances * processes * micro * accumulation
+
+    plan = plan_run(
+        {
+            "instance_count": instances,
+            "processes_per_instance": processes,
+            "micro_batch_size": micro,
+            "global_batch_size": batch,
+        }
+    )
+
+    assert plan.gradient_accumulation_steps == accumulation
+    assert plan.world_size * micro * plan.gradient_accumulation_steps == batch
+    assert plan.samples == plan.conf.max_steps * batch
+
+
+def test_problems_of_conf_and_cluster_are_reported_together() -> None:
+    message = refusal(instance_type="ml.m5.lrge", global_batch_size=9, lerning_rate=1, model="mlp")
+
+    for part in ("ml.m5.large", "global_batch_size", "learning_rate", "target_column"):
+        assert part in message
+    assert message.startswith("run conf: 4 problem(s)")
+
+
+def test_more_ranks_than_accelerators_are_refused() -> None:
+    message = refusal(instance_type="ml.g5.xlarge", processes_per_instance=2, global_batch_size=32)
+
+    assert "at most 1 (ml.g5.xlarge has 1 NVIDIA A10G)" in message
+
+
+def test_more_ranks_than_processors_are_refused() -> None:
+    message = refusal(instance_type="ml.m5.large", processes_per_instance=4, global_batch_size=64)
+
+    assert "at most 2 (ml.m5.large has 2 vCPUs)" in message
+
+
+def test_a_model_that_cannot_fit_a_rank_is_refused() -> None:
+    message = refusal(num_layers=80, hidden_size=8192, num_heads=64)
+
+    assert "does not fit a rank's memory" in message
+
+
+def test_bf16_on_hardware_without_it_is_refused() -> None:
+    assert "NVIDIA T4" in refusal(precision="bf16", instance_type="ml.g4dn.xlarge")
+
+
+def test_idle_accelerators_and_uneven_shards_are_warnings() -> None:
+    plan = plan_run({"instance_type": "ml.g5.12xlarge", "instance_count": 2, "num_shards": 5})
+
+    assert [each.where for each in plan.warnings] == ["processes_per_instance", "num_shards"]
+    assert "nearest: 4 or 6" in str(plan.warnings[1])
+
+
+def test_a_run_that_could_cost_more_than_its_budget_does_not_start() -> None:
+    with pytest.raises(BudgetExceededError) as caught:
+        plan_run({"budget_usd": 0.1, "max_run_s": 3600})
+
+    assert caught.value.needed_usd == pytest.approx(0.23)
+    assert "lower max_run_s to 1565" in str(caught.value)
+
+
+def test_the_proposed_max_run_keeps_the_budget() -> None:
+    assert plan_run({"budget_usd": 0.1, "max_run_s": 1565}).ceiling_usd == pytest.approx(
+        0.1, abs=1e-3
+    )
+
+
+def test_a_budget_without_a_price_is_a_warning_not_a_pass() -> None:
+    plan = plan_run({"budget_usd": 5, "instance_type": "ml.g6e.xlarge"})
+
+    assert plan.ceiling_usd is None
+    assert "cannot be checked" in str(plan.warnings[0])
+
+
+def test_the_parameter_count_follows_its_formula() -> None:
+    conf = RunConf(num_layers=4, hidden_size=128, num_heads=4)
+
+    assert num_parameters(conf) == 819_328
+
+
+def test_a_plan_is_json() -> None:
+    data = json.loads(json.dumps(plan_run({"num_shards": 3}).to_dict()))
+
+    assert data["num_shards"] == 3
+    assert data["warnings"]
+    assert "conf" not in data

@@ -1,0 +1,30 @@
+"""A processing job spec is read like a training job's."""
+
+from __future__ import annotations
+
+import pytest
+
+from include.errors import SpecError
+from include.specs.processing_job import ProcessingInput, ProcessingJobSpec
+
+
+def test_inputs_and_outputs_are_read() -> None:
+    spec = ProcessingJobSpec.from_mapping(
+        {
+            "role": "Training",
+            "instance_type": "ml.m5.large",
+            "inputs": [{"source": "s3://b/i", "destination": "/d", "input_name": "data"}],
+        }
+    )
+
+    assert spec.inputs == (ProcessingInput(source="s3://b/i", destination="/d", input_name="data"),)
+
+
+def test_unknown_keys_and_missing_ones_are_reported_together() -> None:
+    with pytest.raises(SpecError) as caught:
+        ProcessingJobSpec.from_mapping({"role": "x", "instance_cuont": 1, "outputs": [{}]})
+
+    message = str(caught.value)
+    assert "did you mean 'instance_count'?" in message
+    assert "instance_type: is required" in message
+    assert "outputs[0].destination: is required" in message

@@ -1,0 +1,115 @@
+"""A run's conf is checked beyond its JSON schema, all problems together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from trainer.hyperparameters import Hyperparameters
+
+from include.errors import SpecError
+from include.specs.run_conf import RunConf
+from include.specs.run_conf_rules import FURTHER_HYPERPARAMETERS
+
+
+def refusal(**params: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        RunConf.from_params(params)
+    return str(caught.value)
+
+
+def test_the_defaults_are_a_good_conf() -> None:
+    assert RunConf.from_params({}) == RunConf()
+
+
+def test_text_from_a_form_is_read() -> None:
+    conf = RunConf.from_params({"max_steps": "120", "learning_rate": "1e-3", "budget_usd": None})
+
+    assert (conf.max_steps, conf.learning_rate, conf.budget_usd) == (120, 1e-3, None)
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"instance_typ": "x"}, "did you mean 'instance_type'?"),
+        ({"strategy": "fsdp"}, "strategy: is not a choice; got 'fsdp'; allowed: ddp"),
+        ({"model": "lstm"}, "model: is not a choice"),
+        ({"data_format": "xml"}, "data_format: is not a choice"),
+        ({"instance_count": 0}, "instance_count: is too small; got 0; allowed: at least 1"),
+        ({"seed": -1}, "seed: is too small"),
+        ({"learning_rate": 0}, "learning_rate: is too small; got 0; allowed: more than 0"),
+        ({"budget_usd": -1}, "budget_usd: is too small"),
+        ({"instance_type": "m5.large"}, "instance_type: is malformed; got 'm5.large'"),
+        ({"bucket": "s3://b"}, "bucket: is malformed"),
+        ({"role": "not a role!"}, "role: is malformed"),
+        ({"prefix": "/x"}, "prefix: is malformed"),
+        ({"model_package_group": "-x"}, "model_package_group: is malformed"),
+        ({"source": "  "}, "source: is empty"),
+        ({"tokenizer": "gpt2"}, "tokenizer: is no tokenizer"),
+        ({"validation_fraction": 0}, "validation_fraction: is no share of the rows"),
+        (
+            {"validation_fraction": 0.6, "test_fraction": 0.4},
+            "validation_fraction: and test_fraction leave nothing to train on; got 1 together",
+        ),
+        ({"max_bad_row_fraction": 1.5}, "max_bad_row_fraction: is no share"),
+        (
+            {"hidden_size": 100, "num_heads": 3},
+            "hidden_size: must be a multiple of 2 x num_heads (each head has the same even width); "
+            "got 100 with num_heads 3; nearest: 96 or 102",
+        ),
+        ({"model": "mlp"}, "target_column: is required for the mlp model"),
+        (
+            {"model": "mlp", "target_column": "y", "data_format": "text"},
+            "data_format: has no columns for the mlp model",
+        ),
+        ({"target_column": "y"}, "target_column: goes with the mlp model only"),
+        (
+            {"global_batch_size": 10, "micro_batch_size": 4, "instance_count": 2},
+            "got 10 with 4 x 2 ranks; nearest: 8 or 16",
+        ),
+        ({"global_batch_size": 3}, "nearest: 16"),
+        ({"warmup_steps": 300, "max_steps": 300}, "warmup_steps: leaves no step"),
+        ({"early_stopping_patience": 2, "eval_interval": 0}, "early_stopping_patience: needs"),
+        ({"max_run_s": 10**7}, "max_run_s: is beyond what the service allows"),
+        ({"max_wait_s": 7200}, "max_wait_s: goes with spot instances only"),
+        (
+            {"use_spot_instances": True, "max_wait_s": 10, "max_run_s": 100},
+            "max_wait_s: is shorter than max_run_s",
+        ),
+        (
+            {"use_spot_instances": True, "checkpoint_interval": 0},
+            "checkpoint_interval: is 0: a spot interruption would lose everything",
+        ),
+        ({"hyperparameters": {"clip_nrom": 1}}, "did you mean 'clip_norm'?"),
+        ({"hyperparameters": {"seed": 1}}, "hyperparameters.seed: is a field of the conf itself"),
+    ],
+    ids=lambda v: v[:45] if isinstance(v, str) else None,
+)
+def test_a_wrong_value_is_refused(params: dict[str, Any], says: str) -> None:
+    assert says in refusal(**params)
+
+
+def test_a_mistyped_field_is_not_blamed_on_its_neighbours() -> None:
+    message = refusal(max_steps="many", warmup_steps=500)
+
+    assert message.startswith("RunConf: 1 problem(s)")
+
+
+def test_all_problems_are_reported_together() -> None:
+    message = refusal(strategy="x", model="y", instance_count=0, colour=1)
+
+    assert message.startswith("RunConf: 4 problem(s)")
+
+
+def test_further_hyperparameters_are_those_of_the_training_script() -> None:
+    known = {each.name for each in dataclasses.fields(Hyperparameters)}
+    own = {each.name for each in dataclasses.fields(RunConf)}
+
+    assert set(FURTHER_HYPERPARAMETERS) == known - own
+
+
+def test_ranks_are_instances_times_processes() -> None:
+    conf = RunConf(instance_count=3, processes_per_instance=2, global_batch_size=48)
+
+    assert conf.world_size == 6

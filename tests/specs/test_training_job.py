@@ -1,0 +1,168 @@
+"""A training job spec knows what it alone can get wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from include.errors import SpecError
+from include.specs.channel import TrainingInput
+from include.specs.distribution import TorchDistributed
+from include.specs.training_job import TrainingJobSpec
+
+GOOD: dict[str, Any] = {
+    "role": "arn:aws:iam::123456789012:role/Training",
+    "output_path": "s3://bucket/output",
+    "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
+    "instance_type": "ml.m5.large",
+}
+GROUPS = [
+    {"instance_group_name": "a", "instance_type": "ml.m5.large", "instance_count": 1},
+    {"instance_group_name": "b", "instance_type": "ml.g5.xlarge", "instance_count": 2},
+]
+
+
+def refusal(**changes: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        TrainingJobSpec.from_mapping({**GOOD, **changes})
+    return str(caught.value)
+
+
+def test_channels_are_read_from_addresses_and_mappings() -> None:
+    spec = TrainingJobSpec.from_mapping({**GOOD, "inputs": {"train": "s3://bucket/train"}})
+
+    assert spec.inputs == {"train": TrainingInput(s3_data="s3://bucket/train")}
+
+
+def test_the_launcher_is_read_from_the_distribution() -> None:
+    spec = TrainingJobSpec.from_mapping(
+        {
+            **GOOD,
+            "entry_point": "train.py",
+            "distribution": {"torch_distributed": {"enabled": True, "processes_per_host": 2}},
+        }
+    )
+
+    assert spec.launcher == TorchDistributed(processes_per_host=2)
+
+
+def test_instances_are_counted_over_all_groups() -> None:
+    groups = TrainingJobSpec.from_mapping(
+        {**GOOD, "instance_type": None, "instance_groups": GROUPS}
+    )
+
+    assert groups.num_instances == 3
+    assert TrainingJobSpec.from_mapping(GOOD).num_instances == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"train_use_spot_instances": True}, "did you mean 'use_spot_instances'?"),
+        ({"instance_type": None}, "instance_type: is required (or instance_groups"),
+        ({"instance_groups": GROUPS}, "instance_type: excludes instance_groups"),
+        (
+            {"instance_type": None, "instance_groups": GROUPS, "instance_count": 2},
+            "instance_count: does not go with instance_groups",
+        ),
+        ({"instance_count": 0}, "instance_count: is too small; got 0; allowed: at least 1"),
+        ({"volume_size": 0}, "volume_size: is too small"),
+        ({"max_run": 0}, "max_run: is too small"),
+        ({"use_spot_instances": True}, "max_wait: is required for spot instances"),
+        ({"max_wait": 90000}, "max_wait: goes with spot instances only"),
+        (
+            {"use_spot_instances": True, "max_run": 100, "max_wait": 99},
+            "max_wait: is shorter than max_run; got 99; allowed: at least 100",
+        ),
+        (
+            {
+                "instance_type": None,
+                "instance_preferences": [{"instance_type": "ml.m5.large"}],
+                "use_spot_instances": True,
+                "max_wait": 90000,
+            },
+            "use_spot_instances: does not go with instance_preferences",
+        ),
+        (
+            {"keep_alive_period_in_seconds": 3601},
+            "keep_alive_period_in_seconds: is out of range; got 3601; allowed: 0 to 3600 seconds",
+        ),
+        (
+            {"keep_alive_period_in_seconds": 60, "use_spot_instances": True, "max_wait": 90000},
+            "keep_alive_period_in_seconds: does not go with spot instances",
+        ),
+        ({"subnets": ["subnet-1"]}, "security_group_ids: is required"),
+        (
+            {
+                "inputs": {
+                    "train": {
+                        "file_system_id": "fs-0123456789",
+                        "file_system_type": "FSxLustre",
+                        "directory_path": "/d",
+                    }
+                }
+            },
+            "inputs.train: is a file system, which a job reaches only inside a VPC",
+        ),
+        (
+            {"inputs": {"train": {"s3_data": "s3://b/x", "instance_groups": ["a"]}}},
+            "inputs.train.instance_groups: names no group of this job; got a; allowed: none",
+        ),
+        (
+            {
+                "instance_type": None,
+                "instance_groups": GROUPS,
+                "inputs": {"x": {"s3_data": "s3://b/x", "instance_groups": ["a"]}, "y": "s3://b/y"},
+            },
+            "inputs: must name instance_groups on every channel or on none; got none on y",
+        ),
+        ({"entry_point": "t.py", "container_entry_point": ["sh"]}, "entry_point: needs the"),
+        ({"source_dir": "src"}, "source_dir: has no entry_point to run"),
+        (
+            {"distribution": {"torch_distributed": {"enabled": True}}},
+            "distribution: starts an entry_point, and there is none",
+        ),
+        (
+            {"entry_point": "t.sh", "distribution": {"torch_distributed": {"enabled": True}}},
+            "entry_point: must be a Python file under torchrun; got t.sh",
+        ),
+        ({"algorithm_name": "xgboost"}, "image_uri: and algorithm_name exclude each other"),
+        ({"output_path": "/tmp/x"}, "output_path: is no S3 URI"),
+        ({"checkpoint_local_path": "/c"}, "checkpoint_local_path: has no S3 place"),
+        (
+            {"hyperparameters": {f"h{i}": i for i in range(101)}},
+            "hyperparameters: are too many; got 101; allowed: at most 100",
+        ),
+        (
+            {"entry_point": "t.py", "hyperparameters": {f"h{i}": i for i in range(93)}},
+            "hyperparameters: are too many; got 93; allowed: at most 92",
+        ),
+        (
+            {"entry_point": "t.py", "hyperparameters": {"sagemaker_program": "x"}},
+            "hyperparameters.sagemaker_program: is the toolkit's own name",
+        ),
+        (
+            {"hyperparameters": {"plan": "x" * 2499}},
+            "hyperparameters.plan: is too long as JSON; got 2501 characters",
+        ),
+        ({"hyperparameters": {"x": {1, 2}}}, "hyperparameters.x: is not JSON"),
+        ({"hyperparameters": {"x": float("nan")}}, "hyperparameters.x: is not JSON"),
+        ({"hyperparameters": {"x" * 257: 1}}, "has a bad name length"),
+    ],
+    ids=lambda v: v[:45] if isinstance(v, str) else None,
+)
+def test_a_contradiction_is_refused(changes: dict[str, Any], says: str) -> None:
+    assert says in refusal(**changes)
+
+
+def test_every_fault_is_in_one_message() -> None:
+    message = refusal(output_path="x", max_run=0, subnets=["s"], inputs={"a": 1, "b": "c"})
+
+    assert message.startswith("TrainingJobSpec: 5 problem(s) to fix before anything starts")
+
+
+def test_a_value_at_the_limit_is_taken() -> None:
+    spec = TrainingJobSpec.from_mapping({**GOOD, "hyperparameters": {"plan": "x" * 2498}})
+
+    assert len(spec.hyperparameters["plan"]) == 2498
