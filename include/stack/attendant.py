@@ -15,8 +15,6 @@ from include.stack.outcome import explain_failures, fetch_report, summary
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rich.console import Console
-
     from include.stack.airflow_api import AirflowApi
     from include.stack.aws import AwsEndpoint
     from include.stack.display import Display
@@ -33,7 +31,6 @@ class Attendant:
         *,
         api: AirflowApi,
         aws: AwsEndpoint,
-        console: Console,
         display: Display,
         dag_id: str,
         keep_alive: Callable[[], None] = lambda: None,
@@ -41,7 +38,6 @@ class Attendant:
         """`keep_alive` is called between looks: a supervisor restarts there what died."""
         self._api = api
         self._aws = aws
-        self._console = console
         self._display = display
         self._dag_id = dag_id
         self._keep_alive = keep_alive
@@ -89,5 +85,6 @@ class Attendant:
         for line in explain_failures(self._api, self._dag_id, view):
             self._display.say(line)
         report = fetch_report(self._api, self._aws, self._dag_id, view.run_id)
-        self._console.print(summary(view, report))
+        for line in summary(view, report):
+            self._display.say(line)
         return 0 if view.state == "success" else 1

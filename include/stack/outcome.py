@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from rich.table import Table
-from rich.text import Text
 
 from include.stack.display import seconds
 from include.stack.home import REPOSITORY
@@ -75,28 +73,44 @@ def error_message(lines: list[dict[str, Any]]) -> str:
     return errors[-1] if errors else "its log holds no error; its worker was probably killed"
 
 
-def summary(view: RunView, report: Report) -> Table:
-    """Return the end of a run as a table: verdict, losses, cost, times, paths."""
-    content = report.content()
-    table = Table(title=f"run {view.run_id}", title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    succeeded = view.state == "success"
-    table.add_row("verdict", Text(view.state, style="bold green" if succeeded else "bold red"))
-    for label, text in _facts(content):
-        table.add_row(label, text)
-    took = "  ".join(f"{t.task_id} {seconds(t.duration_s)}" for t in view.tasks if t.duration_s)
-    table.add_row("time per task", took or "-")
-    for path in (report.html, report.json_file):
-        if path is not None:
-            table.add_row(path.name, str(path))
-    return table
+def summary(view: RunView, report: Report) -> list[str]:
+    """Return the end of a run as lines: verdict, losses, cost, times, and the report's paths."""
+    facts = [("verdict", "succeeded" if view.state == "success" else view.state)]
+    facts += _facts(report.content())
+    took = (f"{task.task_id} {seconds(task.duration_s)}" for task in view.tasks if task.duration_s)
+    facts.append(("tasks", "  ".join(took) or "none ran"))
+    facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
+    return ["", f"run {view.run_id}", *(f"  {label:<12} {text}" for label, text in facts)]
 
 
-def _facts(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the report knows beyond the run's state, as label and text."""
-    if metrics := content.get("metrics"):
-        yield "metrics", "  ".join(f"{key} {value}" for key, value in metrics.items())
+def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the run's record adds: losses beside the baseline, the model, cost, time."""
+    jobs = record.get("jobs") or []
+    metrics = {key: value for job in jobs for key, value in job["final_metrics"].items()}
+    baseline = (record.get("dataset") or {}).get("unigram_loss")
+    against = f"  (unigram baseline {baseline:.4f})" if baseline is not None else ""
+    if (loss := metrics.get("validation:loss")) is not None:
+        yield "validation", f"loss {loss:.4f}{against}"
+    test = {key: value for key, value in _evaluated(record) if key.startswith("test_")}
+    if test:
+        yield "test", "  ".join(f"{key[5:]} {value:.4f}" for key, value in test.items())
+    for job in jobs:
+        yield (
+            job["task_id"],
+            f"{job['status']}  {job['instance_count']} x {job['instance_type']}  {job['name']}",
+        )
+    if package := record.get("model_package_arn"):
+        yield "model", str(package)
+    if (cost := (record.get("cost") or {}).get("total_usd")) is not None:
+        yield "cost", f"{cost:.4f} USD at AWS's prices"
+    if record.get("started_at") and record.get("ended_at"):
+        yield "time", seconds(record["ended_at"] - record["started_at"])
+
+
+def _evaluated(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in ((record.get("evaluation") or {}).get("metrics") or {}).items():
+        if isinstance(value, (int, float)):
+            yield key, float(value)
 
 
 def _log_path(dag_id: str, run_id: str, task: TaskView) -> str:

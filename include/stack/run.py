@@ -34,15 +34,11 @@ def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = 
             display.say(f"using the stack that is up at {record.ui}")
             api = AirflowApi(record.ui, password=load_or_create(home).password)
             aws = AwsEndpoint(record.engine)
-            return Attendant(api=api, aws=aws, console=console, display=display, dag_id=dag_id).run(
-                conf
-            )
-        return _run_in_own_stack(home, conf=conf, console=console, display=display, dag_id=dag_id)
+            return Attendant(api=api, aws=aws, display=display, dag_id=dag_id).run(conf)
+        return _run_in_own_stack(home, conf=conf, display=display, dag_id=dag_id)
 
 
-def _run_in_own_stack(
-    home: Home, *, conf: Mapping[str, Any], console: Console, display: Display, dag_id: str
-) -> int:
+def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, dag_id: str) -> int:
     stack = Stack(home, say=display.say)
     started_at = time.monotonic()
     display.say(f"starting the engine and Airflow (logs in {home.logs})")
@@ -56,7 +52,6 @@ def _run_in_own_stack(
         attendant = Attendant(
             api=api,
             aws=AwsEndpoint(stack.addresses.engine),
-            console=console,
             display=display,
             dag_id=dag_id,
             keep_alive=stack.supervisor.check,
