@@ -53,6 +53,8 @@ def _run(engine: Engine, host: str, port: int) -> None:
     sys.stdout.write(f"engine ready {settings.endpoint_url} root={settings.root}\n")
     sys.stdout.flush()
     stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)  # A second one ends at once.
     engine.stop()
 
 

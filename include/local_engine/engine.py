@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import replace
 from enum import StrEnum
@@ -62,6 +63,7 @@ class Engine:
         self._moto = MotoBackend(settings)
         self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
+        self._started = threading.Event()
         self._warm_when = warm
         self._warm = WarmParent(settings.root)
 
@@ -73,11 +75,12 @@ class Engine:
         """
         self._objects.recover()
         self._objects.create_bucket(self.settings.default_bucket, region=self.settings.region)
-        self._server = serve(self._application(), host, port)
+        self._server = self._serve(host, port)
         reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Read, not bound.
         url = f"http://{reachable}:{self._server.port}"
         self.settings = replace(self.settings, endpoint_url=url)
         self.settings.endpoint_path.write_text(url + "\n")
+        self._started.set()
         if self._warm_when is WarmWhen.START:
             self._warm.start()
         runner.recover(self.store, self.settings)
@@ -86,9 +89,9 @@ class Engine:
     def stop(self) -> None:
         """Ask all running jobs to stop, wait for them (the grace of a stop at most), and end."""
         deadline = time.monotonic() + _STOP_GRACE_S * self.settings.time_scale + _STOP_MARGIN_S
-        for job in running_jobs(self.store):
-            self.store.request_stop(job.kind, job.name, at=time.time())
         while (left := running_jobs(self.store)) and time.monotonic() < deadline:
+            for job in left:
+                self.store.request_stop(job.kind, job.name, at=time.time())
             time.sleep(_STOP_POLL_S)
         for job in left:
             log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
@@ -97,6 +100,20 @@ class Engine:
             self._server.shutdown()
         self._warm.stop()
         self.store.close()
+
+    def _serve(self, host: str, port: int) -> Server:
+        """Serve on the port; a free one (0) is the last engine's if that is free.
+
+        Jobs that outlived the last engine know it by its port.
+        """
+        application = self._application()
+        if port == 0 and self.settings.endpoint_path.is_file():
+            last = self.settings.endpoint_path.read_text().strip().rpartition(":")[2]
+            try:
+                return serve(application, host, int(last))
+            except (OSError, ValueError, OverflowError) as error:
+                log.info("the last engine's port %s is not free: %s", last, error)
+        return serve(application, host, port)
 
     def _care(self, running: list[JobRow]) -> None:
         """Collect runners that ended; fail the jobs of those that died."""
@@ -110,6 +127,7 @@ class Engine:
                 log.warning("job %s failed: its runner died", name)
 
     def _launch(self, kind: JobKind, name: str) -> None:
+        self._started.wait()  # A job must be told the endpoint, known only now.
         if self._warm_when is not WarmWhen.NEVER:
             self._warm.start()  # Does nothing while it runs.
         runner.launch(self.settings.root, kind, name, settings=self.settings)
