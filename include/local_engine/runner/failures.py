@@ -12,24 +12,33 @@ if TYPE_CHECKING:
     from include.local_engine.sandbox.cluster import InstanceExit
 
 
+EMPTY_MESSAGE = 'ErrorMessage ""'
+KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
+"""The toolkit's words for exit code 137; it has none for a direct child that was killed."""
 ABANDONED = (
     "InternalServerError: No engine was there for 120 s, so the job was stopped. "
     "Start the engine and submit the job again."
 )
 
 
-def algorithm_error(ended: InstanceExit, failure_file: Path) -> str:
-    """Return the reason of a failed training job.
+def algorithm_error(ended: InstanceExit, failure_file: Path, *, last_line: str = "") -> str:
+    """Return the reason of a failed job.
 
     The container's own words come from /opt/ml/output/failure; of them as much as leaves room for
-    the exit code in the 1024 characters of the API.
+    the exit code in the 1024 characters of the API. Where the container found no words, the last
+    line of its log stands in, which the service leaves to the reader.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
-    text = read_failure(failure_file)
-    if not text and ended.code == 137:
-        text = "The container was killed (SIGKILL), most likely because it ran out of memory"
+    text = read_failure(failure_file) or _without_words(ended.code, last_line)
+    if EMPTY_MESSAGE in text:
+        killed = "\nExitCode -9\n" in text
+        text = text.replace(EMPTY_MESSAGE, f'ErrorMessage "{KILLED if killed else last_line}"', 1)
     room = MAX_REASON_CHARS - len(prefix) - len(suffix)
     return f"{prefix}{text[:room]}{suffix}"
+
+
+def _without_words(code: int, last_line: str) -> str:
+    return KILLED if code == 137 else last_line
 
 
 def read_failure(path: Path) -> str:

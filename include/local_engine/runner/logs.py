@@ -18,6 +18,9 @@ READ_BYTES = 1 << 16
 MAX_EVENT_BYTES = 262_118
 """CloudWatch Logs takes events of up to 256 KiB, 26 bytes of which are overhead."""
 
+TOOLKIT_REPORTS = ("Waiting for the process to finish", "Reporting training FAILURE")
+"""From these lines of AWS's toolkit on, the user's program has said its last."""
+
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -33,6 +36,9 @@ class LogFile:
         self._on_line = on_line
         self._rest = b""
         self._last_ms = 0
+        self._has_ended = False
+        self.last_line = ""
+        """The last line that the user's program, not AWS's toolkit after it, printed."""
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they were printed; a line is written once it has ended.
@@ -64,8 +70,14 @@ class LogFile:
                 if text.strip():
                     events.append(json.dumps({"t": now, "m": text}, ensure_ascii=False))
                     self._on_line(now, text)
+                    self._remember(text)
         if events:
             self._file.write(("\n".join(events) + "\n").encode("utf-8", "replace"))
+
+    def _remember(self, text: str) -> None:
+        self._has_ended = self._has_ended or any(report in text for report in TOOLKIT_REPORTS)
+        if not self._has_ended:
+            self.last_line = text.strip()
 
 
 class LogPump(threading.Thread):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,20 +16,18 @@ from include.local_engine.channels.listing import (
 from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.channels.placement import place_files
 from include.local_engine.runner.container import resource_config
+from include.local_engine.runner.execution import Execution
 from include.local_engine.runner.failures import ABANDONED, algorithm_error, read_failure
 from include.local_engine.runner.images import UnknownImageError, resolve_image
 from include.local_engine.runner.instances import (
     ML_INSIDE,
     Ground,
     InstanceRequest,
-    make_cluster,
     survey,
 )
 from include.local_engine.runner.job import Job, JobError, plan_hosts
-from include.local_engine.runner.logs import LogFile, LogPump
-from include.local_engine.runner.supervision import STOP_GRACE_S, Ending, Outcome, Supervision
+from include.local_engine.runner.supervision import Ending, Outcome
 from include.local_engine.s3.errors import S3Error
-from include.local_engine.sandbox import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFAULT_MAX_RUNTIME_S = 86400
 PROCESSING_INSIDE = "/opt/ml/processing"
 
 
@@ -93,9 +87,8 @@ class ProcessingRun:
             self._provide_inputs()
         except DataError as error:
             raise JobError(f"ClientError: Data download failed: {error}") from error
-        with ExitStack() as stack:
-            mirrors = self._mirrors()
-            outcome = self._process(stack, mirrors)
+        mirrors = self._mirrors()
+        outcome = self._process(mirrors)
         try:
             mirrors.finish()
             self._upload_outputs()
@@ -155,43 +148,17 @@ class ProcessingRun:
                     )
         return MirrorThread(mirrors, interval_s=0.5 * min(1.0, self.job.settings.time_scale))
 
-    def _process(self, stack: ExitStack, mirrors: MirrorThread) -> Outcome:
-        pump = LogPump()
-        epoch = int(time.time())
-        descriptors = {}
-        for host in self.hosts:
-            log_file = LogFile(
-                self.job.folder / "logs", host.name, epoch=epoch, on_line=lambda *_: None
-            )
-            if host is self.hosts[0]:
-                for loss in capabilities.losses(self.ground.features):
-                    log_file.say(f"trainyard engine: {loss}")
-            descriptors[host.name] = pump.add(log_file)
-        cluster = make_cluster(
-            self.job,
-            self.runtime,
-            self.ground,
-            [self._instance(host, descriptors[host.name]) for host in self.hosts],
-        )
-        stack.callback(cluster.close)
-        for descriptor in descriptors.values():
-            os.close(descriptor)
-        pump.start()
-        mirrors.start()
-        self.job.enter("Training")
-        cluster.start()
-        condition = self.job.request.get("StoppingCondition", {})
-        max_runtime_s = float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
-        outcome = Supervision(
-            cluster=cluster,
+    def _process(self, mirrors: MirrorThread) -> Outcome:
+        return Execution(
+            job=self.job,
+            runtime=self.runtime,
+            ground=self.ground,
+            hosts=self.hosts,
+            request=self._instance,
+            on_line=_ignore,
             order=self.order,
-            deadline=time.monotonic() + max_runtime_s,
-            grace_s=STOP_GRACE_S * self.job.settings.time_scale,
-            on_stopping=lambda ending: self.job.enter("Stopping"),
+            mirrors=mirrors,
         ).run()
-        cluster.close()
-        pump.join(timeout=10.0)
-        return outcome
 
     def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
         app = self.job.request["AppSpecification"]
@@ -252,8 +219,12 @@ class ProcessingRun:
         if outcome.failure is None:
             raise AssertionError("a failed outcome names the instance that failed")
         file = self.job.ml_folder(outcome.failure.instance) / "output" / "failure"
-        reason = algorithm_error(outcome.failure, file)
+        reason = algorithm_error(outcome.failure, file, last_line=outcome.last_line)
         self.job.finish("Failed", reason=reason, **members)
+
+
+def _ignore(_time_ms: int, _text: str) -> None:
+    """Processing jobs have no metrics to look for."""
 
 
 def _as_channel(each: dict[str, Any]) -> dict[str, Any]:

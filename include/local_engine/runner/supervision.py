@@ -30,10 +30,14 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the instances ended; `failure` is the first that failed by itself."""
+    """How the instances ended; `failure` is the first that failed by itself.
+
+    `last_line` is the last that the failed instance's program printed.
+    """
 
     ending: Ending
     failure: InstanceExit | None = None
+    last_line: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +11,19 @@ from typing import TYPE_CHECKING, Any
 from include.local_engine.channels.checkpoints import MirroredFolder, MirrorThread
 from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.runner import artifacts, container, inputs
+from include.local_engine.runner.execution import Execution
 from include.local_engine.runner.failures import ABANDONED, algorithm_error
 from include.local_engine.runner.images import UnknownImageError, resolve_image
 from include.local_engine.runner.instances import (
     ML_INSIDE,
     Ground,
     InstanceRequest,
-    make_cluster,
     survey,
 )
 from include.local_engine.runner.job import Job, JobError, plan_hosts
-from include.local_engine.runner.logs import LogFile, LogPump
 from include.local_engine.runner.metrics import MetricScraper
-from include.local_engine.runner.supervision import STOP_GRACE_S, Ending, Outcome, Supervision
+from include.local_engine.runner.supervision import Ending, Outcome
 from include.local_engine.s3.errors import S3Error
-from include.local_engine.sandbox import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFAULT_MAX_RUNTIME_S = 86400
 CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
 MIRROR_INTERVAL_S = 0.5
 
@@ -89,7 +84,7 @@ class TrainingRun:
             self.job.enter("Downloading")
             self._download(stack)
             mirrors = self._restore_checkpoints()
-            outcome = self._train(stack, mirrors)
+            outcome = self._train(mirrors)
         self._upload(outcome, mirrors)
 
     def _download(self, stack: ExitStack) -> None:
@@ -128,51 +123,17 @@ class TrainingRun:
         config = self.job.request.get("CheckpointConfig", {})
         return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))
 
-    def _train(self, stack: ExitStack, mirrors: MirrorThread) -> Outcome:
-        pump = LogPump()
-        epoch = int(time.time())
-        logs = {
-            host.name: LogFile(
-                self.job.folder / "logs", host.name, epoch=epoch, on_line=self.metrics.line
-            )
-            for host in self.hosts
-        }
-        for loss in capabilities.losses(self.ground.features):
-            logs[self.hosts[0].name].say(f"trainyard engine: {loss}")
-        descriptors = {name: pump.add(each) for name, each in logs.items()}
-        cluster = make_cluster(
-            self.job,
-            self.runtime,
-            self.ground,
-            [self._instance(host, descriptors[host.name]) for host in self.hosts],
-        )
-        stack.callback(cluster.close)
-        for descriptor in descriptors.values():
-            os.close(descriptor)
-        pump.start()
-        mirrors.start()
-        self.job.enter("Training")
-        cluster.start()
-        outcome = Supervision(
-            cluster=cluster,
+    def _train(self, mirrors: MirrorThread) -> Outcome:
+        return Execution(
+            job=self.job,
+            runtime=self.runtime,
+            ground=self.ground,
+            hosts=self.hosts,
+            request=self._instance,
+            on_line=self.metrics.line,
             order=self.order,
-            deadline=time.monotonic() + self._max_runtime_s,
-            grace_s=STOP_GRACE_S * self.job.settings.time_scale,
-            on_stopping=self._note_stopping,
+            mirrors=mirrors,
         ).run()
-        cluster.close()
-        pump.join(timeout=10.0)
-        return outcome
-
-    @property
-    def _max_runtime_s(self) -> float:
-        condition = self.job.request.get("StoppingCondition", {})
-        return float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
-
-    def _note_stopping(self, ending: Ending) -> None:
-        log.info("stopping: %s", ending)
-        if ending is not Ending.MAX_RUNTIME_EXCEEDED:
-            self.job.enter("Stopping")
 
     def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
         folders = [(self.job.ml_folder(host.name), ML_INSIDE)]
@@ -229,4 +190,4 @@ class TrainingRun:
         if outcome.failure is None:
             raise AssertionError("a failed outcome names the instance that failed")
         folder = self.job.ml_folder(outcome.failure.instance) / "output"
-        return algorithm_error(outcome.failure, folder / "failure")
+        return algorithm_error(outcome.failure, folder / "failure", last_line=outcome.last_line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import logging
@@ -26,7 +27,7 @@ MODULES = (
     *("torch.distributed.elastic.rendezvous.static_tcp_rendezvous",),
     *("torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",),
     *("torch.distributed.elastic.rendezvous.registry", "torch.distributed.optim"),
-    *("torch._inductor", "torch.utils._sympy.functions", "torch.utils.tensorboard._convert_np"),
+    *("torch._inductor", "torch.utils._sympy.functions"),
     *("multiprocessing.pool", "multiprocessing.spawn", "concurrent.futures.thread"),
     *("asyncio", "runpy", "tarfile", "gzip", "cProfile", "pstats", "colorama", "mpmath", "sympy"),
 )
@@ -44,6 +45,7 @@ def preload() -> None:
         for name in MODULES:
             _import(name)
         _preload_toolkits()
+    _keep_service_models()
     gc.collect()
     gc.freeze()  # A collection in a child must not touch, and so copy, the shared pages.
     num_threads = len(os.listdir("/proc/self/task"))
@@ -71,6 +73,25 @@ def _preload_toolkits() -> None:
         for name in TOOLKITS:
             _import(name)
     forget(TOOLKIT_PACKAGES)
+
+
+def _keep_service_models() -> None:
+    """Have botocore parse each of its JSON files once for all programs, not once in each.
+
+    Every botocore session reads its service models anew; that is most of what the toolkit's
+    download of the source archive costs.
+    """
+    import boto3  # noqa: PLC0415  (heavy)
+    import botocore.loaders  # noqa: PLC0415  (heavy)
+
+    loader = botocore.loaders.JSONFileLoader
+    loader.load_file = staticmethod(functools.lru_cache(maxsize=64)(loader().load_file))
+    session = boto3.session.Session(
+        aws_access_key_id="none",
+        aws_secret_access_key="none",
+        region_name="us-east-1",  # noqa: S106
+    )
+    session.resource("s3", endpoint_url="http://127.0.0.1:1")
 
 
 @contextlib.contextmanager

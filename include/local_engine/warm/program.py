@@ -14,14 +14,21 @@ import runpy
 import signal
 import sys
 import threading
+import time
 import types
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from include.local_engine.warm.fitness import Invocation, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+LINGER_S = 0.1
+"""How long a torchrun stays after its work. The one that holds the store must not be gone before
+the others saw the last barrier; tearing down a cold interpreter takes longer than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +59,7 @@ class Program:
         _reseed()
         _set_num_threads(self.environment.get("OMP_NUM_THREADS"))
         code = run_to_exit_code(self.invocation)
-        leave(code)
+        leave(code, linger_s=LINGER_S if Path(self.invocation.target).name == "torchrun" else 0.0)
 
     def _take_descriptors(self) -> None:
         keep = set(self.descriptors.values())
@@ -140,8 +147,9 @@ def open_standard_streams(*, unbuffered: bool, encoding: str) -> None:
             opened = None
         else:
             opened = _open_stream(
-                descriptor, name or "utf-8", errors or "strict", unbuffered=unbuffered
+                descriptor, name.lower() or "utf-8", errors or "strict", unbuffered=unbuffered
             )
+            getattr(opened.buffer, "raw", opened.buffer).name = f"<{stream}>"
         setattr(sys, stream, opened)
         setattr(sys, f"__{stream}__", opened)
 
@@ -161,10 +169,10 @@ def _open_stream(
         encoding=encoding,
         errors="backslashreplace" if descriptor == 2 else errors,
         newline=None if is_input else "\n",
-        line_buffering=buffer.isatty() or descriptor == 2,
+        line_buffering=not unbuffered and (buffer.isatty() or descriptor == 2),
         write_through=unbuffered and not is_input,
     )
-    text.mode = "r" if is_input else "w"
+    text.mode = "r" if is_input else "w"  # type: ignore[misc]  # As the interpreter sets it.
     return text
 
 
@@ -238,12 +246,13 @@ def _report() -> None:
         sys.excepthook(kind, value, trace)
 
 
-def leave(code: int) -> NoReturn:
+def leave(code: int, *, linger_s: float = 0.0) -> NoReturn:
     """End as the interpreter does, except that no module is torn down.
 
     Tearing down can hang: torch's process groups join threads that wait for the interpreter lock
     (seen with gloo, torch 2.13).
     """
+    time.sleep(linger_s)
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]  # noqa: SLF001
         try:
             step()

@@ -3,14 +3,14 @@
 Copied into the stubs' folder under each program's name, with REAL_* filled in (see `programs`).
 Only built-in modules: this file's start is most of what a warm program costs.
 """
+from __future__ import annotations
 
+import _signal
+import _socket
 import array
 import marshal
 import os
 import sys
-
-import _signal
-import _socket
 
 REAL_PYTHON = "@REAL_PYTHON@"
 REAL_BIN = "@REAL_BIN@"

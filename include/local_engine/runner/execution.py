@@ -1,0 +1,104 @@
+"""Run the instances of a job from their first line of log to the last: one way for both kinds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from include.local_engine.runner.instances import make_cluster
+from include.local_engine.runner.logs import LogFile, LogPump
+from include.local_engine.runner.supervision import STOP_GRACE_S, Ending, Outcome, Supervision
+from include.local_engine.sandbox import capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from include.local_engine.channels.checkpoints import MirrorThread
+    from include.local_engine.runner.images import ImageRuntime
+    from include.local_engine.runner.instances import Ground, InstanceRequest
+    from include.local_engine.runner.job import HostPlan, Job
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MAX_RUNTIME_S = 86400
+LAST_LINES_S = 10.0
+"""How long the logs of ended instances may take to arrive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One run of a job's instances.
+
+    `request` says what an instance runs, given its host and the descriptor of its log; `on_line`
+    gets every line of every log; `mirrors` keep folders in S3 while the instances run.
+    """
+
+    job: Job
+    runtime: ImageRuntime
+    ground: Ground
+    hosts: Sequence[HostPlan]
+    request: Callable[[HostPlan, int], InstanceRequest]
+    on_line: Callable[[int, str], None]
+    order: Callable[[], Ending | None]
+    mirrors: MirrorThread
+
+    def run(self) -> Outcome:
+        """Set the instances up, run them to their end and return how they ended.
+
+        Raises:
+            SandboxError: The machine refused to set them up.
+        """
+        pump = LogPump()
+        logs = self._open_logs()
+        descriptors = {name: pump.add(each) for name, each in logs.items()}
+        pump.start()
+        try:
+            cluster = make_cluster(
+                self.job,
+                self.runtime,
+                self.ground,
+                [self.request(host, descriptors[host.name]) for host in self.hosts],
+            )
+        finally:
+            for descriptor in descriptors.values():
+                os.close(descriptor)
+        with closing(cluster):
+            self.mirrors.start()
+            self.job.enter("Training")
+            cluster.start()
+            outcome = Supervision(
+                cluster=cluster,
+                order=self.order,
+                deadline=time.monotonic() + self._max_runtime_s,
+                grace_s=STOP_GRACE_S * self.job.settings.time_scale,
+                on_stopping=self._note_stopping,
+            ).run()
+        pump.join(timeout=LAST_LINES_S)
+        if outcome.failure is not None:
+            return replace(outcome, last_line=logs[outcome.failure.instance].last_line)
+        return outcome
+
+    def _open_logs(self) -> dict[str, LogFile]:
+        epoch = int(time.time())
+        folder = self.job.folder / "logs"
+        logs = {
+            host.name: LogFile(folder, host.name, epoch=epoch, on_line=self.on_line)
+            for host in self.hosts
+        }
+        for loss in capabilities.losses(self.ground.features):
+            logs[self.hosts[0].name].say(f"trainyard engine: {loss}")
+        return logs
+
+    @property
+    def _max_runtime_s(self) -> float:
+        condition = self.job.request.get("StoppingCondition", {})
+        return float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
+
+    def _note_stopping(self, ending: Ending) -> None:
+        log.info("the job is being ended: %s", ending)
+        if ending is not Ending.MAX_RUNTIME_EXCEEDED:
+            self.job.enter("Stopping")
