@@ -42,6 +42,7 @@ class ParquetTable:
         only: str | None = None,
     ) -> None:
         self._files, self._objects, self._folder = files, objects, folder
+        self._categories: list[str] = []
         self.nullable: set[str] = set()
         self.num_rows = 0
         self.names: list[str] = []
@@ -52,8 +53,16 @@ class ParquetTable:
                     self.names = schema.names
                     wanted = [only] if only in schema.names else schema.names
                     self.schema = pa.schema(
-                        [schema.field(name) for name in wanted if name not in ignored]
+                        [
+                            pa.field(name, _plain(schema.field(name).type))
+                            for name in wanted
+                            if name not in ignored
+                        ]
                     )
+                    if only is None:
+                        self._categories = [
+                            field.name for field in self.schema if _is_string(field.type)
+                        ]
                 self._check(file, schema)
                 self.num_rows += self._rows_to_read(file, opened)
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
@@ -97,7 +106,12 @@ class ParquetTable:
             with self._objects.open(file.uri) as stream, path.open("wb") as copy:
                 shutil.copyfileobj(stream, copy, 1024**2)
         try:
-            opened = pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            opened = pq.ParquetFile(
+                path,
+                buffer_size=_BUFFER_BYTES,
+                pre_buffer=False,
+                read_dictionary=self._categories,
+            )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
         with opened:
@@ -111,7 +125,7 @@ class ParquetTable:
 
     def _check(self, file: SourceFile, schema: pa.Schema) -> None:
         found = [schema.field(name) if name in schema.names else None for name in self.schema.names]
-        types = [None if field is None else field.type for field in found]
+        types = [None if field is None else _plain(field.type) for field in found]
         if types != self.schema.types:
             different = [
                 f"{field.name}: {kind or 'missing'}"
@@ -126,6 +140,15 @@ class ParquetTable:
                 allowed=", ".join(f"{field.name}: {field.type}" for field in self.schema),
                 next_step="bring the files to one schema, or narrow the source with a glob",
             )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, whether or not they are read as a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:

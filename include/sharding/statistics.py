@@ -32,7 +32,8 @@ class ColumnMoments:
         if count == 0:
             return
         numbers -= mean
-        squares = float(np.dot(numbers, numbers))
+        numbers *= numbers  # not a dot product: BLAS would start threads that spin on a busy machine
+        squares = float(numbers.sum())
         total, apart = self._count + count, mean - self._mean
         self._squares += squares + apart * apart * self._count * count / total
         self._mean += apart * count / total

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from include.errors import DataError
 from include.sharding.table_schema import ColumnKind, ColumnPlan, WiderTypeNeededError
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
+_SECONDS_PER_DAY = 86_400
 _MISSING_HASH = np.uint64(0x5851F42D4C957F2D)
 
 
@@ -81,10 +81,10 @@ class Categories:
         self._learn([value for value in local if value is not None and value not in self._codes])
         # One more entry, for the indices that are null.
         table = np.array([*(self._codes[value] for value in local), -1], dtype=np.int32)
-        indices = column.indices
-        if indices.null_count:
-            indices = pc.fill_null(indices, len(local))
-        codes = table[indices.to_numpy(zero_copy_only=False)]
+        indices = _values(column.indices)
+        if column.indices.null_count:
+            indices = np.where(_is_missing(column.indices), len(local), indices)
+        codes = table[indices]
         return codes, self._hashes[codes]
 
     def _learn(self, values: list[str]) -> None:
@@ -103,38 +103,66 @@ class Categories:
 
 
 def _numbers(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
+    """Return a column's numbers in the planned type, NaN where missing."""
     if plan.kind is ColumnKind.TIME:
-        column = _seconds(column)
-    if column.null_count:
-        if not plan.dtype.startswith("float"):
-            raise WiderTypeNeededError(plan.name)
-        column = pc.fill_null(column.cast(pa.float64(), safe=False), float("nan"))
-    elif pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
+        array = _seconds(column)
     elif pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    array = column.to_numpy(zero_copy_only=False)
-    return cast("npt.NDArray[Any]", array.astype(plan.dtype, copy=False))
-
-
-def _seconds(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_date(kind):
-        column, per_second = column.cast(pa.timestamp("s")), 1
+        array = _values(column.cast(pa.uint8()))
+    elif pa.types.is_decimal(column.type):
+        array = _values(column.cast(pa.float64()))
     else:
-        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
-    width = pa.int32() if kind.bit_width == 32 and not pa.types.is_date(kind) else pa.int64()
-    numbers = column.cast(width).cast(pa.float64(), safe=False)
-    return pc.divide(numbers, float(per_second))
+        array = _values(column)
+    array = array.astype(plan.dtype, copy=False)
+    if column.null_count:
+        if array.dtype.kind != "f":
+            raise WiderTypeNeededError(plan.name)
+        array = np.where(_is_missing(column), array.dtype.type(np.nan), array)
+    return array
+
+
+def _seconds(column: pa.Array) -> npt.NDArray[np.float64]:
+    kind = column.type
+    width = pa.int32() if kind.bit_width == 32 else pa.int64()
+    counts = _values(column.view(width)).astype(np.float64)
+    if pa.types.is_date32(kind):
+        counts *= _SECONDS_PER_DAY
+        return counts
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    counts /= {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    return counts
+
+
+def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:
+    bits = column.buffers()[0]
+    if bits is None:
+        return np.full(len(column), column.null_count > 0)
+    flags = np.unpackbits(
+        np.frombuffer(bits, np.uint8), count=column.offset + len(column), bitorder="little"
+    )
+    return flags[column.offset :] == 0
+
+
+def _values(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the numbers of a column as they lie in memory. (`Array.to_numpy` would import pandas: 50 MB.)"""
+    width = np.dtype(_numpy_name(column.type))
+    start = column.offset * width.itemsize
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.empty(0, dtype=width)
+    return np.frombuffer(buffer, dtype=width, count=len(column), offset=start)
+
+
+def _numpy_name(kind: pa.DataType) -> str:
+    names = {pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64"}
+    return names.get(kind) or str(kind)
 
 
 def _number_bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     numbers = array.astype(np.float64)
-    # Adding zero turns -0.0 into 0.0; every NaN counts as the same missing value.
-    numbers += 0.0
-    missing = np.isnan(numbers)
-    if missing.any():
-        numbers[missing] = np.nan
+    if array.dtype.kind == "f":
+        numbers += 0.0  # turns -0.0 into 0.0
+        if np.isnan(numbers.sum()):
+            numbers[np.isnan(numbers)] = np.nan  # every NaN is the same missing value
     return numbers.view(np.uint64)
 
 
