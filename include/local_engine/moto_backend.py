@@ -48,6 +48,9 @@ class MotoBackend:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request; what moto cannot do becomes an error in the service's protocol."""
         name = _operation_name(environ)
+        if environ["PATH_INFO"].startswith("/moto-api"):
+            closed = ServiceError("AccessDenied", "moto's own API is closed here", status=403)
+            return _refuse(environ, closed, start_response)
         self._used.add(service_of(environ) or "")
         caught = _CaughtResponse()
         try:

@@ -15,7 +15,7 @@ from include.local_engine.wire.errors import (
     ServiceError,
     UnknownOperationError,
 )
-from include.local_engine.wire.scope import region_of
+from include.local_engine.wire.scope import region_of, service_of
 from include.local_engine.wire.shaping import shape_answer
 from include.local_engine.wire.validation import validate
 
@@ -75,25 +75,38 @@ class JsonService:
         if operation not in self.model.operations:
             raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
         handler = self.handlers.get(operation)
+        passed_on = self._passed_on(environ, body)
         if handler is None and not self.checks_all:
-            return self.behind(_with_body(environ, body), start_response)
+            return self.behind(passed_on, start_response)
         request = _parse(body)
         validate(self.model, operation, request)
         if handler is None:
-            return self.behind(_with_body(environ, body), start_response)
+            return self.behind(passed_on, start_response)
         call = Call(
             operation=operation,
             request={key: value for key, value in request.items() if value is not None},
             region=region_of(environ) or self.default_region,
-            forward=lambda: _call_behind(self.behind, _with_body(environ, body)),
+            forward=lambda: _call_behind(self.behind, passed_on),
         )
         try:
             answer = handler(call)
         except NotOursError:
-            return self.behind(_with_body(environ, body), start_response)
+            return self.behind(passed_on, start_response)
         shaped = shape_answer(self.model, operation, answer)
         has_output = self.model.output_shape(operation) is not None
         return answer_json("200 OK", shaped if has_output else None, start_response)
+
+    def _passed_on(self, environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
+        """Return the request for the service behind, which finds its way by the signature only."""
+        passed_on = {
+            **environ,
+            "wsgi.input": io.BytesIO(body),
+            "CONTENT_LENGTH": str(len(body)),
+        }
+        if service_of(environ) is None:
+            scope = f"19700101/{self.default_region}/{self.model.name}/aws4_request"
+            passed_on["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential=unsigned/{scope}"
+        return passed_on
 
 
 def answer_json(
@@ -149,10 +162,6 @@ def _parse(body: bytes) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise SerializationError("The body is not a JSON object.")
     return request
-
-
-def _with_body(environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
-    return {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
 
 
 def _call_behind(app: WSGIApplication, environ: WSGIEnvironment) -> dict[str, Any]:
