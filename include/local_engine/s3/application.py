@@ -7,6 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from include.local_engine.s3.errors import S3Error
+from include.local_engine.s3.presigned import check_expiry
 from include.local_engine.s3.request import read_request
 from include.local_engine.s3.responses import Response, error_response
 from include.local_engine.s3.routes import find_action
@@ -49,6 +50,7 @@ class S3Application:
     def _answer(self, environ: WSGIEnvironment, request_id: str) -> Response:
         try:
             request = read_request(environ)
+            check_expiry(request.query, now=self._store.clock())
             return find_action(request)(self._store, request)
         except S3Error as error:
             refusal = error

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 19
 _BLOB_MODE = 0o444
 _MAKING_S = 60
 """How long a staging folder may exist under its dotted name before it counts as left behind."""

@@ -7,6 +7,7 @@ AWS SDKs and their tests match on.
 from __future__ import annotations
 
 _ERRORS: dict[str, tuple[int, str]] = {
+    "AccessDenied": (403, "Access Denied"),
     "BadDigest": (
         400,
         (
@@ -87,6 +88,7 @@ _ERRORS: dict[str, tuple[int, str]] = {
             "may have been aborted or completed."
         ),
     ),
+    "NoSuchVersion": (404, "The specified version does not exist."),
     "NoSuchWebsiteConfiguration": (
         404,
         "The specified bucket does not have a website configuration",

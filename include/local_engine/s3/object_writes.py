@@ -33,6 +33,7 @@ _KEPT_HEADERS = (
 )
 _MAX_METADATA_BYTES = 2048
 _MAX_DELETES = 1000
+_ONLY_VERSION = {"", "null"}
 
 
 def put_object(store: ObjectStore, request: S3Request) -> Response:
@@ -170,10 +171,12 @@ def copy_source(request: S3Request) -> tuple[str, str]:
     """Return the bucket and key x-amz-copy-source names.
 
     Raises:
-        S3Error: InvalidArgument.
+        S3Error: InvalidArgument, NoSuchVersion.
     """
     given = request.header("x-amz-copy-source") or ""
-    path = given.partition("?versionId=")[0]
+    path, _, version = given.partition("?versionId=")
+    if version not in _ONLY_VERSION:
+        raise S3Error("NoSuchVersion", VersionId=version)
     bucket, _, key = unquote(path).removeprefix("/").partition("/")
     if not bucket or not key:
         raise S3Error(
@@ -189,7 +192,12 @@ def written_headers(info: ObjectInfo) -> dict[str, str]:
     """Return the headers that answer a write: the ETag, and the checksums it was given."""
     checksums = {f"x-amz-checksum-{name.lower()}": v for name, v in info.checksums.items()}
     kind = {"x-amz-checksum-type": info.attributes.checksum_type} if checksums else {}
-    return {"ETag": f'"{info.etag}"', **checksums, **kind}
+    encryption = {
+        name: value
+        for name, value in info.attributes.headers.items()
+        if name.startswith("x-amz-server-side-encryption")
+    }
+    return {"ETag": f'"{info.etag}"', **checksums, **kind, **encryption}
 
 
 def _copied_attributes(request: S3Request, old: ObjectInfo) -> ObjectAttributes:

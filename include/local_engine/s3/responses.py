@@ -62,9 +62,10 @@ def error_response(error: S3Error, *, resource: str, request_id: str) -> Respons
         text("Resource", resource),
         text("RequestId", request_id),
     )
-    return Response(
-        status=error.status, headers={"Content-Type": "application/xml"}, body=document.encode()
-    )
+    headers = {"Content-Type": "application/xml"}
+    if error.code == "NotModified":
+        headers = {"ETag": f'"{error.elements["ETag"]}"'}
+    return Response(status=error.status, headers=headers, body=document.encode())
 
 
 def iso_time(epoch_s: float) -> str:

@@ -65,12 +65,15 @@ def find_action(request: S3Request) -> Action:
     """Return the action for `request`.
 
     Raises:
-        S3Error: NotImplemented, MethodNotAllowed.
+        S3Error: NotImplemented, MethodNotAllowed, NoSuchVersion.
     """
     if not request.bucket:
         if request.method not in {"GET", "HEAD"}:
             raise S3Error("MethodNotAllowed", Method=request.method)
         return buckets.list_buckets
+    version = request.query.get("versionId", "null")
+    if version not in {"", "null"}:
+        raise S3Error("NoSuchVersion", Key=request.key, VersionId=version)
     table, words = (_OBJECT, _OBJECT_WORDS) if request.key else (_BUCKET, _BUCKET_WORDS)
     word = next((word for word in request.query if word in words), "")
     if word in _UNSUPPORTED:

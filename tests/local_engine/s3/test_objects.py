@@ -256,6 +256,34 @@ def test_presigned_addresses_work_without_credentials(s3: Any) -> None:
     assert (answer.content, answer.headers["Content-Type"]) == (b"signed", "text/x-test")
 
 
+@pytest.mark.parametrize("signature", ["s3", "s3v4"])
+def test_a_presigned_address_ends_with_its_time(make_client: Any, signature: str) -> None:
+    client = make_client(signature_version=signature)
+    client.put_object(Bucket=BUCKET, Key="k", Body=b"1")
+    where = {"Bucket": BUCKET, "Key": "k"}
+    live = client.generate_presigned_url("get_object", Params=where, ExpiresIn=60)
+    dead = client.generate_presigned_url("get_object", Params=where, ExpiresIn=-1)
+    assert requests.get(live, timeout=20).status_code == 200
+    answer = requests.get(dead, timeout=20)
+    assert (answer.status_code, "<Code>AccessDenied</Code>" in answer.text) == (403, True)
+
+
+def test_there_is_one_version_and_its_name_is_null(s3: Any) -> None:
+    s3.put_object(Bucket=BUCKET, Key="k", Body=b"1")
+    assert read(s3, "k", VersionId="null") == b"1"
+    with pytest.raises(ClientError) as error:
+        s3.get_object(Bucket=BUCKET, Key="k", VersionId="abc")
+    assert code_of(error) == "NoSuchVersion"
+
+
+def test_encryption_settings_are_kept_and_answered(s3: Any) -> None:
+    asked = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/key"}
+    put = s3.put_object(Bucket=BUCKET, Key="k", Body=b"1", **asked)
+    head = s3.head_object(Bucket=BUCKET, Key="k")
+    for answer in (put, head):
+        assert {name: answer[name] for name in asked} == asked
+
+
 def test_object_attributes_answer_what_was_asked(s3: Any) -> None:
     s3.put_object(Bucket=BUCKET, Key="k", Body=b"12345", ChecksumAlgorithm="SHA256")
     got = s3.get_object_attributes(
