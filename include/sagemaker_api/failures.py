@@ -73,6 +73,10 @@ _WAIT_STEP = "retry later, take another instance type, or allow several types"
 _RETRY_STEP = "retry: training resumes from the last checkpoint; if it repeats, read the host's log"
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
+# An exception by its name, but not the wrappers that the service and its toolkit put around every
+# failure.
+_RAISED = r"\b(?!AlgorithmError|ClientError|ExecuteUserScriptError)\w+(Error|Exception)\b: "
+
 # First match wins.
 FAILURE_TABLE: tuple[FailureRow, ...] = (
     _row(
@@ -145,8 +149,9 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         is_weak=True,
     ),
     _row(
-        r"ExecuteUserScriptError|Traceback \(most recent call last\)|\b\w+(Error|Exception)\b: "
-        r"|ExitCode:? [1-9]|exit code:? [1-9]|exitcode\s*:\s*([1-9]|-\d)|Framework Error",
+        r"ExecuteUserScriptError|Traceback \(most recent call last\)|"
+        + _RAISED
+        + r"|ExitCode:? [1-9]|exit code:? [1-9]|exitcode\s*:\s*([1-9]|-\d)|Framework Error",
         ScriptError,
         "the training script failed",
         _SCRIPT_STEP,
@@ -269,9 +274,7 @@ def _match(text: str) -> FailureRow | None:
 
 def _is_bare_exit(reason: str, row: FailureRow) -> bool:
     """Return whether the reason is an exit code and nothing about what was raised."""
-    return row.error is ScriptError and not re.search(
-        r"\w+(Error|Exception)\b: (?!\s*ExitCode)\S", reason
-    )
+    return row.error is ScriptError and not re.search(_RAISED, reason)
 
 
 def _stopped(snapshot: JobSnapshot) -> TrainingRunError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 
 MAX_JOB_NAME = 63
@@ -28,7 +29,7 @@ def job_name(
     in its task, 1 for the first; only a job that failed for good is followed by another. It is not
     Airflow's try number: a retry that re-attaches keeps the attempt.
     """
-    identity = "\x1f".join([dag_id, run_id, task_id, str(map_index), str(rung), str(attempt)])
+    identity = json.dumps([dag_id, run_id, task_id, map_index, rung, attempt])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     suffix = (f"-{map_index}" if map_index >= 0 else "") + (f"-r{rung}" if rung else "")
     suffix += (f"-a{attempt}" if attempt > 1 else "") + f"-{digest}"

@@ -72,9 +72,11 @@ def render_training_job(
     return request
 
 
-def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any]:
+def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] | None:
     image = spec.image_uri or (None if spec.algorithm_name else image_uri)
-    if not (image or spec.algorithm_name or spec.serverless_job_config):
+    if spec.serverless_job_config:
+        return None
+    if not (image or spec.algorithm_name):
         raise SpecError(
             [
                 Finding(

@@ -128,7 +128,7 @@ def test_instances_are_counted_over_all_groups() -> None:
             "entry_point: must be a Python file under torchrun; got t.sh",
         ),
         ({"algorithm_name": "xgboost"}, "image_uri: and algorithm_name exclude each other"),
-        ({"output_path": "/tmp/x"}, "output_path: is no S3 URI"),
+        ({"output_path": "/data/x"}, "output_path: is no S3 URI"),
         ({"checkpoint_local_path": "/c"}, "checkpoint_local_path: has no S3 place"),
         (
             {"hyperparameters": {f"h{i}": i for i in range(101)}},

@@ -1,0 +1,220 @@
+"""Every way a job can end is one class of error, and the class says whether another try helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from include.errors import (
+    CapacityError,
+    ContractError,
+    DataError,
+    DeviceMemoryError,
+    InfrastructureError,
+    JobFailedError,
+    JobStoppedError,
+    QuotaExceededError,
+    RejectedRequestError,
+    ScriptError,
+    SpotInterruptionError,
+    ThrottledError,
+    TimeLimitError,
+    TrainingRunError,
+    retry_rule,
+)
+from include.sagemaker_api.failures import (
+    failure_error,
+    is_already_ended,
+    is_name_taken,
+    is_unknown_job,
+    service_error,
+)
+from include.sagemaker_api.snapshot import JobSnapshot
+
+TORCHRUN_KILLED = """\
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_10:12:01
+  rank      : 1 (local_rank: 0)
+  exitcode  : -9 (pid: 4242)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 4242
+"""
+TOOLKIT = (
+    'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"\n'
+    'Command "torchrun train_ddp.py", exit code: 1'
+)
+
+
+def ended(reason: str | None = None, **changes: Any) -> JobSnapshot:
+    values = {
+        "kind": "training",
+        "name": "job-1",
+        "arn": "arn",
+        "status": "Failed",
+        "secondary_status": "Failed",
+        "failure_reason": reason,
+        **changes,
+    }
+    return JobSnapshot(**values)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (TOOLKIT.format("ValueError: boom"), ScriptError),
+        (TOOLKIT.format("ModuleNotFoundError: No module named 'x'"), ScriptError),
+        (TOOLKIT.format("torch.OutOfMemoryError: CUDA out of memory. Tried"), DeviceMemoryError),
+        (TOOLKIT.format("RuntimeError: CUDA out of memory."), DeviceMemoryError),
+        (
+            TOOLKIT.format(
+                "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you"
+            ),
+            DeviceMemoryError,
+        ),
+        (TOOLKIT.format("MemoryError: "), DeviceMemoryError),
+        (
+            "AlgorithmError: OutOfMemory: Process killed by SIGKILL, exit code: 137",
+            DeviceMemoryError,
+        ),
+        ("AlgorithmError: , exit code: 137", DeviceMemoryError),
+        (TOOLKIT.format(TORCHRUN_KILLED), InfrastructureError),
+        (TOOLKIT.format("exitcode  : -9 (pid: 7)"), InfrastructureError),
+        (TOOLKIT.format("RuntimeError: Connection closed by peer [10.0.0.2]"), InfrastructureError),
+        ("AlgorithmError: rank 0: Another rank failed: a collective ended", InfrastructureError),
+        (TOOLKIT.format("torch.distributed.DistBackendError: NCCL error"), InfrastructureError),
+        (TOOLKIT.format("Watchdog caught collective operation timeout"), InfrastructureError),
+        ("InternalServerError: We encountered an internal error.", InfrastructureError),
+        ("CapacityError: Unable to provision requested ML compute capacity.", CapacityError),
+        ("ResourceLimitExceeded: The account-level service limit", QuotaExceededError),
+        ("ClientError: Data download failed: No S3 objects found under s3://b/x", DataError),
+        ("ClientError: Failed to download data. AccessDenied", DataError),
+        ("AlgorithmError: DataError: Training data cannot be used: train is empty", DataError),
+        ("ClientError: The processing job exceeded MaxRuntimeInSeconds", TimeLimitError),
+        ("AlgorithmError: HyperparameterError: Hyperparameters are not valid: x", ScriptError),
+        ("AlgorithmError: , exit code: 3", ScriptError),
+        (TOOLKIT.format("traceback : Signal 11 (SIGSEGV) received by PID 9"), ScriptError),
+        ("ClientError: something new", JobFailedError),
+        (None, JobFailedError),
+    ],
+    ids=lambda v: str(v)[:60].replace("\n", " ") if not isinstance(v, type) else v.__name__,
+)
+def test_a_reason_gives_its_class(reason: str | None, kind: type[TrainingRunError]) -> None:
+    assert type(failure_error(ended(reason))) is kind
+
+
+@pytest.mark.parametrize(
+    ("secondary", "kind", "says"),
+    [
+        ("MaxRuntimeExceeded", TimeLimitError, "reached max_run (10 min 00 s) and was stopped"),
+        (
+            "MaxWaitTimeExceeded",
+            SpotInterruptionError,
+            "reached max_wait (20 min 00 s) without ever getting capacity",
+        ),
+        ("Stopped", JobStoppedError, "the job was stopped"),
+        (None, JobStoppedError, "the job was stopped"),
+    ],
+)
+def test_a_stopped_job_is_never_success_and_says_what_stopped_it(
+    secondary: str | None, kind: type[TrainingRunError], says: str
+) -> None:
+    snapshot = ended(status="Stopped", secondary_status=secondary, max_run_s=600, max_wait_s=1200)
+
+    error = failure_error(snapshot)
+
+    assert type(error) is kind
+    assert says in str(error)
+
+
+@pytest.mark.parametrize(
+    ("reason", "log", "kind"),
+    [
+        ("Connection closed by peer", TORCHRUN_KILLED, InfrastructureError),
+        ("Connection closed by peer", "ValueError: boom", ScriptError),
+        ("Connection closed by peer", "torch.OutOfMemoryError: CUDA out", DeviceMemoryError),
+        ("Connection closed by peer", "Connection reset by peer", InfrastructureError),
+        ("Connection closed by peer", "all is well", InfrastructureError),
+        ("AlgorithmError: , exit code: 1", TORCHRUN_KILLED, InfrastructureError),
+        ("AlgorithmError: , exit code: 137", TORCHRUN_KILLED, InfrastructureError),
+        ("AlgorithmError: , exit code: 1", "MemoryError: ", DeviceMemoryError),
+        (TOOLKIT.format("KeyError: 'x'"), TORCHRUN_KILLED, ScriptError),
+        ("", "KeyError: 'x'", ScriptError),
+    ],
+    ids=lambda v: str(v)[:40].replace("\n", " ") if not isinstance(v, type) else v.__name__,
+)
+def test_the_logs_decide_where_the_reason_is_an_after_effect(
+    reason: str, log: str, kind: type[TrainingRunError]
+) -> None:
+    assert type(failure_error(ended(reason), log_lines=log.splitlines())) is kind
+
+
+def test_a_killed_rank_may_be_retried_and_an_exception_may_not() -> None:
+    killed = retry_rule(failure_error(ended(TOOLKIT.format(TORCHRUN_KILLED))))
+    raised = retry_rule(failure_error(ended(TOOLKIT.format("ValueError: boom"))))
+
+    assert killed is not None
+    assert killed.retry
+    assert raised is not None
+    assert not raised.retry
+
+
+def test_the_error_names_the_job_the_reason_and_the_log() -> None:
+    error = failure_error(ended(TOOLKIT.format("ValueError: boom")), log_hint="group /aws/x")
+
+    message = str(error)
+    assert message.startswith("training job job-1 ended as Failed: the training script failed")
+    assert "ValueError: boom" in message
+    assert "log: group /aws/x" in message
+    assert isinstance(error, JobFailedError)
+    assert error.exit_code == 1
+
+
+def test_a_processing_jobs_exit_message_is_its_reason() -> None:
+    error = failure_error(ended(kind="processing", exit_message="ValueError: no model"))
+
+    assert type(error) is ScriptError
+
+
+@pytest.mark.parametrize("status", ["Completed", "InProgress", "Stopping"])
+def test_a_job_that_did_not_fail_has_no_failure(status: str) -> None:
+    with pytest.raises(ContractError):
+        failure_error(ended(status=status))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("ThrottlingException", ThrottledError),
+        ("SlowDown", ThrottledError),
+        ("InternalFailure", ThrottledError),
+        ("CapacityError", CapacityError),
+        ("ResourceLimitExceeded", QuotaExceededError),
+        ("ValidationException", RejectedRequestError),
+        ("AccessDeniedException", RejectedRequestError),
+    ],
+)
+def test_a_refused_call_gives_its_class(code: str, kind: type[TrainingRunError]) -> None:
+    error = service_error(code, "because", operation="CreateTrainingJob")
+
+    assert type(error) is kind
+    assert f"{code}: because" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("check", "code", "message", "answer"),
+    [
+        (is_name_taken, "ResourceInUse", "Job name must be unique", True),
+        (is_name_taken, "ValidationException", "Job already exists", True),
+        (is_name_taken, "ValidationException", "bad role", False),
+        (is_unknown_job, "ValidationException", "Requested resource not found.", True),
+        (is_unknown_job, "ResourceNotFound", "", True),
+        (is_unknown_job, "ValidationException", "1 validation error detected", False),
+        (is_unknown_job, "AccessDenied", "not found", False),
+        (is_already_ended, "ValidationException", "The job is in status Completed", True),
+        (is_already_ended, "ValidationException", "Requested resource not found.", False),
+    ],
+)
+def test_what_an_answer_means(check: Any, code: str, message: str, *, answer: bool) -> None:
+    assert check(code, message) is answer

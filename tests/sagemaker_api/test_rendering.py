@@ -1,0 +1,103 @@
+"""What a renderer cannot know by itself it asks for, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from include.errors import SpecError
+from include.sagemaker_api.processing_request import render_processing_job
+from include.sagemaker_api.request_parts import with_overrides
+from include.sagemaker_api.training_request import render_training_job
+from include.specs.processing_job import ProcessingJobSpec
+from include.specs.training_job import TrainingJobSpec
+
+ROLE = "arn:aws:iam::123456789012:role/Training"
+TRAINING: dict[str, Any] = {
+    "role": ROLE,
+    "output_path": "s3://bucket/output",
+    "image_uri": "image:1",
+    "instance_type": "ml.m5.large",
+}
+
+
+def train(call: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    spec = TrainingJobSpec.from_mapping({**TRAINING, **changes})
+    return render_training_job(spec, name="job-1", region="us-east-1", **(call or {}))
+
+
+def process(call: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    values = {"role": ROLE, "instance_type": "ml.m5.large", "image_uri": "image:1", **changes}
+    spec = ProcessingJobSpec.from_mapping(values)
+    return render_processing_job(spec, name="job-1", region="us-east-1", **(call or {}))
+
+
+def test_a_bare_role_name_gets_the_accounts_arn() -> None:
+    request = train({"account": "123456789012"}, role="Training")
+
+    assert request["RoleArn"] == "arn:aws:iam::123456789012:role/Training"
+
+
+def test_a_bare_role_name_without_an_account_is_refused() -> None:
+    with pytest.raises(SpecError, match="role: is no ARN, and the account is not known"):
+        train(role="Training")
+
+
+def test_the_specs_image_goes_before_the_one_that_was_looked_up() -> None:
+    assert _image(train({"image_uri": "other:2"})) == "image:1"
+    assert _image(train({"image_uri": "other:2"}, image_uri=None)) == "other:2"
+
+
+@pytest.mark.parametrize("render", [train, process], ids=["training", "processing"])
+def test_a_job_without_an_image_is_refused(render: Any) -> None:
+    with pytest.raises(SpecError, match="image_uri: is not set"):
+        render(image_uri=None)
+
+
+@pytest.mark.parametrize("render", [train, process], ids=["training", "processing"])
+def test_an_entry_point_without_uploaded_code_is_refused(render: Any) -> None:
+    with pytest.raises(SpecError, match="code_s3_uri: is needed to run an entry_point"):
+        render(entry_point="run.py")
+
+
+@pytest.mark.parametrize("render", [train, process], ids=["training", "processing"])
+def test_code_that_is_on_s3_already_needs_no_upload(render: Any) -> None:
+    request = render(entry_point="run.py", source_dir="s3://bucket/x/sourcedir.tar.gz")
+
+    assert "s3://bucket/x/sourcedir.tar.gz" in str(request)
+
+
+def test_plain_containers_get_plain_text() -> None:
+    request = train(hyperparameters={"objective": "binary", "depth": 3, "names": ["a"]})
+
+    assert request["HyperParameters"] == {"objective": "binary", "depth": "3", "names": '["a"]'}
+
+
+def test_a_request_the_service_would_refuse_is_not_returned() -> None:
+    with pytest.raises(SpecError, match=r"ResourceConfig\.InstanceType"):
+        train(instance_type="ml.m5.lrge")
+
+
+def test_tags_of_the_call_go_over_those_of_the_spec() -> None:
+    request = train({"tags": {"a": "call"}}, tags={"a": "spec", "b": "spec"})
+
+    assert request["Tags"] == [{"Key": "a", "Value": "call"}, {"Key": "b", "Value": "spec"}]
+
+
+def test_overrides_merge_replace_and_remove() -> None:
+    request = {"A": {"x": 1, "y": 2}, "B": [1], "C": 3}
+
+    merged = with_overrides(request, {"A": {"x": 5, "y": None}, "B": [2], "C": None, "D": 4})
+
+    assert merged == {"A": {"x": 5}, "B": [2], "D": 4}
+    assert request == {"A": {"x": 1, "y": 2}, "B": [1], "C": 3}
+
+
+def test_overrides_are_checked_like_the_rest() -> None:
+    with pytest.raises(SpecError, match="did you mean 'InstanceCount'"):
+        train(raw_request_overrides={"ResourceConfig": {"InstanceCuont": 2}})
+
+
+def _image(request: dict[str, Any]) -> str:
+    return str(request["AlgorithmSpecification"]["TrainingImage"])

@@ -1,0 +1,89 @@
+"""The same code gives the same archive, whatever its times and owners."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.errors import SpecError
+from include.sagemaker_api import source_archive as module
+from include.sagemaker_api.source_archive import source_archive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    source = tmp_path / "source"
+    (source / "trainer").mkdir(parents=True)
+    (source / "train.py").write_text("print('go')\n", encoding="utf-8")
+    (source / "trainer" / "__init__.py").write_text("", encoding="utf-8")
+    return source
+
+
+def names(content: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return archive.getnames()
+
+
+def test_the_archive_holds_the_files_in_order(folder: Path) -> None:
+    archive = source_archive(folder, entry_point="train.py")
+
+    assert names(archive.content) == ["train.py", "trainer/__init__.py"]
+    assert archive.num_files == 2
+    assert archive.sha256 == hashlib.sha256(archive.content).hexdigest()
+
+
+def test_times_do_not_change_the_hash_and_content_does(folder: Path) -> None:
+    before = source_archive(folder).sha256
+
+    os.utime(folder / "train.py", (1, 1))
+    assert source_archive(folder).sha256 == before
+
+    (folder / "train.py").write_text("print('gone')\n", encoding="utf-8")
+    assert source_archive(folder).sha256 != before
+
+
+def test_caches_hidden_files_and_byte_code_are_left_out(folder: Path) -> None:
+    clean = source_archive(folder).sha256
+    for name in (".git/config", "__pycache__/a.pyc", "trainer/x.pyc", ".env", "venv/lib.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x", encoding="utf-8")
+
+    assert source_archive(folder).sha256 == clean
+
+
+def test_an_executable_stays_one(folder: Path) -> None:
+    (folder / "train.py").chmod(0o755)
+
+    with tarfile.open(fileobj=io.BytesIO(source_archive(folder).content)) as archive:
+        assert archive.getmember("train.py").mode == 0o755
+        assert archive.getmember("trainer/__init__.py").mode == 0o644
+
+
+def test_a_missing_entry_point_names_the_nearest_file(folder: Path) -> None:
+    with pytest.raises(SpecError, match=r"got trian.py; did you mean train.py\?"):
+        source_archive(folder, entry_point="trian.py")
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="source_dir: is no folder"):
+        source_archive(tmp_path / "nowhere")
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="source_dir: has no files"):
+        source_archive(tmp_path)
+
+
+def test_data_in_the_code_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SOURCE_BYTES", 5)
+
+    with pytest.raises(SpecError, match="is too large to be code; got 12 B"):
+        source_archive(folder)
