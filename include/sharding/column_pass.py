@@ -16,16 +16,22 @@ from include.sharding.table_encoder import TableEncoder
 from include.sharding.table_schema import (
     ColumnKind,
     ColumnPlan,
+    Role,
     WiderTypeNeededError,
     plan_columns,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from include.sharding.index import Split
     from include.sharding.pass_context import PassContext
+    from include.sharding.quarantine import BadRows
     from include.sharding.reading import Table
+    from include.sharding.source_files import SourceFile
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +73,9 @@ def _read_once(context: PassContext, table: Table) -> tuple[dict[str, Split], di
     shards = context.shard_set(open_writer, unit_bytes=row_bytes)
     moments = {plan.name: ColumnMoments() for plan in plans if plan.kind is not ColumnKind.CATEGORY}
     with prefetched(table.batches()) as batches:
-        for _, batch in batches:
-            arrays, hashes = encoder.encode(batch.batch)
+        for file, batch in batches:
+            rows_with_target = _with_target(batch.batch, plans, file, context.reading.bad_rows)
+            arrays, hashes = encoder.encode(rows_with_target)
             numbers = context.rule.assign(hashes)
             rows = {split: np.flatnonzero(numbers == number) for number, split in enumerate(SPLITS)}
             shards.observe(batch.done, {split: len(at) for split, at in rows.items()})
@@ -84,6 +91,21 @@ def _read_once(context: PassContext, table: Table) -> tuple[dict[str, Split], di
     context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
     schema = tuple(_described(plan, encoder, moments.get(plan.name)) for plan in plans)
     return shards.finish(), {"kind": "columns", "schema": schema}
+
+
+def _with_target(
+    batch: pa.RecordBatch, plans: Sequence[ColumnPlan], file: SourceFile, bad_rows: BadRows
+) -> pa.RecordBatch:
+    """Return the rows whose target is not missing; the others are bad rows."""
+    target = next((plan.name for plan in plans if plan.role is Role.TARGET), None)
+    if target is None or not batch.column(target).null_count:
+        return batch
+    known = batch.column(target).is_valid()
+    for row, is_known in enumerate(known.to_pylist()):
+        if not is_known:
+            content = str(batch.slice(row, 1).to_pylist()[0])
+            bad_rows.add(file.name, row + 1, f"missing target: column {target!r}", content)
+    return batch.filter(known)
 
 
 def _described(

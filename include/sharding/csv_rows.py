@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from include.errors import DataError
+from include.sharding.csv_types import FALSE, MISSING, TRUE, column_type, parse_column
 from include.sharding.line_blocks import LineBlock, line_blocks
-from include.sharding.objects import Objects
-from include.sharding.quarantine import BadRows
-from include.sharding.settings import ShardSettings
 from include.sharding.source_files import Progress, SourceFile, suffix_of, unreadable
 from include.sharding.table_batch import TableBatch
-from include.sharding.table_schema import WiderTypeNeededError
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A")
-TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-_WHOLE = r"^[+-]?\d{1,18}$"
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity)$"
+if TYPE_CHECKING:
+    from include.sharding.objects import Objects
+    from include.sharding.quarantine import BadRows
+    from include.sharding.settings import ShardSettings
+
 _SAMPLE_FILES = 4
-_NUMERIC_SHARE = 0.9
+_SAMPLE_ROWS = 20_000
+_MISSING = frozenset(MISSING)
+_Rows = list[tuple[int, list[str]]]
+"""Fields of rows, with the line each starts on."""
 
 
 class CsvTable:
-    """Csv files with a header line each. Types are told from the first block of up to four files.
-
-    A column is of numbers when nine in ten of its sampled values are: the others are then bad rows.
+    """Csv files with a header line each; types are told from the first rows of up to four files.
 
     Args:
         files: the files, read in this order.
         objects: opens remote files.
         settings: `category_columns` are read as strings whatever they hold.
         bad_rows: takes rows of a wrong number of fields, a wrong type or a wrong encoding.
+
+    Raises:
+        DataError: a file cannot be read or has other columns than the first.
     """
 
     def __init__(
@@ -48,14 +49,14 @@ class CsvTable:
         bad_rows: BadRows,
     ) -> None:
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
-        self._settings = settings
-        self._header, self._delimiter = self._read_header(files[0])
+        self._header, _ = self._read_header(files[0])
         samples = [self._sample(file) for file in files[:_SAMPLE_FILES]]
-        table = pa.concat_tables(samples)
+        table = pa.concat_tables(samples).combine_chunks()
+        strings = {name: table.column(name).combine_chunks() for name in self._header}
         self.schema = pa.schema(
-            [(name, self._type_of(name, table.column(name))) for name in self._header]
+            [(name, column_type(strings[name], settings, name=name)) for name in self._header]
         )
-        self.nullable = {name for name in self._header if table.column(name).null_count}
+        self.nullable = {name for name, values in strings.items() if values.null_count}
 
     def widen(self, column: str) -> None:
         """Read a column of whole numbers as floats from now on."""
@@ -74,9 +75,12 @@ class CsvTable:
         progress = Progress(self._files)
         for file in self._files:
             header, delimiter = self._read_header(file)
-            self._check_header(file, header)
             for block in self._blocks(file):
-                batch = self._parsed(file, block, header, delimiter)
+                table = self._parsed(file, block, header, delimiter)
+                batches = table.select(self._header).combine_chunks().to_batches()
+                batch = (
+                    batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+                )
                 yield file, TableBatch(batch=batch, done=progress.at(file, block.position))
 
     def _blocks(self, file: SourceFile) -> Iterator[LineBlock]:
@@ -87,114 +91,102 @@ class CsvTable:
 
     def _parsed(
         self, file: SourceFile, block: LineBlock, header: list[str], delimiter: str
-    ) -> pa.RecordBatch:
+    ) -> pa.Table:
         skip = 1 if block.first_line == 1 else 0
         try:
-            table = _read_block(block.data, header, self.schema, delimiter, skip=skip)
+            return _read_block(block.data, header, self.schema, delimiter, skip=skip)
         except pa.ArrowInvalid:
-            table = self._row_by_row(file, block, header, delimiter, skip=skip)
-        table = table.select(self._header)
-        batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+            text = block.data.decode("utf-8-sig", errors="surrogateescape")
+            rows = _split_rows(text, delimiter, first_line=block.first_line)[skip:]
+            good = self._whole_rows(file, rows, header, delimiter)
+            return self._typed_rows(file, good, header, delimiter)
 
-    def _row_by_row(
-        self, file: SourceFile, block: LineBlock, header: list[str], delimiter: str, *, skip: int
-    ) -> pa.Table:
-        good: list[list[str]] = []
-        text = block.data.decode(errors="surrogateescape")
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        line = block.first_line
-        for number, row in enumerate(rows):
-            if row and number >= skip:
-                reason = self._fault(row, header)
-                if reason is None:
-                    good.append(row)
-                else:
-                    content = delimiter.join(row).encode(errors="surrogateescape")
-                    self._bad_rows.add(file.name, line, reason, content)
-            line = block.first_line + rows.line_num
-        columns = [
-            pa.array([row[position] for row in good], pa.string())
-            for position in range(len(header))
-        ]
-        plain = pa.table(columns, names=header)
-        return pa.table(
-            [_typed(plain.column(field.name), field.type) for field in self.schema],
-            schema=self.schema,
-        )
-
-    def _fault(self, row: list[str], header: list[str]) -> str | None:
-        if len(row) != len(header):
-            return f"wrong number of fields: {len(row)} for {len(header)} columns"
-        for name, value in zip(header, row, strict=True):
-            if not value.isascii() and any("\udc80" <= each <= "\udcff" for each in value):
-                return f"not UTF-8: column {name!r}"
-            if value in MISSING:
+    def _whole_rows(
+        self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
+    ) -> _Rows:
+        good = []
+        for line, row in rows:
+            if len(row) != len(header):
+                reason = f"wrong number of fields: {len(row)} for {len(header)} columns"
+            elif any(_has_wrong_bytes(value) for value in row):
+                reason = "not UTF-8"
+            else:
+                good.append((line, row))
                 continue
-            kind = self.schema.field(name).type
-            if pa.types.is_integer(kind) and not re.match(_WHOLE, value.strip()):
-                if re.match(_NUMBER, value.strip()):
-                    raise WiderTypeNeededError(name)
-                return f"wrong type: column {name!r} is a whole number, got {value[:50]!r}"
-            if pa.types.is_floating(kind) and not re.match(_NUMBER, value.strip()):
-                return f"wrong type: column {name!r} is a number, got {value[:50]!r}"
-            if pa.types.is_boolean(kind) and value not in {*TRUE, *FALSE}:
-                return f"wrong type: column {name!r} is true or false, got {value[:50]!r}"
-        return None
+            content = delimiter.join(row).encode(errors="surrogateescape")
+            self._bad_rows.add(file.name, line, reason, content)
+        return good
+
+    def _typed_rows(
+        self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
+    ) -> pa.Table:
+        columns, faults = [], {}
+        for field in self.schema:
+            at = header.index(field.name)
+            values = pa.array(
+                [None if row[at] in _MISSING else row[at] for _, row in rows], pa.string()
+            )
+            parsed, wrong = parse_column(values, field.type, name=field.name)
+            columns.append(parsed)
+            for position, text in wrong:
+                faults[position] = (
+                    f"wrong type: column {field.name!r} is {field.type}, got {text[:50]!r}"
+                )
+        for position in sorted(faults):
+            line, row = rows[position]
+            self._bad_rows.add(file.name, line, faults[position], delimiter.join(row))
+        table = pa.table(columns, schema=self.schema)
+        kept = pa.array([at not in faults for at in range(len(rows))], pa.bool_())
+        return table.filter(kept) if faults else table
 
     def _read_header(self, file: SourceFile) -> tuple[list[str], str]:
         block = next(self._blocks(file), None)
-        if block is None:
-            raise unreadable(file, ValueError("no line"))
-        first = block.data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+        data = b"" if block is None else block.data
+        first = data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
         delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(first)
-        return next(csv.reader([first], delimiter=delimiter)), delimiter
+        header = next(csv.reader([first], delimiter=delimiter), [])
+        self._check_header(file, header)
+        return header, delimiter
 
     def _check_header(self, file: SourceFile, header: list[str]) -> None:
-        if sorted(header) != sorted(self._header) or len(set(header)) != len(header):
+        expected = getattr(self, "_header", header)
+        has_twice = len(set(header)) != len(header)
+        if not header or has_twice or sorted(header) != sorted(expected):
             raise DataError(
-                "a csv file's header is not that of the first file"
-                if len(set(header)) == len(header)
-                else "a csv file names a column twice",
+                "a csv file names a column twice"
+                if has_twice
+                else "a csv file's header is not that of the first file",
                 job_name="sharding",
                 where=file.name,
-                got=", ".join(header),
-                allowed=", ".join(self._header),
-                next_step="bring the files to the same columns, or narrow the source with a glob",
+                got=", ".join(header) or "an empty line",
+                allowed=None if has_twice else ", ".join(expected),
+                next_step="bring the files to the same columns, or narrow the source with a glob; "
+                "for files without a header give csv_options header and names",
             )
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file)
-        self._check_header(file, header)
-        block = next(self._blocks(file))
-        lines = list(
-            csv.reader(
-                io.StringIO(block.data.decode("utf-8-sig", errors="replace"), newline=""),
-                delimiter=delimiter,
+        text = next(self._blocks(file)).data.decode("utf-8-sig", errors="replace")
+        rows = _split_rows(text, delimiter, first_line=1)[1 : _SAMPLE_ROWS + 1]
+        fitting = [row for _, row in rows if len(row) == len(header)]
+        columns = {
+            name: pa.array(
+                [None if row[at] in _MISSING else row[at] for row in fitting], pa.string()
             )
-        )[1:20_001]
-        rows = [row for row in lines if len(row) == len(header)]
-        return pa.table(
-            {
-                name: pa.array(
-                    [None if row[at] in MISSING else row[at] for row in rows], pa.string()
-                )
-                for at, name in enumerate(header)
-            }
-        ).select(self._header)
+            for at, name in enumerate(header)
+        }
+        return pa.table(columns).select(self._header)
 
-    def _type_of(self, name: str, column: pa.ChunkedArray) -> pa.DataType:
-        known = column.drop_null()
-        if name in self._settings.category_columns or not len(known):
-            return pa.string()
-        known = pc.utf8_trim_whitespace(known)
-        if pc.all(pc.is_in(known, pa.array([*TRUE, *FALSE]))).as_py():
-            return pa.bool_()
-        is_number = pc.match_substring_regex(known, _NUMBER)
-        if pc.mean(is_number.cast(pa.float64())).as_py() < _NUMERIC_SHARE:
-            return pa.string()
-        is_whole = pc.match_substring_regex(known.filter(is_number), _WHOLE)
-        return pa.int64() if pc.all(is_whole).as_py() else pa.float64()
+
+def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Rows:
+    """Return the rows of csv text with the lines they start on, empty lines left out."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows, line = [], first_line
+    for row in reader:
+        if row:
+            rows.append((line, row))
+        line = first_line + reader.line_num
+    return rows
 
 
 def _read_block(
@@ -220,12 +212,8 @@ def _read_block(
     )
 
 
-def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    is_missing = pc.is_in(column, pa.array(MISSING))
-    column = pc.if_else(is_missing, pa.scalar(None, pa.string()), column)
-    if pa.types.is_boolean(kind):
-        return pc.is_in(column, pa.array(TRUE)).cast(kind)
-    return column if kind == pa.string() else pc.utf8_trim_whitespace(column).cast(kind)
+def _has_wrong_bytes(value: str) -> bool:
+    return not value.isascii() and any("\udc80" <= each <= "\udcff" for each in value)
 
 
 def _delimiter_of(line: str) -> str:

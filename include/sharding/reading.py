@@ -70,6 +70,14 @@ class Reading:
                 ignored=frozenset(self.settings.ignore_columns),
                 only=self.settings.text_column,
             )
+        if self.data_format is DataFormat.JSONL:
+            from include.sharding.jsonl_rows import JsonlTable
+
+            return JsonlTable(self.files, self.objects, self.settings, self.bad_rows)
+        if self.settings.csv_options:
+            from include.sharding.odd_csv_rows import OddCsvTable
+
+            return OddCsvTable(self.files, self.objects, self.settings, self.bad_rows)
         from include.sharding.csv_rows import CsvTable
 
         return CsvTable(self.files, self.objects, self.settings, self.bad_rows)
@@ -82,7 +90,12 @@ class Reading:
             SpecError: the source has no such text column.
         """
         if self.data_format is not DataFormat.TEXT:
-            raise NotImplementedError
+            from include.sharding.text_columns import text_column_rows
+
+            yield from text_column_rows(
+                self.table(), self.settings.text_column or "", self.bad_rows
+            )
+            return
         if self.settings.text_column is not None:
             raise SpecError([_no_columns(self.settings.text_column)], subject="shard settings")
         progress = Progress(self.files)

@@ -32,7 +32,9 @@ class ColumnMoments:
         if count == 0:
             return
         numbers -= mean
-        numbers *= numbers  # not a dot product: BLAS would start threads that spin on a busy machine
+        numbers *= (
+            numbers  # not a dot product: BLAS would start threads that spin on a busy machine
+        )
         squares = float(numbers.sum())
         total, apart = self._count + count, mean - self._mean
         self._squares += squares + apart * apart * self._count * count / total

@@ -62,7 +62,7 @@ def plan_columns(
         DataError: a column's type has no place in a typed column.
     """
     _check_names(schema.names, settings)
-    missing = frozenset(nullable)
+    missing = frozenset(nullable) - {settings.target_column}  # rows without a target are bad rows
     plans = tuple(
         _plan(field.name, field.type, settings, is_nullable=field.name in missing)
         for field in schema

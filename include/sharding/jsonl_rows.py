@@ -1,0 +1,182 @@
+"""Record batches out of JSON lines: whole blocks by Arrow, and line by line where a block has a bad one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from include.errors import DataError, SpecError
+from include.sharding.line_blocks import LineBlock, line_blocks
+from include.sharding.source_files import Progress, SourceFile, unreadable
+from include.sharding.table_batch import TableBatch
+from include.sharding.table_schema import WiderTypeNeededError, unknown_column
+
+if TYPE_CHECKING:
+    from include.sharding.objects import Objects
+    from include.sharding.quarantine import BadRows
+    from include.sharding.settings import ShardSettings
+
+_SAMPLE_FILES = 4
+_SAMPLE_LINES = 20_000
+
+
+class JsonlTable:
+    """Files of one JSON object a line. Columns and types are those of the first lines of up to four files.
+
+    A name that none of those lines has is left out; with a text column only that one is read.
+
+    Args:
+        files: the files, read in this order.
+        objects: opens remote files.
+        settings: `category_columns` become strings whatever they hold.
+        bad_rows: takes lines that are not JSON objects, or whose values have another type.
+
+    Raises:
+        DataError: a file cannot be read, or none of the first lines is a JSON object.
+        SpecError: there is no such text column.
+    """
+
+    def __init__(
+        self,
+        files: list[SourceFile],
+        objects: Objects,
+        settings: ShardSettings,
+        bad_rows: BadRows,
+    ) -> None:
+        self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._settings = settings
+        rows = [row for file in files[:_SAMPLE_FILES] for row in self._sample(file)]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        if not names:
+            raise _no_objects(files[0])
+        text = settings.text_column
+        if text is not None and text not in names:
+            raise SpecError([unknown_column("text_column", text, names)], subject="shard settings")
+        wanted = [name for name in names if name not in settings.ignore_columns]
+        self.schema = pa.schema(
+            [(name, self._type_of(name, rows)) for name in ([text] if text else wanted)]
+        )
+        self.nullable = {name for name in wanted if any(row.get(name) is None for row in rows)}
+
+    def widen(self, column: str) -> None:
+        """Read a column of whole numbers as floats from now on."""
+        self.nullable.add(column)
+        at = self.schema.get_field_index(column)
+        if pa.types.is_integer(self.schema.field(at).type):
+            self.schema = self.schema.set(at, pa.field(column, pa.float64()))
+
+    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
+        """Yield the rows, typed as `schema` says.
+
+        Raises:
+            DataError: a file cannot be read.
+            WiderTypeNeededError: a column of whole numbers holds a fraction.
+        """
+        progress = Progress(self._files)
+        for file in self._files:
+            for block in self._blocks(file):
+                batch = self._parsed(file, block)
+                yield file, TableBatch(batch=batch, done=progress.at(file, block.position))
+
+    def _blocks(self, file: SourceFile) -> Iterator[LineBlock]:
+        try:
+            yield from line_blocks(file, self._objects)
+        except (OSError, EOFError, ValueError) as error:
+            raise unreadable(file, error) from error
+
+    def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
+        block = next(self._blocks(file), None)
+        for line in [] if block is None else block.data.split(b"\n", _SAMPLE_LINES)[:-1]:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                yield row
+
+    def _type_of(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
+        values = [value for row in rows if (value := row.get(name)) is not None]
+        if name in (*self._settings.category_columns, self._settings.text_column) or not values:
+            return pa.string()
+        counts = {kind: sum(type(value) is kind for value in values) for kind in (str, bool, int)}
+        numbers = counts[int] + sum(type(value) is float for value in values)
+        if any(isinstance(value, dict | list) for value in values):
+            return pa.list_(pa.null())  # refused, by name, when the columns are planned
+        if counts[bool] == max(*counts.values(), numbers):
+            return pa.bool_()
+        if numbers < counts[str]:
+            return pa.string()
+        return pa.int64() if counts[int] == numbers else pa.float64()
+
+    def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
+        try:
+            table = pajson.read_json(
+                pa.BufferReader(block.data),
+                read_options=pajson.ReadOptions(block_size=max(1024, len(block.data) + 1)),
+                parse_options=pajson.ParseOptions(
+                    explicit_schema=self.schema, unexpected_field_behavior="ignore"
+                ),
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            table = self._line_by_line(file, block)
+        batches = table.select(self.schema.names).combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def _line_by_line(self, file: SourceFile, block: LineBlock) -> pa.Table:
+        good = []
+        for line, content in enumerate(block.data.split(b"\n"), start=block.first_line):
+            if not content.strip():
+                continue
+            try:
+                good.append(self._row(content))
+            except ValueError as error:
+                self._bad_rows.add(file.name, line, str(error), content)
+        return pa.Table.from_pylist(good, schema=self.schema)
+
+    def _row(self, content: bytes) -> dict[str, Any]:
+        """Return one line's values; a ValueError says what is wrong with it."""
+        try:
+            row = json.loads(content.decode())
+        except UnicodeDecodeError as error:
+            raise ValueError(f"not UTF-8: {error.reason}") from error
+        except ValueError as error:
+            raise ValueError(f"invalid JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"not a JSON object: {type(row).__name__}")  # noqa: TRY004 - one class
+        return {field.name: self._value(field, row.get(field.name)) for field in self.schema}
+
+    def _value(self, field: pa.Field, value: Any) -> Any:
+        if value is None:
+            return None
+        if pa.types.is_string(field.type):
+            if isinstance(value, str):
+                return value
+            if field.name in self._settings.category_columns:
+                return json.dumps(value)
+        elif pa.types.is_boolean(field.type):
+            if isinstance(value, bool):
+                return value
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if pa.types.is_integer(field.type) and not _is_int64(value):
+                raise WiderTypeNeededError(field.name)
+            return value
+        expected = {"string": "a string", "bool": "true or false"}.get(str(field.type), "a number")
+        raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
+
+
+def _is_int64(value: float) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _no_objects(file: SourceFile) -> DataError:
+    return DataError(
+        "none of the first lines is a JSON object",
+        job_name="sharding",
+        where=file.name,
+        allowed='one object a line, such as {"text": "..."}',
+        next_step="check the file, or name the format with data_format",
+    )
