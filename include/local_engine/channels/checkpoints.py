@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.local_engine.channels.listing import check_paths, list_prefix
@@ -21,7 +22,6 @@ from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from include.local_engine.channels.locations import S3Location
     from include.local_engine.s3.object_store import ObjectStore
@@ -61,8 +61,7 @@ class MirroredFolder:
 
         Copies, not links: a script may append to its own checkpoint.
 
-        Raises:
-            DataError: The bucket does not exist, or two objects cannot lie in one folder.
+        Fails with DataError: the bucket does not exist, or two objects cannot lie in one folder.
         """
         base = self._location.key.rstrip("/")
         prefix = self._location.join("") if base else self._location
@@ -150,8 +149,7 @@ class MirrorThread(threading.Thread):
     def finish(self) -> None:
         """Stop the rounds and do the last one, which takes everything.
 
-        Raises:
-            S3Error: The prefix cannot be written.
+        Fails with S3Error: the prefix cannot be written.
         """
         self._done.set()
         if self.is_alive():
@@ -184,16 +182,16 @@ def _scan(folder: Path) -> dict[str, FileVersion]:
     found: dict[str, FileVersion] = {}
     for parent, _, names in os.walk(folder):
         for name in names:
-            path = os.path.join(parent, name)
+            path = Path(parent, name)
             version = _version(path)
             if version is not None:
-                found[os.path.relpath(path, folder)] = version
+                found[str(path.relative_to(folder))] = version
     return found
 
 
-def _version(path: str | os.PathLike[str]) -> FileVersion | None:
+def _version(path: Path) -> FileVersion | None:
     try:
-        status = os.stat(path)
+        status = path.stat()
     except OSError:
         return None
     return FileVersion(inode=status.st_ino, size=status.st_size, modified_ns=status.st_mtime_ns)

@@ -55,8 +55,7 @@ def channel_records(
     A unit is one object, or the attributes of one line of an augmented manifest. None: the channel
     is not for the instance's group.
 
-    Raises:
-        DataError: Nothing is there or a manifest is malformed.
+    Fails with DataError: nothing is there or a manifest is malformed.
     """
     if s3_source(channel)["S3DataType"] == "AugmentedManifestFile":
         lines = augmented_records(channel, objects)
@@ -193,7 +192,7 @@ class PipeFeeder(threading.Thread):
             while chunk := source.read(CHUNK_BYTES):
                 pipe.write(chunk)
 
-    def _source(self, record: Record) -> IO[bytes]:
+    def _source(self, record: Record) -> IO[bytes] | gzip.GzipFile:
         if record.file is None:
             return io.BytesIO(record.literal)
         source = self._objects.open(record.file.bucket, record.file.key)

@@ -34,8 +34,7 @@ def upload_archive(
 ) -> None:
     """Store the merged folders as one tar.gz. Owners are left out, times and modes kept.
 
-    Raises:
-        S3Error: The bucket does not exist.
+    Fails with S3Error: the bucket does not exist.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     archive = scratch / target.key.rpartition("/")[2]
@@ -49,8 +48,7 @@ def upload_archive(
 def upload_tree(folders: Sequence[Path], target: S3Location, objects: ObjectStore) -> int:
     """Store every file of the merged folders under the target's prefix; return their number.
 
-    Raises:
-        S3Error: The bucket does not exist.
+    Fails with S3Error: the bucket does not exist.
     """
     files = merged_files(folders)
     for name, path in files.items():

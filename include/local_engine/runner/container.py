@@ -114,14 +114,14 @@ def base_environment(
 
 def training_environment(job: Job, runtime: ImageRuntime, host: HostPlan) -> dict[str, str]:
     """Return what SageMaker adds for a training job; the user's Environment comes last."""
-    environment = {
+    environment: dict[str, str] = {
         "TRAINING_JOB_NAME": job.name,
         "TRAINING_JOB_ARN": job.arn,
         "CURRENT_HOST": host.name,
     }
     if runtime.training_module is not None:
         environment["SAGEMAKER_TRAINING_MODULE"] = runtime.training_module
-    return environment | job.request.get("Environment", {})
+    return {**environment, **job.request.get("Environment", {})}
 
 
 def training_command(job: Job, runtime: ImageRuntime) -> list[str]:

@@ -49,8 +49,7 @@ class Execution:
     def run(self) -> Outcome:
         """Set the instances up, run them to their end and return how they ended.
 
-        Raises:
-            SandboxError: The machine refused to set them up.
+        Fails with SandboxError: the machine refused to set them up.
         """
         pump = LogPump()
         logs = self._open_logs()

@@ -65,7 +65,9 @@ def resolve_image(uri: str) -> ImageRuntime:
 
 
 def image_family(uri: str) -> str:
-    """Return the repository's last name: `pytorch-training` of
+    """Return the repository's last name.
+
+    It is `pytorch-training` for
     `763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312`.
     """
     name = uri.rpartition("/")[2]

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def provide_channels(job: Job, hosts: Sequence[HostPlan], *, link: bool) -> list[PipeFeeder]:
     """Place all files of all channels and return the feeders of the streamed ones, not started.
 
-    Raises:
-        DataError: A channel's data is missing or malformed.
+    Fails with DataError: a channel's data is missing or malformed.
     """
     feeders: list[PipeFeeder] = []
     for channel in job.request.get("InputDataConfig", []):

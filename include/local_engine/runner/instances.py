@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from include.local_engine.sandbox.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from include.local_engine.runner.images import ImageRuntime
     from include.local_engine.runner.job import HostPlan, Job
@@ -85,8 +85,7 @@ def make_cluster(
 ) -> Cluster:
     """Set up the instances; nothing of the user runs yet.
 
-    Raises:
-        SandboxError: The machine refused, though it allowed the same at the first try.
+    Fails with SandboxError: the machine refused, though it allowed the same at the first try.
     """
     relayed = ground.has_network and not ground.is_isolated
     plan = ClusterPlan(

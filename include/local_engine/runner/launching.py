@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from include.local_engine.runner import life_cycle
 from include.local_engine.store import TERMINAL_STATUSES, JobKind, JobStore
@@ -34,8 +35,7 @@ _started: list[int] = []
 def launch(root: Path, kind: JobKind, name: str, *, settings: EngineSettings) -> None:
     """Start the runner of a stored job in a session of its own and return at once.
 
-    Raises:
-        OSError: No process could be started.
+    Fails with OSError: no process could be started.
     """
     reap()
     folder = settings.job_folder(kind, name)
@@ -79,8 +79,7 @@ def recover(store: JobStore, settings: EngineSettings) -> list[str]:
 
     A job whose runner was never started gets one now. May be called at any time, again and again.
 
-    Raises:
-        OSError: No process could be started.
+    Fails with OSError: no process could be started.
     """
     reap()
     failed = []
@@ -92,12 +91,12 @@ def recover(store: JobStore, settings: EngineSettings) -> list[str]:
                 launch(settings.root, kind, row.name, settings=settings)
                 continue
             kill_leftovers(settings.job_folder(kind, row.name))
-            store.update_state(kind, row.name, lambda state, row=row: _fail(state, row))
+            store.update_state(kind, row.name, partial(_fail, row))
             failed.append(row.name)
     return failed
 
 
-def _fail(state: dict[str, object], row: JobRow) -> None:
+def _fail(row: JobRow, state: dict[str, Any]) -> None:
     if state.get(row.kind.status_key) in TERMINAL_STATUSES:
         return
     life_cycle.finish(
@@ -125,8 +124,7 @@ def is_alive(pid: int | None, start_ticks: int | None) -> bool:
 def start_ticks_of(pid: int) -> int:
     """Return when the process started, in clock ticks since boot (proc(5), stat field 22).
 
-    Raises:
-        OSError: There is no such process.
+    Fails with OSError: there is no such process.
     """
     text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     return int(text.rpartition(")")[2].split()[19])

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from include.local_engine.runner.job import Job, JobError
 from include.local_engine.runner.launching import start_ticks_of
@@ -20,9 +20,6 @@ from include.local_engine.runner.training import TrainingRun
 from include.local_engine.s3.object_store import ObjectStore
 from include.local_engine.settings import EngineSettings
 from include.local_engine.store import JobKind, JobStore, UnknownJobError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +122,7 @@ def is_flock_held(path: Path) -> bool:
     """Tell whether any process holds a lock on the file, without touching the lock (proc(5))."""
     try:
         inode = path.stat().st_ino
-        with open("/proc/locks", encoding="ascii") as file:
+        with Path("/proc/locks").open(encoding="ascii") as file:
             return any(line.split()[-3].endswith(f":{inode}") for line in file)
     except OSError:
         return False

@@ -77,8 +77,7 @@ class TrainingRun:
     def run(self) -> None:
         """Run the job to its end, whichever it is.
 
-        Raises:
-            JobError: Its data or its instances could not be provided.
+        Fails with JobError: its data or its instances could not be provided.
         """
         with ExitStack() as stack:
             self.job.enter("Downloading")

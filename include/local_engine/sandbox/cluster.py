@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
 
     from include.local_engine.sandbox.instance import ClusterPlan
@@ -41,7 +41,7 @@ class InstanceExit:
 
 
 class Cluster:
-    """All instances of one job. `close` (or the end of this process) ends them, whatever they do."""
+    """All instances of one job; `close`, or the end of this process, ends whatever they do."""
 
     def __init__(
         self, plan: ClusterPlan, *, on_listening: Callable[[socket.socket], None] | None = None

@@ -54,16 +54,15 @@ def main(control_descriptor: int, parent_pid: int) -> None:
     try:
         enter_user_namespace(plan)
         _hold(plan, control)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (whatever it was, the runner has to learn of it)
         control.send("failed", message=str(error), trace=traceback.format_exc()[-4000:])
-        raise SystemExit(SETUP_FAILED) from error
+        sys.exit(SETUP_FAILED)
 
 
 def enter_user_namespace(plan: ClusterPlan) -> None:
     """Become root of an own user namespace where the plan says that it takes one.
 
-    Raises:
-        OSError: User namespaces are not allowed here.
+    Fails with OSError: user namespaces are not allowed here.
     """
     if "user" not in plan.features:
         return
@@ -132,7 +131,7 @@ class Box:
             linux.die_with_parent(parent)
             try:
                 self._become()
-            except BaseException:
+            except BaseException:  # noqa: BLE001  (the child must not go on as the parent)
                 self._give_up()
 
     def await_ready(self) -> None:
@@ -201,7 +200,7 @@ class Box:
             linux.die_with_parent(supervisor)
             try:
                 self._execute(root)
-            except BaseException:
+            except BaseException:  # noqa: BLE001  (as above)
                 os.write(2, traceback.format_exc().encode())
                 os._exit(SETUP_FAILED)
         os.close(self.instance.descriptor)

@@ -16,6 +16,8 @@ from include.local_engine.sandbox.linux import MountFlag
 if TYPE_CHECKING:
     from include.local_engine.sandbox.instance import ClusterPlan, Instance, Overlay
 
+TMP = "/tmp"  # noqa: S108  (the instance's own)
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
 OWN = frozenset({"proc", "opt", "tmp"})
 """Entries of / that are not simply bound."""
 
@@ -23,22 +25,21 @@ OWN = frozenset({"proc", "opt", "tmp"})
 def build_root(instance: Instance, plan: ClusterPlan) -> str:
     """Build the root of the instance in this mount namespace and return where it lies.
 
-    Raises:
-        OSError: A mount is not allowed or a path is missing.
+    Fails with OSError: a mount is not allowed or a path is missing.
     """
     linux.mount("none", "/", flags=MountFlag.RECURSIVE | MountFlag.PRIVATE)
     root = str(Path(instance.folder, "root"))
-    os.makedirs(root, exist_ok=True)
+    Path(root).mkdir(parents=True, exist_ok=True)
     linux.mount("tmpfs", root, "tmpfs", MountFlag.NO_SUID | MountFlag.NO_DEV, "mode=0755")
     for entry in os.scandir("/"):
         if entry.name not in OWN:
             _show(entry, root)
-    os.mkdir(root + "/proc")
-    os.mkdir(root + "/opt")
-    for entry in os.scandir("/opt") if os.path.isdir("/opt") else ():
+    Path(root, "proc").mkdir()
+    Path(root, "opt").mkdir()
+    for entry in os.scandir("/opt") if Path("/opt").is_dir() else ():
         _show(entry, root + "/opt")
     _private_tmp(instance, plan, root)
-    linux.mount("tmpfs", root + "/dev/shm", "tmpfs", MountFlag.NO_SUID | MountFlag.NO_DEV)
+    linux.mount("tmpfs", root + SHARED_MEMORY, "tmpfs", MountFlag.NO_SUID | MountFlag.NO_DEV)
     hosts = Path(instance.folder, "hosts")
     hosts.write_text(hosts_file(plan), encoding="utf-8")
     linux.bind(str(hosts), root + "/etc/hosts")
@@ -61,14 +62,13 @@ def hosts_file(plan: ClusterPlan) -> str:
 def mount_overlay(overlay: Overlay, root: str) -> None:
     """Mount a copy-on-write version of a folder.
 
-    Raises:
-        OSError: Overlays are not allowed here.
+    Fails with OSError: overlays are not allowed here.
     """
     upper, work = f"{overlay.scratch}/upper", f"{overlay.scratch}/work"
     for folder in (upper, work, root + overlay.target):
-        os.makedirs(folder, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
     data = f"lowerdir={_escape(overlay.lower)},upperdir={_escape(upper)},workdir={_escape(work)}"
-    if os.path.exists("/proc/self/uid_map") and linux.in_user_namespace():
+    if linux.in_user_namespace():
         data += ",userxattr"
     linux.mount("overlay", root + overlay.target, "overlay", data=data)
 
@@ -80,16 +80,16 @@ def _escape(path: str) -> str:
 def _show(entry: os.DirEntry[str], parent: str) -> None:
     target = f"{parent}/{entry.name}"
     if entry.is_symlink():
-        os.symlink(os.readlink(entry.path), target)
+        Path(target).symlink_to(Path(entry.path).readlink())
     else:
         _bind_at(entry.path, target)
 
 
 def _bind_at(source: str, target: str) -> None:
-    if os.path.isdir(source):
-        os.makedirs(target, exist_ok=True)
-    elif not os.path.exists(target):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+    if Path(source).is_dir():
+        Path(target).mkdir(parents=True, exist_ok=True)
+    elif not Path(target).exists():
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
         Path(target).touch()
     linux.bind(source, target)
 
@@ -98,7 +98,7 @@ def _private_tmp(instance: Instance, plan: ClusterPlan, root: str) -> None:
     folder = Path(instance.folder, "tmp")
     folder.mkdir(exist_ok=True)
     folder.chmod(0o1777)
-    _bind_at(str(folder), root + "/tmp")
+    _bind_at(str(folder), root + TMP)
     for path in plan.needed:
-        if Path(path).is_relative_to("/tmp"):
+        if Path(path).is_relative_to(TMP):
             _bind_at(path, root + path)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 from enum import IntFlag
+from pathlib import Path
 
 
 class Namespace(IntFlag):
@@ -41,6 +42,9 @@ class MountFlag(IntFlag):
     PRIVATE = 1 << 18
 
 
+WHOLE_MACHINE = ["0", "0", "4294967295"]
+"""The map of user ids where no user namespace is in between."""
+
 DETACH = 2
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -59,8 +63,7 @@ def _check(result: int, what: str) -> None:
 def unshare(kinds: Namespace) -> None:
     """Give this process own namespaces of these kinds.
 
-    Raises:
-        OSError: The machine does not allow it.
+    Fails with OSError: the machine does not allow it.
     """
     _check(_libc.unshare(int(kinds)), f"unshare({kinds!r})")
 
@@ -68,22 +71,24 @@ def unshare(kinds: Namespace) -> None:
 def set_namespace(descriptor: int, kinds: Namespace) -> None:
     """Enter the namespaces that the descriptor (a namespace file or a pidfd) names.
 
-    Raises:
-        OSError: The machine does not allow it.
+    Fails with OSError: the machine does not allow it.
     """
     _check(_libc.setns(descriptor, int(kinds)), f"setns({kinds!r})")
 
 
 def mount(
-    source: str, target: str, kind: str = "", flags: MountFlag = MountFlag(0), data: str = ""
+    source: str, target: str, kind: str = "", flags: MountFlag | None = None, data: str = ""
 ) -> None:
     """Mount `source` at `target`.
 
-    Raises:
-        OSError: The machine does not allow it or a path is missing.
+    Fails with OSError: the machine does not allow it or a path is missing.
     """
     result = _libc.mount(
-        source.encode(), target.encode(), kind.encode() or None, int(flags), data.encode() or None
+        source.encode(),
+        target.encode(),
+        kind.encode() or None,
+        int(flags or 0),
+        data.encode() or None,
     )
     _check(result, f"mount({kind or 'bind'} {source} at {target})")
 
@@ -91,8 +96,7 @@ def mount(
 def bind(source: str, target: str) -> None:
     """Show the file or folder tree `source` at `target`, too.
 
-    Raises:
-        OSError: The machine does not allow it or a path is missing.
+    Fails with OSError: the machine does not allow it or a path is missing.
     """
     mount(source, target, flags=MountFlag.BIND | MountFlag.RECURSIVE)
 
@@ -115,8 +119,7 @@ def pivot_root(new_root: str) -> None:
 def set_host_name(name: str) -> None:
     """Set the host name of this UTS namespace.
 
-    Raises:
-        OSError: The machine does not allow it.
+    Fails with OSError: the machine does not allow it.
     """
     _check(_libc.sethostname(name.encode(), len(name.encode())), f"sethostname({name})")
 
@@ -143,5 +146,4 @@ def set_process_name(name: str) -> None:
 
 def in_user_namespace() -> bool:
     """Tell whether this process is in a user namespace of its own making, not the machine's."""
-    with open("/proc/self/uid_map", encoding="ascii") as file:
-        return file.read().split() != ["0", "0", "4294967295"]
+    return Path("/proc/self/uid_map").read_text(encoding="ascii").split() != WHOLE_MACHINE

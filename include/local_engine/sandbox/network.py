@@ -28,8 +28,7 @@ def instance_address(index: int, *, own_network: bool) -> str:
 def build_bridge() -> None:
     """Make the bridge in this network namespace.
 
-    Raises:
-        OSError: `ip` is missing or the kernel refuses.
+    Fails with OSError: `ip` is missing or the kernel refuses.
     """
     _run_batch(f"link add {BRIDGE} type bridge\nlink set {BRIDGE} up\nlink set lo up\n")
 
@@ -37,8 +36,7 @@ def build_bridge() -> None:
 def connect(pids: list[int]) -> None:
     """Lay a cable from the bridge to the network namespace of each process.
 
-    Raises:
-        OSError: `ip` is missing or the kernel refuses.
+    Fails with OSError: `ip` is missing or the kernel refuses.
     """
     lines = []
     for index, pid in enumerate(pids):
@@ -53,8 +51,7 @@ def connect(pids: list[int]) -> None:
 def configure(address: str) -> None:
     """Give this network namespace's end of the cable its address and bring it up.
 
-    Raises:
-        OSError: `ip` is missing or the kernel refuses.
+    Fails with OSError: `ip` is missing or the kernel refuses.
     """
     _run_batch(f"link set lo up\naddr add {address}/16 dev eth0\nlink set eth0 up\n")
 

@@ -40,7 +40,7 @@ READ_AT_START = (
     *("PYTHON", "LD_", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_"),
     *("MALLOC_", "GLIBC_", "LANG", "LC_", "NUMPY_", "GEVENT_"),
 )
-"""Variables that the interpreter or a preloaded library reads once: they must be as in the parent."""
+"""Variables that the interpreter or a preloaded library reads once: as in the parent, or cold."""
 READ_LATER = frozenset(
     {
         *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING"),
@@ -125,7 +125,7 @@ def folder_stamps(folders: Iterable[str]) -> dict[str, int]:
     stamps = {}
     for folder in folders:
         try:
-            stamps[folder] = os.stat(folder).st_mtime_ns
+            stamps[folder] = Path(folder).stat().st_mtime_ns
         except OSError:
             continue
     return stamps

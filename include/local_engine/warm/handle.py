@@ -37,8 +37,7 @@ class WarmParent:
     def start(self) -> None:
         """Start the process in the background, unless it runs.
 
-        Raises:
-            OSError: No process could be started.
+        Fails with OSError: no process could be started.
         """
         with self._lock:
             if self._process is None or self._process.poll() is not None:

@@ -12,6 +12,13 @@ import select
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.local_engine.warm import preload
+from include.local_engine.warm.supervisor import Supervisor, Warmth, package_stamps
+
+if TYPE_CHECKING:
+    from include.local_engine.warm.program import Program
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +31,9 @@ def main(folder: str) -> None:
     base_path = [path for path in sys.path if path]
     own_environment = dict(os.environ)
     listener = listen(Path(folder))
-    from include.local_engine.warm import preload, supervisor  # noqa: PLC0415  (after listen)
-
-    stamps = supervisor.package_stamps(base_path)
+    stamps = package_stamps(base_path)
     preload.preload()
-    warmth = supervisor.Warmth(
+    warmth = Warmth(
         base_path=base_path,
         environment=own_environment,
         stamps=stamps,
@@ -57,10 +62,11 @@ def listen(folder: Path) -> socket.socket:
     return listener
 
 
-def serve(listener, warmth):  # type: ignore[no-untyped-def]
-    """Fork a supervisor for every caller; return the program in the process that becomes it."""
-    from include.local_engine.warm.supervisor import Supervisor  # noqa: PLC0415
+def serve(listener: socket.socket, warmth: Warmth) -> Program | None:
+    """Fork a supervisor for every caller; return the program in the process that becomes it.
 
+    None: stdin closed, so that the parent is to end.
+    """
     while True:
         readable, _, _ = select.select([listener, sys.stdin], [], [], 1.0)
         collect()

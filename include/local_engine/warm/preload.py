@@ -48,7 +48,7 @@ def preload() -> None:
     _keep_service_models()
     gc.collect()
     gc.freeze()  # A collection in a child must not touch, and so copy, the shared pages.
-    num_threads = len(os.listdir("/proc/self/task"))
+    num_threads = len(list(Path("/proc/self/task").iterdir()))
     if num_threads != 1:
         raise RuntimeError(f"{num_threads} threads run after the imports; a fork would be unsafe")
 
@@ -85,11 +85,12 @@ def _keep_service_models() -> None:
     import botocore.loaders  # noqa: PLC0415  (heavy)
 
     loader = botocore.loaders.JSONFileLoader
-    loader.load_file = staticmethod(functools.lru_cache(maxsize=64)(loader().load_file))
+    load_once = functools.lru_cache(maxsize=64)(loader().load_file)
+    setattr(loader, "load_file", staticmethod(load_once))  # noqa: B010  (mypy forbids assigning)
     session = boto3.session.Session(
         aws_access_key_id="none",
-        aws_secret_access_key="none",
-        region_name="us-east-1",  # noqa: S106
+        aws_secret_access_key="none",  # noqa: S106  (no secret)
+        region_name="us-east-1",
     )
     session.resource("s3", endpoint_url="http://127.0.0.1:1")
 

@@ -63,10 +63,10 @@ class Program:
 
     def _take_descriptors(self) -> None:
         keep = set(self.descriptors.values())
-        for text in os.listdir("/proc/self/fd"):
-            if int(text) not in keep:
+        for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+            if number not in keep:
                 with contextlib.suppress(OSError):
-                    os.close(int(text))
+                    os.close(number)
         for wanted, ours in self.descriptors.items():
             os.dup2(ours, wanted, inheritable=True)
         for ours in keep:
@@ -77,9 +77,9 @@ class Program:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, *self.ignored):
+        for ignored in (int(signal.SIGPIPE), int(signal.SIGXFSZ), *self.ignored):
             with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_IGN)
+                signal.signal(ignored, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for kind, pair in self.limits.items():
             with contextlib.suppress(OSError, ValueError):
@@ -121,16 +121,16 @@ def first_path(invocation: Invocation) -> str:
     """Return sys.path[0]: the script's folder with links resolved, the current one, or ''."""
     match invocation.kind:
         case Kind.SCRIPT:
-            return os.path.dirname(os.path.realpath(invocation.target))
+            return str(Path(invocation.target).resolve().parent)
         case Kind.MODULE:
-            return os.getcwd()
+            return str(Path.cwd())
         case Kind.COMMAND:
             return ""
 
 
 def search_path(*, first: str, extra: str, base: Sequence[str]) -> list[str]:
     """Return sys.path as the interpreter makes it: PYTHONPATH, then its own, without doubles."""
-    paths = [os.path.abspath(each) for each in extra.split(os.pathsep)] if extra else []
+    paths = [os.path.abspath(each) for each in extra.split(os.pathsep)] if extra else []  # noqa: PTH100  (links stay)
     return [first, *dict.fromkeys([*paths, *base])]
 
 
@@ -149,7 +149,8 @@ def open_standard_streams(*, unbuffered: bool, encoding: str) -> None:
             opened = _open_stream(
                 descriptor, name.lower() or "utf-8", errors or "strict", unbuffered=unbuffered
             )
-            getattr(opened.buffer, "raw", opened.buffer).name = f"<{stream}>"
+            raw: Any = getattr(opened.buffer, "raw", opened.buffer)
+            raw.name = f"<{stream}>"
         setattr(sys, stream, opened)
         setattr(sys, f"__{stream}__", opened)
 
@@ -195,7 +196,7 @@ def run_to_exit_code(invocation: Invocation) -> int:
     """Run the program in a new `__main__` module and return its exit code."""
     module = types.ModuleType("__main__")
     module.__dict__["__builtins__"] = builtins
-    module.__dict__["__annotations__"] = {}
+    vars(module)["__annotations__"] = {}
     sys.modules["__main__"] = module
     try:
         _execute(invocation, module)
@@ -204,7 +205,7 @@ def run_to_exit_code(invocation: Invocation) -> int:
     except KeyboardInterrupt:
         _report()
         return -signal.SIGINT
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (whatever the program raises)
         _report()
         return 1
     return 0
@@ -218,9 +219,8 @@ def _execute(invocation: Invocation, module: types.ModuleType) -> None:
         name, source = "<string>", invocation.target.encode()
         module.__dict__["__loader__"] = importlib.machinery.BuiltinImporter
     else:
-        name = os.path.join(os.getcwd(), invocation.target)
-        with open(name, "rb") as file:
-            source = file.read()
+        name = os.path.join(Path.cwd(), invocation.target)  # noqa: PTH118  (./x stays ./x)
+        source = Path(name).read_bytes()
         module.__dict__["__loader__"] = importlib.machinery.SourceFileLoader("__main__", name)
         module.__dict__["__file__"] = name
         module.__dict__["__cached__"] = None
@@ -256,7 +256,7 @@ def leave(code: int, *, linger_s: float = 0.0) -> NoReturn:
     for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]  # noqa: SLF001
         try:
             step()
-        except BaseException:
+        except BaseException:  # noqa: BLE001  (the next step has to follow)
             _report()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

@@ -1,16 +1,22 @@
+# ruff: noqa: PTH100, PTH109, PTH119, PTH120, PTH123, PTH208
 """Stand-in for a program of an instance: the warm parent's child does the work, this one waits.
 
 Copied into the stubs' folder under each program's name, with REAL_* filled in (see `programs`).
-Only built-in modules: this file's start is most of what a warm program costs.
+Only built-in modules, and no pathlib: this file's start is most of what a warm program costs.
 """
+
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # No stubs for what `signal` is made of.
 import _socket
 import array
 import marshal
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 REAL_PYTHON = "@REAL_PYTHON@"
 REAL_BIN = "@REAL_BIN@"
@@ -19,7 +25,8 @@ MAX_DESCRIPTORS = 200
 FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH")
 
 
-def main():
+def main() -> None:
+    """Run the program this file stands in for."""
     path = os.path.abspath(sys.argv[0])
     name = os.path.basename(path)
     link = None
@@ -30,13 +37,13 @@ def main():
     wait(link)
 
 
-def run_cold(name):
+def run_cold(name: str) -> NoReturn:
     """Become the real program."""
     script = [] if name.startswith("python") else [f"{REAL_BIN}/{name}"]
-    os.execv(REAL_PYTHON, [REAL_PYTHON, *script, *sys.argv[1:]])
+    os.execv(REAL_PYTHON, [REAL_PYTHON, *script, *sys.argv[1:]])  # noqa: S606  (no shell wanted)
 
 
-def ask(path, name):
+def ask(path: str, name: str) -> _socket.socket | None:
     """Return the socket to the supervisor of the warm program; None if it shall run cold."""
     descriptors = open_descriptors()
     if len(descriptors) > MAX_DESCRIPTORS:
@@ -55,7 +62,8 @@ def ask(path, name):
     return link
 
 
-def send_request(link, path, name, descriptors):
+def send_request(link: _socket.socket, path: str, name: str, descriptors: list[int]) -> None:
+    """Send what the program needs, with our file descriptors."""
     pid = os.getpid()
     umask = os.umask(0o022)
     os.umask(umask)
@@ -79,7 +87,8 @@ def send_request(link, path, name, descriptors):
     link.sendall(request)
 
 
-def open_descriptors():
+def open_descriptors() -> list[int]:
+    """Return the numbers of all descriptors that we inherited."""
     found = []
     for text in os.listdir("/proc/self/fd"):
         try:
@@ -90,7 +99,9 @@ def open_descriptors():
     return sorted(found)
 
 
-def ignored_signals():
+def ignored_signals() -> list[int]:
+    """Return the signals that our caller had ignored."""
+    mask = 0
     with open("/proc/self/status", "rb") as file:
         for line in file:
             if line.startswith(b"SigIgn:"):
@@ -99,7 +110,8 @@ def ignored_signals():
     return [number for number in range(1, 65) if mask >> (number - 1) & 1 and number not in own]
 
 
-def receive(link):
+def receive(link: _socket.socket) -> tuple[bytes, int]:
+    """Return the kind and the number of the next message; an empty kind at the end."""
     data = b""
     while len(data) < 5:
         more = link.recv(5 - len(data))
@@ -109,21 +121,21 @@ def receive(link):
     return data[:1], int.from_bytes(data[1:], "little", signed=True)
 
 
-def wait(link):
+def wait(link: _socket.socket) -> NoReturn:
     """Pass signals on and end as the program ends."""
 
-    def forward(number, _):
+    def forward(number: int, _: object) -> None:
         try:
             link.send(bytes([number]))
         except OSError:
-            pass
+            return  # The program ended just now.
 
-    def reap(*_):
+    def reap(_: int, __: object) -> None:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except OSError:
-            pass
+            return  # No child is left.
 
     for name in FORWARDED:
         number = getattr(_signal, name)
@@ -135,8 +147,11 @@ def wait(link):
         kind, code = receive(link)
     except OSError:
         kind, code = b"", 0
-    if kind != b"X":
-        code = -int(_signal.SIGKILL)  # The supervisor was killed, and the program with it.
+    end(code if kind == b"X" else -int(_signal.SIGKILL))
+
+
+def end(code: int) -> NoReturn:
+    """End with the program's exit code, or by the signal that ended it (a negative code)."""
     if code < 0 and os.getpid() != 1:
         if -code != _signal.SIGKILL:
             _signal.signal(-code, _signal.SIG_DFL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import marshal
 import os
@@ -10,6 +11,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -73,7 +75,7 @@ class Supervisor:
             return program
         for ours in program.descriptors.values():
             os.close(ours)
-        self._watch(child, request)
+        return self._watch(child, request)
 
     def _receive(self) -> tuple[dict[str, Any], list[int]]:
         head, descriptors, _, _ = socket.recv_fds(self._link, 8, MAX_DESCRIPTORS)
@@ -108,7 +110,7 @@ class Supervisor:
         arguments = request["arguments"]
         stub = Path(request["stub"])
         if not request["name"].startswith("python"):
-            arguments = [str(Path(self._real_bin(), request["name"])), *arguments]
+            arguments = [str(Path(sys.executable).with_name(request["name"])), *arguments]
         invocation = fitness.parse_command_line(arguments)
         enter_namespaces(caller)
         folder = os.fsdecode(request["folder"])
@@ -128,16 +130,11 @@ class Supervisor:
             executable=str(stub.with_name("python")),
         )
 
-    def _real_bin(self) -> str:
-        import sys  # noqa: PLC0415
-
-        return os.path.dirname(sys.executable)
-
     def _check_files(self, invocation: fitness.Invocation, environment: dict[str, str]) -> None:
         if package_stamps(self._warmth.base_path) != self._warmth.stamps:
             raise UnfitError("packages were installed or removed")
         if invocation.kind is Kind.SCRIPT and not (
-            os.path.isfile(invocation.target) and not invocation.target.endswith(".pyc")
+            Path(invocation.target).is_file() and not invocation.target.endswith(".pyc")
         ):
             raise UnfitError(f"{invocation.target} is no script file")
         extra = environment.get("PYTHONPATH", "")
@@ -155,7 +152,7 @@ class Supervisor:
         leads = request["leads_session"] or request["leads_group"]
         ended = os.pidfd_open(child)
         while True:
-            readable, _, _ = select.select([ended, self._link], [], [])
+            readable, _, _ = select.select([ended, self._link.fileno()], [], [])
             if ended in readable:
                 _, status = os.waitpid(child, 0)
                 self._send(b"X", os.waitstatus_to_exitcode(status))
@@ -175,7 +172,7 @@ class Supervisor:
     def _catches(self, pid: int, number: int) -> bool:
         """Tell whether the program has a handler: without, process 1 does not get a signal."""
         descriptor = os.open(f"{pid}/status", os.O_RDONLY, dir_fd=self._host_proc)
-        with open(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             for line in file:
                 if line.startswith(b"SigCgt:"):
                     return bool(int(line.split()[1], 16) >> (number - 1) & 1)
@@ -196,12 +193,11 @@ class Supervisor:
 def enter_namespaces(pid: int) -> None:
     """Join the namespaces of a process; its PID namespace takes effect for the next child.
 
-    Raises:
-        OSError: The machine does not allow it.
+    Fails with OSError: the machine does not allow it.
     """
     kinds = linux.Namespace(0)
     for kind, name in linux.NAMESPACE_FILES.items():
-        theirs, ours = os.stat(f"/proc/{pid}/ns/{name}"), os.stat(f"/proc/self/ns/{name}")
+        theirs, ours = (Path(f"/proc/{who}/ns/{name}").stat() for who in (pid, "self"))
         if theirs.st_ino != ours.st_ino:
             kinds |= kind
     if kinds:
@@ -224,8 +220,6 @@ def caller_limits(pid: int) -> dict[int, tuple[int, int]]:
 
 def _move_up(descriptors: list[int]) -> list[int]:
     """Return copies of the descriptors beyond any number that a caller's could have."""
-    import fcntl  # noqa: PLC0415
-
     moved = []
     for descriptor in descriptors:
         moved.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH))
