@@ -1,0 +1,218 @@
+"""The page is whole by itself, escapes what it shows, and has no part without content."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from include.errors import Finding, SpecError
+from include.runs.builder import build_run_record, job_record
+from include.runs.report import render_report_html
+from include.runs.report.axes import TIMES
+from tests.runs.sample_run import (
+    metric_lines,
+    sample_record,
+    sample_tasks,
+    shard_index,
+    training_snapshot,
+)
+
+SECTIONS = {"learning", "timeline", "jobs", "data", "model", "links", "configuration"}
+FAILURE = {
+    "task_id": "train",
+    "error": "ScriptError",
+    "what": "the training script failed",
+    "where": "job x",
+    "got": "ValueError: <b>boom</b>",
+    "next_step": "read the log",
+    "log_tail": ["Traceback (most recent call last):", "ValueError: <b>boom</b>"],
+}
+
+
+class Page(HTMLParser):
+    """What a test asks of a page: which parts, which tags, which addresses, which text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.sections: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.tags.append((tag, values))
+        if tag == "section" and values.get("id"):
+            self.sections.append(str(values["id"]))
+        if tag not in {"meta", "link", "br", "img", "input"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in {"style", "script"}:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+def page(**changes: Any) -> Page:
+    parsed = Page(render_report_html(sample_record(**changes)))
+    assert parsed.open == []  # every tag is closed
+    return parsed
+
+
+def test_a_whole_run_has_every_part() -> None:
+    assert set(page().sections) == SECTIONS
+
+
+def test_the_page_loads_nothing() -> None:
+    for tag, attributes in page().tags:
+        for name in ("src", "href", "srcset", "data"):
+            target = attributes.get(name) or ""
+            assert tag == "a" or not target or target == "data:,"
+    html = render_report_html(sample_record())
+    assert "@import" not in html
+    assert "url(" not in html
+    assert "fetch(" not in html
+
+
+def test_the_key_numbers_are_said() -> None:
+    text = page().text
+
+    for words in (
+        "Succeeded",
+        "unigram baseline 3.187: 48% below it",
+        "spot saved $0.0082",
+        "5 min 18 s",
+        "of 400, 1 resume",
+        f"2 {TIMES} ml.m5.large (spot)",
+        "resumed at step 150",
+        "perplexity 5.71",
+        "arn:aws:sagemaker:us-east-1:123456789012:model-package/trainyard/3",
+    ):
+        assert words in text
+
+
+def test_every_chart_names_its_axes_with_units() -> None:
+    html = render_report_html(sample_record())
+
+    labels = [unescape(s) for s in re.findall(r'<text class="label"[^>]*>([^<]+)<', html)]
+
+    assert "loss (nats per token)" in labels
+    assert "tokens/s" in labels
+    assert f"learning rate {TIMES}10⁻³" in labels
+    assert "L2 norm, before clipping" in labels
+    assert labels.count("optimizer step") == 4
+    assert "time since the run's start (min)" in labels
+
+
+def test_a_failed_run_says_what_where_got_and_the_next_step() -> None:
+    parsed = page(tasks=sample_tasks(train="failed"), failure=FAILURE)
+
+    assert "failure" in parsed.sections
+    for words in ("Failed", "the training script failed", "job x", "boom", "read the log"):
+        assert words in parsed.text
+
+
+def test_findings_are_listed() -> None:
+    error = SpecError([Finding(where="max_wait", what="is too short", got="1", allowed="2")])
+
+    parsed = page(failure={"task_id": "preflight", **error.to_dict()})
+
+    assert "max_wait: is too short. Got 1. Allowed: 2." in parsed.text
+
+
+def test_a_failure_nobody_explained_points_to_the_tasks_log() -> None:
+    parsed = page(tasks=sample_tasks(train="failed"))
+
+    assert "Task train failed; its log in Airflow says why" in parsed.text
+
+
+def test_text_of_the_run_is_escaped() -> None:
+    nasty = "<script>alert(1)</script>"
+
+    html = render_report_html(
+        sample_record(
+            run_id=nasty,
+            conf={"source": nasty, nasty: nasty},
+            failure={"what": nasty, "log_tail": [nasty]},
+            links={nasty: f"javascript:{nasty}"},
+            jobs=[job_record(nasty, training_snapshot(name=nasty))],
+        )
+    )
+
+    assert nasty not in html
+    assert html.count("<script>") == 1
+    assert "javascript:" not in re.sub(r"<code>javascript:[^<]*</code>", "", html)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sections"),
+    [
+        ({}, set()),
+        ({"conf": {"model": "gpt"}}, {"configuration"}),
+        ({"tasks": sample_tasks()}, {"timeline"}),
+        ({"metric_lines": metric_lines()}, {"learning"}),
+        ({"metric_lines": ['{"event": "done", "step": 3}']}, set()),
+        ({"shard_index": shard_index()}, {"data", "model"}),
+        ({"links": {"a": "s3://b"}}, {"links"}),
+        ({"evaluation": {"metrics": {"test_loss": 1.0}}}, {"model"}),
+        (
+            {"resources": [{"time": 1.0, "host": "algo-1", "cpu_percent": 50.0}]},
+            {"resources"},
+        ),
+        (
+            {"jobs": [job_record("train", training_snapshot(transitions=[]))]},
+            {"jobs", "model"},
+        ),
+        ({"failure": {"what": "broken"}}, {"failure"}),
+    ],
+    ids=lambda v: ",".join(v) if isinstance(v, dict) else None,
+)
+def test_a_part_without_content_is_left_out(arguments: dict[str, Any], sections: set[str]) -> None:
+    parsed = Page(render_report_html(build_run_record(dag_id="d", run_id="r", **arguments)))
+
+    assert set(parsed.sections) == sections
+
+
+def test_a_run_on_a_table_speaks_of_samples() -> None:
+    index = {**shard_index(), "kind": "columns", "baseline": None}
+    for split in index["splits"].values():
+        for shard in split["shards"]:
+            del shard["num_tokens"]
+    lines = [line.replace("tokens_per_second", "samples_per_second") for line in metric_lines()]
+
+    text = page(shard_index=index, metric_lines=lines, conf={"model": "mlp"}).text
+
+    assert "samples/s" in text
+    assert "loss (training objective)" in text
+    assert "Tokens" not in text
+
+
+def test_many_shards_are_cut_off_with_a_word() -> None:
+    index = shard_index()
+    index["splits"]["train"]["shards"] *= 40
+
+    assert "260 more in report.json." in page(shard_index=index).text
+
+
+def test_a_loss_above_the_baseline_is_said_as_such() -> None:
+    lines = ['{"event": "eval", "step": 5, "validation_loss": 4.0}']
+
+    assert "26% above it" in page(metric_lines=lines).text
+
+
+def test_a_run_that_is_not_over_says_so() -> None:
+    assert "Still running" in page(tasks=sample_tasks(train="running"), ended_at=None).text
