@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return Training(hp, paths, ranks, stop).run()
             except Exception as error:  # noqa: BLE001 the process boundary
-                # Said before the group is left: peers that lose this rank must not be the first to speak.
+                # Said before the group is left: peers that lose this rank must not speak first.
                 report_failure(error, paths.failure_file)
                 return 1
     except (TrainerError, RuntimeError, ValueError) as error:
@@ -117,8 +117,7 @@ class Training:
         )
 
     def run(self) -> int:
-        """Resume, train to the end or to a reason to stop, write the model; return the exit
-        code."""
+        """Resume, train until there is a reason to end, write the model; return the exit code."""
         began = time.monotonic()
         self.log_setup()
         self.checkpointer.resume(self.state)
@@ -268,8 +267,7 @@ class Training:
         )
 
     def has_stopped_improving(self) -> bool:
-        """Return whether to stop early; the same on all ranks, since the loss was summed over
-        all."""
+        """Return whether to stop early; all ranks agree, since the loss was summed over all."""
         patience = self.hp.early_stopping_patience
         return bool(patience) and self.state.progress.evaluations_without_gain >= patience
 

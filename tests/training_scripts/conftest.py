@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,13 +82,17 @@ class Job:
     pids: list[int] = field(default_factory=list)
 
     def start(
-        self, *, world_size: int = 1, environ: Mapping[str, str] | None = None, **hyperparameters: Any
+        self,
+        *,
+        world_size: int = 1,
+        environ: Mapping[int, Mapping[str, str]] | None = None,
+        **hyperparameters: Any,
     ) -> None:
-        """Start the ranks."""
+        """Start the ranks; `environ` adds variables for single ranks."""
         values = {name: str(value) for name, value in {**TINY, **hyperparameters}.items()}
         common = {
             "SAGEMAKER_BASE_DIR": str(self.base_dir), "SM_HPS": json.dumps(values),
-            "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"], **(environ or {}),
+            "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"],
         }  # fmt: skip
         port = free_port()
         for rank in range(world_size):
@@ -95,7 +102,10 @@ class Job:
             }  # fmt: skip
             self.pids.append(
                 self.server.start(
-                    main="train_ddp", argv=[], environ=common | launch, log=str(self.log_path(rank))
+                    main="train_ddp",
+                    argv=[],
+                    environ=common | launch | dict((environ or {}).get(rank, {})),
+                    log=str(self.log_path(rank)),
                 )
             )
 
@@ -114,13 +124,35 @@ class Job:
         """Send a signal to a running rank."""
         os.kill(self.pids[rank], signal_number)
 
+    def wait_for_line(self, text: str) -> None:
+        """Return as soon as rank 0 has printed `text`; fail when it ends first or LIMIT_S is over."""
+        descriptor = os.pidfd_open(self.pids[0])
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        deadline = time.monotonic() + LIMIT_S
+        try:
+            while text not in self.log():
+                assert not poller.poll(5), f"rank 0 ended without {text!r}:\n{self.log()}"
+                assert time.monotonic() < deadline, f"no {text!r} in {LIMIT_S} s:\n{self.log()}"
+        finally:
+            os.close(descriptor)
+
+    def checkpoints(self) -> list[str]:
+        """Return the names in the checkpoint folder."""
+        return sorted(path.name for path in (self.base_dir / "checkpoints").iterdir())
+
+    def weights_sha256(self) -> str:
+        """Return the SHA-256 of the trained model's file."""
+        return hashlib.sha256((self.base_dir / "model" / "model.pt").read_bytes()).hexdigest()
+
     def log_path(self, rank: int = 0) -> Path:
         """Return the file of what a rank printed."""
         return self.base_dir / f"rank-{rank}.log"
 
     def log(self, rank: int = 0) -> str:
         """Return what a rank printed."""
-        return self.log_path(rank).read_text()
+        path = self.log_path(rank)
+        return path.read_text() if path.exists() else ""
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Return the events of one kind in metrics.jsonl."""

@@ -15,12 +15,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import torch._dynamo  # what the first DistributedDataParallel of a process imports
-import torch.nn.parallel.distributed
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "training_scripts"))
-import evaluate  # noqa: E402
-import train_ddp  # noqa: E402
+import evaluate
+import train_ddp
 
 MAINS = {"train_ddp": train_ddp.main, "evaluate": evaluate.main}
 

@@ -68,10 +68,14 @@ def write_shard(path: Path, columns: Mapping[str, tuple[str, Sequence[Any]]]) ->
     }
 
 
-def _token_split(root: Path, name: str, documents: Sequence[bytes], num_shards: int) -> dict[str, Any]:
+def _token_split(
+    root: Path, name: str, documents: Sequence[bytes], num_shards: int
+) -> dict[str, Any]:
     shards, first_row, first_token = [], 0, 0
     for number in range(num_shards):
-        part = documents[number * len(documents) // num_shards : (number + 1) * len(documents) // num_shards]
+        part = documents[
+            number * len(documents) // num_shards : (number + 1) * len(documents) // num_shards
+        ]
         tokens = array.array("H")
         ends = []
         for document in part:
@@ -79,9 +83,15 @@ def _token_split(root: Path, name: str, documents: Sequence[bytes], num_shards: 
             tokens.append(EOS)
             ends.append(len(tokens))
         entry = write_shard(
-            root / name / f"shard-{number:05d}.bin", {"tokens": ("uint16", tokens), "row_ends": ("uint64", ends)}
+            root / name / f"shard-{number:05d}.bin",
+            {"tokens": ("uint16", tokens), "row_ends": ("uint64", ends)},
         )
-        place = {"rows": len(part), "first_row": first_row, "num_tokens": len(tokens), "first_token": first_token}
+        place = {
+            "rows": len(part),
+            "first_row": first_row,
+            "num_tokens": len(tokens),
+            "first_token": first_token,
+        }
         shards.append(entry | place)
         first_row += len(part)
         first_token += len(tokens)

@@ -115,7 +115,7 @@ def test_divergence_names_the_step_and_what_was_seen(make_job):
 def test_lost_rank_ends_the_others_with_a_reason_that_points_at_it(make_job):
     job = make_job()
     job.start(world_size=2, max_steps=100_000, eval_interval=0)
-    wait_for_line(job, "trainyard step=3 ")
+    job.wait_for_line("trainyard step=3 ")
 
     job.kill(1, signal.SIGKILL)
 
@@ -123,19 +123,10 @@ def test_lost_rank_ends_the_others_with_a_reason_that_points_at_it(make_job):
     assert "Another rank failed" in job.failure
 
 
-def wait_for_line(job, text):
-    """Return when rank 0 has printed `text`; the ranks' limit is the test's limit."""
-    import os
-    import select
+def test_checkpoint_folder_that_cannot_be_written_says_what_to_do(make_job, tmp_path):
+    (tmp_path / "file").write_text("")
 
-    descriptor = os.pidfd_open(job.pids[0])
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    for _ in range(6000):
-        if text in job.log():
-            os.close(descriptor)
-            return
-        if poller.poll(20):
-            break
-    os.close(descriptor)
-    raise AssertionError(f"no line {text!r} in:\n{job.log()}")
+    reason = fail(make_job(), world_size=2, checkpoint_dir=tmp_path / "file" / "checkpoints")
+
+    assert "checkpoint of step 6 cannot be written" in reason
+    assert "volume_size" in reason

@@ -43,7 +43,9 @@ def test_metric_lines_have_the_fixed_format_and_come_from_rank_0_only(make_job):
     assert re.fullmatch(
         rf"trainyard eval step=3 validation_loss={number} validation_tokens=256", lines[3]
     )
-    assert re.fullmatch(rf"trainyard done step=6 validation_loss={number} seconds={number}", lines[-1])
+    assert re.fullmatch(
+        rf"trainyard done step=6 validation_loss={number} seconds={number}", lines[-1]
+    )
     assert "trainyard " not in job.log(1)
 
 
@@ -52,7 +54,9 @@ def test_metric_lines_have_the_fixed_format_and_come_from_rank_0_only(make_job):
     [(1, 4), (2, 4), (2, 2), (4, 1)],
     ids=["1x4-accumulated-2", "2x4", "2x2-accumulated-2", "4x1-accumulated-2"],
 )
-def test_ranks_and_accumulation_do_not_change_the_loss_curve(make_job, world_size, micro_batch_size):
+def test_ranks_and_accumulation_do_not_change_the_loss_curve(
+    make_job, world_size, micro_batch_size
+):
     reference, split = make_job("reference"), make_job("split")
     reference.run(world_size=1, micro_batch_size=8)
 

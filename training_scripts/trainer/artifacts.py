@@ -1,5 +1,4 @@
-"""The trained model as files: `model.pt` (weights, on the CPU) and `model.json` (what rebuilds
-it)."""
+"""The trained model as files: `model.pt` (weights) and `model.json` (what rebuilds it)."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_model(folder: Path, model: nn.Module, task: Task, facts: Mapping[str, Any]) -> None:
-    """Write `model.pt` and `model.json` to `folder`; `facts` stand in model.json beside the
-    config."""
+    """Write `model.pt` and `model.json` to `folder`; `facts` go beside the config."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(copy_to_cpu(model.state_dict()), folder / "model.pt")
     layout = {"layout": task.layout.to_dict()} if isinstance(task, TableTask) else {}

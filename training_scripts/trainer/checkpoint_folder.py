@@ -1,5 +1,4 @@
-"""Checkpoints that survive a kill at any moment: written aside, synced, renamed, checked before
-use.
+"""Checkpoints on disk that survive a kill at any moment, and are checked before they are used.
 
 A checkpoint is a folder `step-00000080` with `manifest.json`, which names every other file with its
 size and SHA-256. Rank 0 writes it whole, also the random states of all ranks, so that a job needs

@@ -1,5 +1,4 @@
-"""When and how a run's state goes to disk and comes back: in the background, and agreed by all
-ranks."""
+"""How a run's state goes to disk in the background, and comes back agreed by all ranks."""
 
 from __future__ import annotations
 
@@ -122,7 +121,6 @@ class BackgroundSaver:
         try:
             path = self._folder.save(step, **content)
         except CheckpointError as error:
-            self._error = error
-            log.exception("%s", error)
+            self._error = error  # raised by finish
             return
         log.info("%s is durable after %.2f s in the background", path, time.monotonic() - began)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ class Ranks:
     local_rank: int = 0
     world_size: int = 1
     local_world_size: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     backend: str = "none"
 
     @property
@@ -74,11 +74,9 @@ class Ranks:
 
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
-        """Run the body on every rank; when it raises a TrainerError on any, raise on all with every
-        rank's findings.
+        """Run the body on every rank; a TrainerError on any of them is raised on all.
 
-        Raises:
-            TrainerError: of the class that the lowest failing rank raised.
+        It has the class of the lowest failing rank's, and every rank's findings.
         """
         error: TrainerError | None = None
         try:
@@ -156,8 +154,7 @@ def _device(local_rank: int) -> torch.device:
 
 
 def choose_num_threads(ranks: Ranks, requested: int) -> int:
-    """Return the CPU threads for this rank: as requested, else processors divided by the ranks on
-    this machine.
+    """Return the CPU threads for this rank: as requested, else its part of the processors.
 
     Ranks of different containers on one machine are counted together: they see the same kernel boot
     id.

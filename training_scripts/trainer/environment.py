@@ -28,8 +28,7 @@ class ContainerPaths:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> ContainerPaths:
-        """Return the folders that the `SM_*` variables name, else the standard places under the
-        base folder."""
+        """Return the folders that `SM_*` variables name, else the standard ones."""
         base_dir = Path(environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
         data_dir = base_dir / "input" / "data"
         found = {path.name: path for path in sorted(data_dir.glob("*")) if path.is_dir()}
@@ -52,8 +51,7 @@ class ContainerPaths:
 
     @property
     def default_checkpoint_dir(self) -> Path:
-        """Return the folder that the platform restores from and syncs to the job's checkpoint S3
-        URI."""
+        """Return the folder that the platform syncs with the job's checkpoint S3 URI."""
         return self.base_dir / "checkpoints"
 
 

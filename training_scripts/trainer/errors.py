@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 class TrainerError(Exception):
-    """Carries `findings`, one sentence or more each; prints as one message with every finding on
-    its own line."""
+    """Carries `findings`; prints as one message with each on its own line."""
 
     title = "Training cannot go on"
 

@@ -1,5 +1,4 @@
-"""How a failed rank says why: one paragraph on stderr, and in the file that becomes the job's
-FailureReason."""
+"""How a failed rank says why: on stderr, and in the file that becomes the FailureReason."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ MAX_REASON_CHARACTERS = 1024
 
 
 def report_failure(error: BaseException, failure_file: Path) -> None:
-    """Print the reason and leave it in `failure_file`, unless a rank of this host has already left
-    one there."""
+    """Print the reason and leave it in `failure_file`, unless another rank was first."""
     if isinstance(error, TrainerError):
         reason = f"{type(error).__name__}: {error}"
     else:
@@ -42,8 +40,7 @@ def report_failure(error: BaseException, failure_file: Path) -> None:
 
 
 def _as_peer_error(error: BaseException) -> PeerError | None:
-    """Return a PeerError when the text of a collective's error says that the other side went
-    away."""
+    """Return a PeerError when a collective's error says that the other side went away."""
     text = str(error)
     if isinstance(error, RuntimeError) and any(words in text for words in PEER_LOST_WORDS):
         return PeerError(

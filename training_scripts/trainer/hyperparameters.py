@@ -49,8 +49,7 @@ def _setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters:
-    """One validated set of hyperparameters; construct with `load`, which reports every problem at
-    once."""
+    """One set of hyperparameters; `load` validates and reports every problem at once."""
 
     model: str = _setting("gpt", "kind of model", choices=("gpt", "mlp"))
     num_layers: int = _setting(4, "decoder blocks, or hidden layers of the MLP", at_least=1)
@@ -69,13 +68,13 @@ class Hyperparameters:
         at_least=1,
     )
     max_steps: int = _setting(
-        400, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
+        300, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
     )
     epochs: float = _setting(
         0.0, "passes over the training split; 0 = as `max_steps` says", at_least=0
     )
 
-    learning_rate: float = _setting(2e-3, "peak learning rate", above=0)
+    learning_rate: float = _setting(3e-3, "peak learning rate", above=0)
     reference_batch_size: int | None = _setting(
         None, "global batch size that `learning_rate` was tuned for; null = no scaling", at_least=1
     )

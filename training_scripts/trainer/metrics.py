@@ -1,5 +1,4 @@
-"""Metrics: one fixed line format on stdout for whoever scrapes the log, and JSON lines for whoever
-reads files."""
+"""Metrics: one fixed line format on stdout, and JSON lines in a file."""
 
 from __future__ import annotations
 
@@ -18,9 +17,10 @@ FORMATS = {
     "validation_accuracy": ".6f",
 }  # fmt: skip
 LINE_KEYS = {
-    "step": ("step", "epoch", "loss", "learning_rate", "tokens_per_second", "samples_per_second", "gradient_norm",
-             "eta_seconds", "max_steps"),
-    "eval": ("step", "validation_loss", "validation_tokens", "validation_samples", "validation_accuracy"),
+    "step": ("step", "epoch", "loss", "learning_rate", "tokens_per_second", "samples_per_second",
+             "gradient_norm", "eta_seconds", "max_steps"),
+    "eval": ("step", "validation_loss", "validation_tokens", "validation_samples",
+             "validation_accuracy"),
     "resume": ("step", "checkpoint"),
     "done": ("step", "validation_loss", "seconds"),
 }  # fmt: skip
@@ -73,8 +73,7 @@ class MetricsWriter:
 
 
 def format_line(event: str, values: dict[str, Any]) -> str:
-    """Return the log line of an event, e.g. `trainyard eval step=120 validation_loss=2.345678
-    ...`."""
+    """Return an event as a log line, e.g. `trainyard done step=9 validation_loss=2.345678 ...`."""
     pairs = [
         f"{key}={values[key]:{FORMATS.get(key, '')}}"
         for key in LINE_KEYS[event]

@@ -38,8 +38,7 @@ class LearningRateSchedule:
 
 
 def make_schedule(hyperparameters: Hyperparameters, *, max_steps: int) -> LearningRateSchedule:
-    """Return the schedule of a run of `max_steps` steps, its peak scaled to the global batch size
-    if asked.
+    """Return the schedule of a run of `max_steps` steps, its peak fitted to the global batch.
 
     Linear scaling: Goyal et al. 2017, section 2.1. Square root, which suits Adam better: Malladi et
     al. 2022, section 4. Worked: 1e-3 tuned at batch 8, run at batch 32: linear 4e-3, sqrt 2e-3.

@@ -12,8 +12,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Weights stay float32; matrix products of the forward pass run in `dtype`. Only fp16 needs the
-    scaler."""
+    """Weights stay float32; matrix products run in `dtype`; only fp16 needs the scaler."""
 
     dtype: torch.dtype
     device_type: str

@@ -55,8 +55,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTask:
-    """Predict the next token; a sample is `sequence_length` tokens; the loss is in nats per
-    token."""
+    """Predict the next token; a sample is `sequence_length` of them; loss in nats per token."""
 
     model_config: Mapping[str, Any]
     unit: str = "tokens"

@@ -1,5 +1,4 @@
-"""Nested containers with tensors in them, such as an optimizer's state: copied, and sent to all
-ranks."""
+"""Nested containers with tensors in them: copied, and sent to all ranks."""
 
 from __future__ import annotations
 

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """Counts steps and their seconds; evaluation and checkpoints lie outside steps and count for
-    the estimate only."""
+    """Counts steps and their seconds.
+
+    Evaluation and checkpoints lie outside steps; only the estimate of the end includes them.
+    """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -37,13 +39,11 @@ class Meter:
         self._data_wait_seconds += time.monotonic() - began
 
     def read(self) -> tuple[int, float, float]:
-        """Return steps, their seconds and the seconds of them spent waiting for data since the last
-        reading."""
+        """Return steps, their seconds and of these the wait for data, since the last reading."""
         reading = self._steps, self._seconds, self._data_wait_seconds
         self._steps, self._seconds, self._data_wait_seconds = 0, 0.0, 0.0
         return reading
 
     def seconds_per_step(self) -> float:
-        """Return the mean wall seconds of a step since training began, evaluation and checkpoints
-        included."""
+        """Return the mean wall seconds of a step so far, evaluation and checkpoints included."""
         return (time.monotonic() - self._began) / max(1, self._total_steps)

@@ -1,2 +1,1 @@
-"""Samples for training: memory-mapped shards, blocks or rows cut from them, and the order they are
-visited in."""
+"""Samples for training: memory-mapped shards, what is cut from them, and in which order."""

@@ -1,5 +1,4 @@
-"""Batches on their way to the device: an endless training stream, and the fixed samples of an
-evaluation."""
+"""Batches on their way to the device, for training and for evaluation."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ PREFETCH_BATCHES = 4
 def training_batches(
     dataset: Dataset[Any], batches: RankBatches, *, num_workers: int, device: torch.device
 ) -> Iterator[Any]:
-    """Yield this rank's micro-batches on `device`, endlessly; workers read ahead when `num_workers`
-    > 0."""
+    """Yield this rank's micro-batches on `device`, endlessly; any workers read ahead."""
     yield from _loaded(dataset, batches, num_workers=num_workers, device=device)
 
 

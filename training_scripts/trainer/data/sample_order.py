@@ -4,8 +4,9 @@ A keyed permutation (a Feistel network with cycle walking; Black and Rogaway 200
 arbitrary finite domains", section 3) maps position -> sample. Against `torch.randperm` it needs no
 memory (randperm: 8 bytes a sample and rank, 8 GB for 10^9 samples), any position is reached
 directly at resume, and loader processes share nothing. Its order is well mixed, not cryptographic.
-The number of ranks does not enter: step k with a global batch of B takes the positions [k * B, (k +
-1) * B) of the endless sequence epoch 0, epoch 1, ..., and every epoch holds each sample once.
+
+The number of ranks does not enter. Step k with a global batch of B takes the positions from k * B
+to (k + 1) * B - 1 of the endless sequence epoch 0, epoch 1, ...; each epoch holds each sample once.
 """
 
 from __future__ import annotations
@@ -37,8 +38,7 @@ class SampleOrder:
             raise ValueError(f"an order needs at least one sample, got {self.num_samples}")
 
     def samples(self, start: int, stop: int) -> Tensor:
-        """Return the sample numbers (int64) at the positions [start, stop) of the endless
-        sequence."""
+        """Return the sample numbers (int64) at the positions [start, stop)."""
         parts = []
         while start < stop:
             epoch, first = divmod(start, self.num_samples)
@@ -57,11 +57,10 @@ def epoch_keys(seed: int, epoch: int) -> list[int]:
 
 
 def permute(positions: Tensor, size: int, keys: list[int]) -> Tensor:
-    """Return the images of `positions` (int64, each in [0, size)) under the permutation of [0,
-    size) that `keys` name.
+    """Return the images of `positions` (int64, all below `size`) under the permutation of `keys`.
 
-    Positions are enciphered in the smallest power of two that holds `size`; an image outside [0,
-    size) is enciphered again until it falls inside, fewer than twice on average.
+    Positions are enciphered in the smallest power of two that holds `size`; an image of `size` or
+    more is enciphered again until it is below, fewer than twice on average.
     """
     bits = max(2, (size - 1).bit_length())
     images = _encipher(positions, bits, keys)
@@ -74,8 +73,7 @@ def permute(positions: Tensor, size: int, keys: list[int]) -> Tensor:
 
 
 def _encipher(values: Tensor, bits: int, keys: list[int]) -> Tensor:
-    """Return a bijection of [0, 2^bits): an unbalanced Feistel network whose halves swap widths
-    each round."""
+    """Return the images in [0, 2^bits) of an unbalanced Feistel network; halves swap widths."""
     low_bits = bits // 2
     high_bits = bits - low_bits
     for key in keys:
@@ -96,11 +94,11 @@ def _mix(values: Tensor, key: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankBatches:
-    """The micro-batches of one rank, from `start` (samples already consumed) on: an endless
-    iterable of int64 tensors.
+    """The micro-batches of one rank without end, as int64 tensors of sample numbers.
 
-    The ranks' pieces of a step are disjoint and contiguous: in micro-step a, rank r takes [(a *
-    world_size + r) * micro_batch_size, ...) of the step's positions.
+    Reading begins at position `start`, the samples already consumed. The ranks' pieces of a step
+    are disjoint and contiguous: in micro-step a, rank r takes the positions from
+    (a * world_size + r) * micro_batch_size on.
     """
 
     order: SampleOrder
@@ -112,7 +110,8 @@ class RankBatches:
 
     def __iter__(self) -> Iterator[Tensor]:
         stride = self.world_size * self.micro_batch_size
-        steps_at_once = max(1, POSITIONS_AT_ONCE // self.global_batch_size)
+        ahead = min(POSITIONS_AT_ONCE, self.order.num_samples)
+        steps_at_once = max(1, ahead // self.global_batch_size)
         position = self.start
         while True:
             span = steps_at_once * self.global_batch_size

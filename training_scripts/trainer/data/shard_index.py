@@ -1,5 +1,4 @@
-"""The index of a sharded data set: what `index.json` says, checked against the files of a
-channel."""
+"""The index of a sharded data set, checked against the files of a channel."""
 
 from __future__ import annotations
 
@@ -22,6 +21,7 @@ FORMAT, VERSION = "trainyard-shards", 1
 DTYPES = {
     "uint8": torch.uint8, "uint16": torch.uint16, "uint32": torch.uint32, "uint64": torch.uint64,
     "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
+    "float16": torch.float16,
     "float32": torch.float32, "float64": torch.float64, "bool": torch.bool,
 }  # fmt: skip
 
@@ -71,7 +71,7 @@ class ShardIndex:
     @property
     def unigram_loss(self) -> float | None:
         """Return the unigram baseline in nats per token, None where the index has none."""
-        value = self.content.get("baseline", {}).get("unigram_loss_nats")
+        value = (self.content.get("baseline") or {}).get("unigram_loss_nats")
         return None if value is None else float(value)
 
     def split(self, name: str) -> Mapping[str, Any]:
@@ -90,8 +90,7 @@ class ShardIndex:
 
 
 def shard_files(index: ShardIndex, split: str, channel: Path | None, *, verify: bool) -> list[Path]:
-    """Return the files of a split in index order, each present and of the right size; with `verify`
-    also by SHA-256.
+    """Return the files of a split in index order, checked by size and, if asked, by SHA-256.
 
     Raises:
         DataError: the channel is missing, or any shard is missing, has another size or another
@@ -138,8 +137,7 @@ def sha256_of(path: Path) -> str:
 
 
 def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> Tensor:
-    """Return one buffer of a shard as a tensor over the mapped file; nothing is read yet. Do not
-    write to it.
+    """Return one buffer of a shard as a tensor over the mapped file, never to be written to.
 
     Raises:
         DataError: the shard has no such column, or its dtype is not known.

@@ -1,5 +1,4 @@
-"""What a table holds for training: which columns are features, which one is the target and of what
-kind."""
+"""What a table holds for training: its feature columns, and the target and its kind."""
 
 from __future__ import annotations
 
@@ -139,8 +138,7 @@ def _target(
 
 
 def _distinct(index: ShardIndex, files: Sequence[Path], name: str) -> list[int] | None:
-    """Return the sorted distinct whole values of a column, None when they are too many or not
-    whole."""
+    """Return a column's sorted distinct values, None when too many or not whole."""
     seen: set[float] = set()
     for path, shard in zip(files, index.split("train")["shards"], strict=True):
         values = as_float64(map_column(path, shard["columns"], name)).unique().tolist()

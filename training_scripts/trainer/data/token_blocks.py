@@ -1,5 +1,4 @@
-"""Samples of a token data set: consecutive blocks cut from the concatenated token stream of a
-split."""
+"""Samples of a token data set: consecutive blocks of a split's concatenated tokens."""
 
 from __future__ import annotations
 
@@ -20,10 +19,9 @@ SAME_WIDTH_SIGNED = {torch.uint16: (torch.int16, 0xFFFF), torch.uint32: (torch.i
 
 
 class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
-    """Block i holds the sequence_length + 1 tokens from token i * sequence_length on; blocks may
-    span shards.
+    """Block i holds the tokens from i * sequence_length to (i + 1) * sequence_length, inclusive.
 
-    An item is one micro-batch: index with an int64 tensor of block numbers, get (inputs, targets),
+    Blocks may span shards.     An item is one micro-batch: index with an int64 tensor of block numbers, get (inputs, targets),
     each int64 (batch, sequence_length), targets one token ahead.
     """
 
@@ -73,7 +71,11 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
         return blocks
 
     def check_vocabulary(self, vocab_size: int, files: Sequence[Path]) -> None:
-        """Raise DataError for each shard with a token id outside [0, vocab_size)."""
+        """Look for token ids of vocab_size or more.
+
+        Raises:
+            DataError: one finding for each shard that holds such an id.
+        """
         highest = [
             (path, int(_as_int64(shard).max()))
             for path, shard in zip(files, self._shards, strict=True)

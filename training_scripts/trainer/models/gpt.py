@@ -1,5 +1,4 @@
-"""A Llama-style decoder: RMSNorm before each part, rotary positions, SwiGLU, causal scaled
-dot-product attention."""
+"""A Llama-style decoder: RMSNorm, rotary positions, SwiGLU, causal attention (SDPA)."""
 
 from __future__ import annotations
 
@@ -66,8 +65,10 @@ class GPT(nn.Module):
         return self.head(self.norm(hidden))
 
     def _initialise(self) -> None:
-        """Normal weights; what adds to the residual stream is smaller the deeper the model (GPT-2,
-        section 2.3)."""
+        """Draw normal weights; smaller where they add to the residual stream, the deeper the more.
+
+        Source: Radford et al. 2019 (GPT-2), section 2.3: divided by the root of the layers.
+        """
         residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
         for name, parameter in self.named_parameters():
             if parameter.dim() >= 2:
@@ -132,10 +133,10 @@ class SwiGLU(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight, computed in float32. Source: Zhang and Sennrich 2019,
-    equation 4.
+    """x / sqrt(mean(x^2) + eps) * weight, computed in float32.
 
-    Worked: x = (3, 4), weight 1: the mean square is 12.5, so (0.8485, 1.1314).
+    Source: Zhang and Sennrich 2019, equation 4. Worked: x = (3, 4), weight 1: the mean square is
+    12.5, so (0.8485, 1.1314).
     """
 
     def __init__(self, size: int, eps: float = 1e-6) -> None:
@@ -161,8 +162,10 @@ def rope_table(sequence_length: int, head_size: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return `heads` (batch, heads, time, size), component pairs (i, i + size/2) turned by the
-    position's angle."""
+    """Return `heads` (batch, heads, time, size), turned by each position's angle.
+
+    The pairs that turn together are the components i and i + size / 2.
+    """
     first, second = heads.chunk(2, dim=-1)
     cos, sin = cos.to(heads.dtype), sin.to(heads.dtype)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -1,0 +1,198 @@
+"""Samples from shards: token blocks and table rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from trainer.data.loader import evaluation_batches
+from trainer.data.shard_index import ShardIndex, map_column
+from trainer.data.table import read_layout
+from trainer.data.table_rows import TableRows
+from trainer.data.token_blocks import TokenBlocks
+from trainer.errors import DataError
+
+pytestmark = pytest.mark.torch
+CPU = torch.device("cpu")
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+    sequence_length=st.integers(1, 20),
+)
+def test_blocks_cut_the_stream_whatever_the_shards(lengths, sequence_length):
+    stream = torch.arange(sum(lengths)) % 60_000
+    shards = [part.to(torch.uint16) for part in stream.split(lengths)]
+    blocks = TokenBlocks(shards, sequence_length=sequence_length)
+
+    assert len(blocks) == max(0, len(stream) - 1) // sequence_length
+    if len(blocks):
+        inputs, targets = blocks[torch.arange(len(blocks))]
+        covered = len(blocks) * sequence_length
+        assert inputs.flatten().tolist() == stream[:covered].tolist()
+        assert targets.flatten().tolist() == stream[1 : covered + 1].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int32])
+def test_large_ids_survive_every_dtype(dtype):
+    highest = torch.iinfo(dtype).max
+    blocks = TokenBlocks([torch.tensor([0, highest, 1]).to(dtype)], sequence_length=2)
+
+    inputs, targets = blocks[torch.tensor([0])]
+
+    assert inputs.tolist() == [[0, highest]]
+    assert targets.tolist() == [[highest, 1]]
+
+
+def test_data_set_on_disk_gives_back_its_documents(token_data):
+    index = ShardIndex.load(token_data / "index")
+    split = index.split("validation")
+    blocks = TokenBlocks.open(
+        index, "validation", token_data / "validation", sequence_length=1, verify=True
+    )
+
+    inputs, _ = blocks[torch.arange(len(blocks))]
+
+    assert len(blocks) == split["num_tokens"] - 1
+    assert (inputs == 256).sum() == split["num_rows"] - 1
+    assert bytes(inputs[:7, 0].tolist()).decode().isprintable()
+
+
+def test_evaluation_takes_the_same_samples_for_any_number_of_ranks():
+    samples = TokenBlocks([torch.arange(1001)], sequence_length=10)
+
+    def seen(world_size, batch_size):
+        parts = (
+            evaluation_batches(samples, num_samples=30, batch_size=batch_size, rank=rank,
+                               world_size=world_size, device=CPU)
+            for rank in range(world_size)
+        )  # fmt: skip
+        return sorted(int(row[0]) for inputs, _ in itertools.chain(*parts) for row in inputs)
+
+    assert seen(1, 8) == seen(3, 2) == seen(4, 30)
+    assert len(set(seen(1, 8))) == 30
+    assert max(seen(1, 8)) > 900
+
+
+SCHEMA = [
+    {"name": "id", "dtype": "int64", "role": "id"},
+    {"name": "age", "dtype": "float32", "role": "feature", "mean": 40.0, "std": 10.0},
+    {"name": "city", "dtype": "int32", "role": "feature", "categories": ["a", "b", "c"]},
+    {"name": "bought", "dtype": "int64", "role": "target"},
+    {"name": "price", "dtype": "float64", "role": "feature", "mean": 2.0, "std": 0.5},
+]
+
+
+@pytest.fixture
+def table(tmp_path, shards):
+    """A data set of 10 rows in 3 shards, one of them empty."""
+    splits = {}
+    for split in ("train", "validation", "test"):
+        entries = []
+        for number, rows in enumerate([range(4), range(0), range(4, 10)]):
+            columns = {
+                "id": ("int64", list(rows)),
+                "age": ("float32", [math.nan if row == 2 else 30.0 + row for row in rows]),
+                "city": ("int32", [row % 4 - 1 for row in rows]),
+                "bought": ("int64", [row % 2 * 5 for row in rows]),
+                "price": ("float64", [row / 4 for row in rows]),
+            }
+            entry = shards.write_shard(tmp_path / split / f"shard-{number:05d}.bin", columns)
+            entries.append(entry | {"rows": len(rows), "first_row": rows.start})
+        splits[split] = {"num_rows": 10, "shards": entries}
+    return shards.write_index(tmp_path, {"kind": "columns", "schema": SCHEMA}, splits)
+
+
+def layout_of(table, target_column=None, problem="auto"):
+    index = ShardIndex.load(table / "index")
+    files = sorted((table / "train").iterdir())
+    return index, read_layout(index, files, target_column=target_column, problem=problem)
+
+
+def test_rows_come_in_the_order_asked_for_across_shards(table):
+    index, layout = layout_of(table)
+    rows = TableRows.open(index, "train", table / "train", layout=layout, verify=True)
+
+    numbers, codes, target = rows[torch.tensor([9, 2, 4, 0])]
+
+    assert len(rows) == 10
+    assert layout.numbers == ["age", "price"]
+    assert numbers[:, 0].tolist() == pytest.approx([39.0, math.nan, 34.0, 30.0], nan_ok=True)
+    assert numbers[:, 1].tolist() == [2.25, 0.5, 1.0, 0.0]
+    assert codes.tolist() == [[0], [1], [-1], [-1]]
+    assert layout.target.classes == [0, 5]
+    assert target.tolist() == [1, 0, 0, 0]
+
+
+def test_target_column_overrides_the_index_and_numbers_are_standardised(table):
+    index, layout = layout_of(table, target_column="price")
+    rows = TableRows.open(index, "train", table / "train", layout=layout, verify=True)
+
+    assert layout.target.classes is None
+    assert rows[torch.tensor([4])][2].tolist() == [(1.0 - 2.0) / 0.5]
+
+
+def test_categories_are_classes_and_a_missing_target_is_refused(table):
+    index, layout = layout_of(table, target_column="city")
+
+    with pytest.raises(DataError) as caught:
+        TableRows.open(index, "train", table / "train", layout=layout, verify=True)
+
+    assert layout.target.classes == ["a", "b", "c"]
+    assert (
+        "1 of 4 rows have no usable target 'city', first row 0 with -1" in caught.value.findings[0]
+    )
+    assert len(caught.value.findings) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings_", "said"),
+    [
+        (
+            {"target_column": "sex"},
+            "target_column 'sex' is not in the table; columns are id (int64)",
+        ),
+        ({"target_column": "city", "problem": "regression"}, "has 3 categories, not numbers"),
+        ({"target_column": "price", "problem": "classification"}, "so it is no class"),
+    ],
+)
+def test_target_that_cannot_be_learned_is_refused(table, settings_, said):
+    with pytest.raises(DataError) as caught:
+        layout_of(table, **settings_)
+
+    assert said in str(caught.value)
+
+
+def test_regression_can_be_forced_on_whole_numbers(table):
+    assert layout_of(table, problem="regression")[1].target.classes is None
+
+
+def test_unknown_column_lists_what_the_shard_has(table):
+    shard = ShardIndex.load(table / "index").split("train")["shards"][0]
+
+    with pytest.raises(DataError, match="should have a column 'salary'"):
+        map_column(table / "train" / "shard-00000.bin", shard["columns"], "salary")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "version 2; this trainer reads trainyard-shards version 1"),
+        ({"kind": "images"}, "('trainyard-shards', 'images')"),
+        ({"format": None}, "has format"),
+    ],
+)
+def test_index_of_another_format_is_refused(table, change, said):
+    path = table / "index" / "index.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+    with pytest.raises(DataError) as caught:
+        ShardIndex.load(table / "index")
+
+    assert said in str(caught.value)

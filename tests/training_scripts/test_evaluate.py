@@ -1,0 +1,151 @@
+"""The evaluation script: model.tar.gz and test split in, evaluation.json out."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import tarfile
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+
+def processing_folder(base_dir, data, model_dir):
+    """Lay out what a processing job finds: the archive, the test split and the index."""
+    inputs = base_dir / "processing" / "input"
+    (inputs / "model").mkdir(parents=True)
+    for name in ("test", "index"):
+        (inputs / name).symlink_to(data / name)
+    with tarfile.open(inputs / "model" / "model.tar.gz", "w:gz") as tar:
+        for path in model_dir.iterdir():
+            tar.add(path, arcname=path.name)
+    return base_dir
+
+
+def read_report(base_dir):
+    return json.loads((base_dir / "processing/output/evaluation/evaluation.json").read_text())
+
+
+def test_evaluation_measures_the_test_split(make_job, evaluation, tmp_path, token_data):
+    job = make_job()
+    job.run(max_steps=40, learning_rate=0.02, eval_interval=0)
+    base_dir = processing_folder(tmp_path / "evaluation", token_data, job.base_dir / "model")
+
+    code = evaluation(base_dir)
+
+    assert code == 0, (base_dir / "evaluate.log").read_text()
+    report = read_report(base_dir)
+    index = json.loads((token_data / "index" / "index.json").read_text())
+    metrics = report["metrics"]
+    assert metrics["test_loss"] < metrics["unigram_loss"]
+    assert metrics["unigram_loss"] == index["baseline"]["unigram_loss_nats"]
+    assert metrics["test_perplexity"] == pytest.approx(math.exp(metrics["test_loss"]))
+    assert report["num_tokens"] == (index["splits"]["test"]["num_tokens"] - 1) // 16 * 16
+    assert report["num_rows"] == 8
+    assert report["data_fingerprint"] == report["trained_on_fingerprint"] == index["fingerprint"]
+    assert report["model"]["config"]["kind"] == "gpt"
+
+
+def test_evaluation_without_an_archive_says_what_is_missing(evaluation, tmp_path):
+    (tmp_path / "processing/input/model").mkdir(parents=True)
+
+    assert evaluation(tmp_path) == 1
+    assert "model.tar.gz is missing" in (tmp_path / "output/failure").read_text()
+
+
+def test_model_of_another_vocabulary_is_refused(make_job, evaluation, tmp_path, token_data):
+    job = make_job()
+    job.run(max_steps=2)
+    base_dir = processing_folder(tmp_path / "evaluation", token_data, job.base_dir / "model")
+    index = base_dir / "processing/input/index"
+    content = json.loads((index / "index.json").read_text())
+    content["tokenizer"]["vocab_size"] = 300
+    index.unlink()
+    index.mkdir()
+    (index / "index.json").write_text(json.dumps(content))
+
+    assert evaluation(base_dir) == 1
+    assert "the model has vocab_size 257" in (base_dir / "output/failure").read_text()
+
+
+@pytest.fixture(scope="module")
+def table_data(tmp_path_factory, shards):
+    """Rows whose target follows from a number and a category."""
+    draw = random.Random(1)
+    root = tmp_path_factory.mktemp("table")
+    splits = {}
+    for split, num_rows in (("train", 600), ("validation", 100), ("test", 100)):
+        numbers = [draw.gauss(0, 1) for _ in range(num_rows)]
+        codes = [draw.randrange(2) for _ in range(num_rows)]
+        columns = {
+            "x": ("float32", numbers),
+            "c": ("int32", codes),
+            "y": ("int32", [int((x > 0) != bool(c)) for x, c in zip(numbers, codes, strict=True)]),
+            "z": ("float32", [2 * x - c for x, c in zip(numbers, codes, strict=True)]),
+        }
+        entry = shards.write_shard(root / split / "shard-00000.bin", columns)
+        splits[split] = {
+            "num_rows": num_rows,
+            "shards": [entry | {"rows": num_rows, "first_row": 0}],
+        }
+    schema = [
+        {"name": "x", "dtype": "float32", "role": "feature", "mean": 0.0, "std": 1.0},
+        {"name": "c", "dtype": "int32", "role": "feature", "categories": ["no", "yes"]},
+        {"name": "y", "dtype": "int32", "role": "target", "categories": ["left", "right"]},
+        {"name": "z", "dtype": "float32", "role": "id", "mean": -0.5, "std": 2.1},
+    ]
+    return shards.write_index(root, {"kind": "columns", "schema": schema}, splits)
+
+
+TABLE = {
+    "model": "mlp", "hidden_size": 32, "global_batch_size": 40, "max_steps": 150,
+    "learning_rate": 0.02, "eval_interval": 50, "eval_batches": 0, "warmup_steps": 5,
+}  # fmt: skip
+
+
+def test_table_is_classified_and_measured(make_job, evaluation, tmp_path, table_data):
+    job = make_job(data=table_data)
+
+    assert job.run(world_size=2, **TABLE) == [0, 0], job.log()
+
+    assert "samples_per_second=" in job.log()
+    assert job.events("eval")[-1]["validation_accuracy"] > 0.9
+    base_dir = processing_folder(tmp_path / "evaluation", table_data, job.base_dir / "model")
+    assert evaluation(base_dir) == 0, (base_dir / "evaluate.log").read_text()
+    assert read_report(base_dir)["metrics"]["test_accuracy"] > 0.9
+    assert read_report(base_dir)["num_rows"] == 100
+
+
+def test_table_regression_beats_the_mean(make_job, table_data):
+    job = make_job(data=table_data)
+
+    assert job.run(**TABLE | {"target_column": "z"}) == [0], job.log()
+
+    assert job.events("eval")[-1]["validation_loss"] < 0.1
+    assert "validation_accuracy" not in job.log()
+
+
+def test_ranks_do_not_change_the_loss_curve_of_a_table(make_job, table_data):
+    settings = TABLE | {"max_steps": 10}
+    one, two = make_job("one", table_data), make_job("two", table_data)
+    one.run(**settings)
+
+    two.run(world_size=2, micro_batch_size=10, **settings)
+
+    assert two.losses() == pytest.approx(one.losses(), rel=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("gpt", "model gpt needs token shards"), ("mlp", "model mlp needs column shards")],
+)
+def test_model_of_the_wrong_kind_for_the_data_is_refused(
+    make_job, token_data, table_data, model, said
+):
+    job = make_job(data=table_data if model == "gpt" else token_data)
+
+    assert job.run(model=model) == [1]
+
+    assert said in job.failure
