@@ -50,7 +50,7 @@ bench: $(DEV_READY) ## measure sharding, the engine and the overhead of a run
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
 
 lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
-	$(PY) include/stack/lock.py
+	$(PY) -P include/stack/lock.py
 
 clean: down ## remove .venv, the stack's state and the reports
 	rm -rf $(VENV) .trainyard runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

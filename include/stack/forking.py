@@ -52,7 +52,8 @@ class ForkServer:
             self._server = subprocess.Popen(  # noqa: S603 - this package's own script
                 [
                     *(sys.executable, "-I", str(processes.LEASH), str(os.getpid())),
-                    *(sys.executable, str(SCRIPT), str(os.getpid()), *MODULES),
+                    # -P: this folder is no place to import from; its names are common ones.
+                    *(sys.executable, "-P", str(SCRIPT), str(os.getpid()), *MODULES),
                 ],
                 env=self._env,
                 stdin=subprocess.PIPE,
