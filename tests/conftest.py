@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# A busy machine is no failure: no example has a time limit of its own.
+settings.register_profile("trainyard", deadline=None)
+settings.load_profile("trainyard")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TIME_SCALE = 0.02
