@@ -1,0 +1,41 @@
+"""Fixtures of the DAGs' tests: one metadata database and one parsed bag for the session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.dags.airflow_home import REPOSITORY
+from tests.plugins.conftest import connection_json
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningEngine
+
+
+@pytest.fixture(scope="session")
+def bag() -> Any:
+    """The DAGs as the dag processor sees them."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(REPOSITORY / "dags", bundle_path=REPOSITORY / "dags", bundle_name="dags-folder")
+
+
+@pytest.fixture(scope="session")
+def database(bag: Any) -> Any:
+    """A migrated metadata database that knows the DAGs; about 15 s, once."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+    from airflow.utils.db import initdb
+
+    initdb()
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(bag, "dags-folder", None)
+    return bag
+
+
+@pytest.fixture
+def aws_connection(engine: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> RunningEngine:
+    """The connection `aws_default` leads to the shared engine."""
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
+    return engine

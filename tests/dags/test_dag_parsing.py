@@ -1,0 +1,155 @@
+"""Every DAG file parses, quickly, and is accounted for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from distributed_training.pipelines.params import run_params
+from include.specs.run_conf import RunConf
+from tests.dags.airflow_home import REPOSITORY
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+DAG_IDS = {"train_end_to_end": "train_end_to_end.py", "train_on_schedule": "train_on_schedule.py"}
+TASKS = ["preflight", "shard", "train", "evaluate", "register", "report", "outcome"]
+HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
+HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
+PARSE_LIMIT_S = 0.3
+
+MEASURE = """
+import json, sys, time
+import airflow.sdk
+from airflow.sdk import Asset, AssetOrTimeSchedule, BaseOperator, CronTriggerTimetable, DAG, Param
+from airflow.providers.standard.operators.empty import EmptyOperator
+started = time.process_time()
+__import__(sys.argv[1])
+print(json.dumps({"seconds": time.process_time() - started, "modules": sorted(sys.modules)}))
+"""
+
+
+@pytest.fixture(scope="module", params=sorted(DAG_IDS))
+def parsed(request):
+    """What a fresh process says of importing one DAG file, Airflow itself being imported already."""
+    command = [sys.executable, "-W", "ignore", "-c", MEASURE, request.param]
+    path = ":".join(str(REPOSITORY / part) for part in ("", "plugins", "dags"))
+    environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "AIRFLOW_HOME": "/nonexistent"}
+    from tests.dags.airflow_home import prepared_airflow_home
+
+    environment["AIRFLOW_HOME"] = str(prepared_airflow_home())
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_no_dag_file_fails_to_import(bag):
+    assert bag.import_errors == {}
+
+
+def test_every_dag_file_is_accounted_for(bag):
+    files = {path.name for path in (REPOSITORY / "dags").glob("*.py")}
+    assert files == set(DAG_IDS.values())
+    assert {dag_id: dag.fileloc.rpartition("/")[2] for dag_id, dag in bag.dags.items()} == DAG_IDS
+
+
+def test_dag_file_parses_within_its_limit(parsed):
+    assert parsed["seconds"] < PARSE_LIMIT_S
+
+
+def test_parsing_loads_no_heavy_module(parsed):
+    loaded = set(parsed["modules"])
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_package_is_imported_by_its_own_name_only(parsed):
+    bare = {"links", "retry_policy", "operators", "triggers", "hooks", "pipelines", "types_"}
+    assert not bare & set(parsed["modules"])
+    assert "plugins.distributed_training" not in parsed["modules"]
+
+
+def test_plugin_loader_sees_one_file_and_no_module_of_the_package():
+    from airflow._shared.module_loading.file_discovery import find_path_from_directory
+
+    folder = str(REPOSITORY / "plugins")
+    found = [str(path) for path in find_path_from_directory(folder, ".airflowignore", "glob")]
+    python = [path for path in found if path.endswith(".py")]
+    assert [path.rpartition("/")[2] for path in python] == ["distributed_training_plugin.py"]
+
+
+@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+def test_dag_says_who_what_and_how_often(bag, dag_id):
+    dag = bag.dags[dag_id]
+    assert dag.doc_md
+    assert dag.tags
+    assert dag.owner == "trainyard"
+    assert dag.max_active_runs >= 1
+    assert [task.task_id for task in dag.topological_sort()] == TASKS
+
+
+@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id):
+    dag = bag.dags[dag_id]
+    assert dag.get_task("report").is_teardown
+    assert not dag.get_task("report").on_failure_fail_dagrun
+    assert dag.get_task("outcome").upstream_task_ids == {"register", "report"}
+    assert dag.get_task("outcome").trigger_rule == "all_success"
+
+
+def test_scheduled_variant_starts_by_time_and_by_asset(bag):
+    schedule = bag.dags["train_on_schedule"].timetable
+    assert "0 3 * * 1" in str(schedule.summary)
+    uris = [uri.uri for _, uri in schedule.asset_condition.iter_assets()]
+    assert uris == ["x-trainyard://dataset"]
+
+
+def test_params_are_the_fields_of_the_run_conf():
+    params = run_params()
+    assert set(params) == {each.name for each in fields(RunConf)}
+    assert RunConf.from_params({name: param.value for name, param in params.items()}) == RunConf()
+
+
+def test_every_param_has_title_and_section_and_accepts_its_default():
+    for name, param in run_params().items():
+        assert param.schema["title"], name
+        assert param.schema["section"], name
+        param.resolve()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("instance_count", 0),
+        ("instance_type", "m5.large"),
+        ("max_steps", "many"),
+        ("precision", "fp64"),
+        ("validation_fraction", 1),
+        ("learning_rate", 0),
+        ("model", "llama"),
+        ("use_spot_instances", "yes"),
+        ("budget_usd", -1),
+        ("prefix", "/no"),
+    ],
+)
+def test_schema_refuses_a_wrong_value(name, value):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        run_params()[name].resolve(value)
+
+
+def test_unknown_default_of_a_param_is_refused():
+    with pytest.raises(KeyError, match="max_stepz"):
+        run_params(max_stepz=3)
+
+
+def test_job_tasks_wait_deferred_with_retries(bag):
+    for task_id in ("train", "evaluate"):
+        task = bag.dags["train_end_to_end"].get_task(task_id)
+        assert task.deferrable
+        assert task.retries == 3
+        assert task.retry_delay == timedelta(seconds=10)

@@ -1,0 +1,113 @@
+"""The whole pipeline against a real engine, by `dag.test()`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.plugins.conftest import IMAGE
+
+pytestmark = [
+    pytest.mark.dag_run,
+    pytest.mark.engine,
+    pytest.mark.timeout(400),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+TINY = {
+    "image_uri": IMAGE,
+    "max_source_bytes": 400_000,
+    "num_layers": 1,
+    "num_heads": 2,
+    "hidden_size": 32,
+    "sequence_length": 64,
+    "max_steps": 6,
+    "warmup_steps": 2,
+    "eval_interval": 3,
+    "checkpoint_interval": 3,
+}
+
+
+def run(database: Any, **conf: Any) -> tuple[Any, dict[str, str]]:
+    """Return the finished DAG run and its tasks' states."""
+    dag_run = database.dags["train_end_to_end"].test(run_conf={**TINY, **conf})
+    return dag_run, {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
+
+
+def result(dag_run: Any, task_id: str) -> Any:
+    """Return what a task of a finished run returned."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        row = session.execute(
+            XComModel.get_many(run_id=dag_run.run_id, key="return_value", task_ids=task_id)
+        ).first()
+    value = row[0].value if row else None
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def stored(s3: Any, uri: str) -> bytes:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    return s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+
+def test_run_trains_evaluates_registers_and_reports(database, aws_connection, s3, sagemaker):
+    dag_run, states = run(database)
+
+    assert set(states.values()) == {"success"}
+    assert str(dag_run.state) == "success"
+    told = result(dag_run, "report")
+    record = json.loads(stored(s3, told["report_json"]))
+    assert record["status"] == "succeeded"
+    assert [each["task_id"] for each in record["tasks"]] == [
+        "preflight",
+        "shard",
+        "train",
+        "evaluate",
+        "register",
+    ]
+    training, evaluation = record["jobs"]
+    assert training["status"] == evaluation["status"] == "Completed"
+    assert len(training["artifact_sha256"]) == 64
+    assert training["final_metrics"]["validation:loss"] > 0
+    assert record["history"]
+    assert record["dataset"]["shards"]
+    assert record["evaluation"]["metrics"]["test_loss"] > 0
+    assert b"<html" in stored(s3, told["report_html"])[:200].lower()
+
+    package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
+    lineage = package["CustomerMetadataProperties"]
+    assert lineage["training_job"] == training["name"]
+    assert lineage["data_fingerprint"] == record["dataset"]["fingerprint"]
+    assert lineage["code_sha256"] == record["code_sha256"]
+
+
+def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws_connection, s3):
+    dag_run, states = run(database, source="/nowhere", role="NoSuchRole", warmup_steps=99)
+
+    assert str(dag_run.state) == "failed"
+    assert states["preflight"] == "failed"
+    assert states["report"] == "success"
+    assert states["train"] == states["outcome"] == "upstream_failed"
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    assert record["status"] == "failed"
+    assert record["failure"]["task_id"] == "preflight"
+    told = json.dumps(record["failure"])
+    for part in ("warmup_steps", "/nowhere", "NoSuchRole"):
+        assert part in told
+    assert record["jobs"] == []
+
+
+def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws_connection, s3):
+    dag_run, states = run(database, hyperparameters={"no_such_hyperparameter": 1})
+
+    assert str(dag_run.state) == "failed"
+    assert states["train"] == "failed"
+    assert states["report"] == "success"
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    assert record["failure"]["task_id"] == "train"
+    assert "no_such_hyperparameter" in json.dumps(record["failure"])
+    assert [job["status"] for job in record["jobs"]] == ["Failed"]

@@ -1,0 +1,163 @@
+"""The trigger against a real engine, which is also killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.job_kinds import JobKind
+from distributed_training.hooks.jobs import NameTakenError, SageMakerJobs
+from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.triggers.job import JobTrigger
+from tests.conftest import RunningEngine
+from tests.plugins.conftest import connection_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+COUNTS = (
+    "import time\nfor n in range(60):\n    print(f'line {n}', flush=True)\n    time.sleep(0.1)\n"
+)
+WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
+
+
+@pytest.fixture
+def steady_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningEngine]:
+    """An engine of one test that keeps its port when it is started again."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    running = RunningEngine(root=tmp_path / "engine", arguments=("--port", port)).start()
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(running))
+    yield running
+    running.stop()
+
+
+def submit(spec: dict[str, Any], task: Any) -> JobTrigger:
+    """Create the job as the operator does and return a trigger that follows it."""
+    made = TrainingJobOperator(task_id="train", spec=spec)
+    name = made._name(task.context, 1)
+    request, facts = made.render(task.context, name=name)
+    made.jobs.create(request)
+    return JobTrigger(
+        facts=facts,
+        kind="training",
+        job_name=name,
+        poll_interval_s=1.0,
+        stream_logs=True,
+        **ConnectionArguments().to_dict(),
+    )
+
+
+async def only_event(trigger: JobTrigger) -> dict[str, Any]:
+    events = [event async for event in trigger.run()]
+    assert len(events) == 1
+    return events[0].payload
+
+
+def test_serialised_trigger_comes_back_the_same(aws_connection):
+    arguments = {
+        "kind": "processing",
+        "job_name": "job",
+        "poll_interval_s": 3.0,
+        "stream_logs": False,
+        "aws_conn_id": "other",
+        "region_name": "eu-west-1",
+        "verify": False,
+        "botocore_config": {"read_timeout": 5},
+        "facts": {"attempt": 2},
+    }
+    path, serialised = JobTrigger(**arguments).serialize()
+
+    assert path == "distributed_training.triggers.job.JobTrigger"
+    assert serialised == arguments
+
+
+def test_trigger_outlives_a_killed_engine(steady_engine, task, script, caplog):
+    trigger = submit(script(COUNTS), task)
+
+    async def follow_through_a_crash() -> dict[str, Any]:
+        following = asyncio.create_task(only_event(trigger))
+        await wait_for(lambda: "line 5" in caplog.text)
+        steady_engine.kill()
+        await wait_for(lambda: "No answer from the service" in caplog.text)
+        await asyncio.to_thread(steady_engine.start)
+        return await asyncio.wait_for(following, 120)
+
+    with caplog.at_level(logging.INFO):
+        event = asyncio.run(follow_through_a_crash())
+
+    assert event["snapshot"]["status"] == "Completed"
+    told = [each for each in caplog.messages if each.startswith("[algo-1] line ")]
+    assert told == [f"[algo-1] line {n}" for n in range(60)]
+
+
+def test_on_kill_stops_the_job_and_the_trigger_sees_it(aws_connection, task, script):
+    trigger = submit(script(WAITS), task)
+
+    async def kill_while_following() -> dict[str, Any]:
+        following = asyncio.create_task(only_event(trigger))
+        await trigger.on_kill()
+        return await asyncio.wait_for(following, 120)
+
+    event = asyncio.run(kill_while_following())
+
+    assert event["snapshot"]["status"] == "Stopped"
+
+
+def test_on_kill_of_an_ended_job_changes_nothing(aws_connection, task, script):
+    trigger = submit(script("print('done')\n"), task)
+    event = asyncio.run(only_event(trigger))
+    asyncio.run(trigger.on_kill())
+
+    assert event["snapshot"]["status"] == "Completed"
+    jobs = SageMakerJobs(AwsClients(ConnectionArguments()), JobKind.TRAINING)
+    now = jobs.describe(trigger.followed.job_name)
+    assert now is not None
+    assert now.status == "Completed"
+
+
+def test_second_creation_of_a_name_is_a_typed_error(aws_connection, task, script):
+    made = TrainingJobOperator(task_id="train", spec=script("print('done')\n"))
+    request, _ = made.render(task.context, name=made._name(task.context, 1))
+    made.jobs.create(request)
+    with pytest.raises(NameTakenError):
+        made.jobs.create(request)
+
+
+def test_job_that_is_not_there_ends_as_an_error_event(aws_connection, monkeypatch):
+    monkeypatch.setattr("distributed_training.triggers.follow.backoff_s", lambda _failures: 0.01)
+    trigger = JobTrigger(
+        kind="training",
+        job_name="no-such-job",
+        poll_interval_s=1.0,
+        stream_logs=True,
+        **ConnectionArguments().to_dict(),
+    )
+    event = asyncio.run(only_event(trigger))
+
+    assert "error" in event
+    assert "no-such-job" in str(event["error"])
+
+
+async def wait_for(condition: Any, limit_s: float = 90) -> None:
+    """Return when the condition holds.
+
+    Raises:
+        TimeoutError: it did not in time.
+    """
+    async with asyncio.timeout(limit_s):
+        while not condition():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,119 @@
+"""Pace, redaction, links, retry policy: what needs no service."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from airflow.sdk.definitions.retry_policy import RetryAction
+from hypothesis import given, strategies as st
+
+import tests.dags.airflow_home  # noqa: F401
+from distributed_training.links import JobConsoleLink, JobLogsLink, JobOutputLink, job_links
+from distributed_training.operators.redaction import is_secret_name, redacted, spec_secrets
+from distributed_training.retry_policy import TrainingRetryPolicy
+from distributed_training.triggers.pace import Pace, backoff_s
+from include.errors import InfrastructureError, ScriptError, ThrottledError
+
+
+@given(age_s=st.floats(0, 1e6), phase=st.sampled_from([None, "Training", "Uploading", "Stopping"]))
+def test_waiting_adds_at_most_two_percent_to_a_job(age_s, phase):
+    pace = Pace(longest_s=15)
+    delay = pace.delay_s(age_s=age_s, phase=phase)
+
+    assert pace.shortest_s <= delay <= 15
+    assert delay <= max(pace.shortest_s, 0.02 * age_s)
+
+
+def test_job_of_200_s_is_looked_at_every_4_s_and_an_ending_one_every_second():
+    assert Pace().delay_s(age_s=200, phase="Training") == 4
+    assert Pace().delay_s(age_s=200, phase="Uploading") == 1
+
+
+def test_backoff_doubles_up_to_its_limit():
+    assert [backoff_s(n) for n in (1, 2, 3, 6, 10_000)] == [1, 2, 4, 30, 30]
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("HF_TOKEN", True),
+        ("db_password", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("api_key", True),
+        ("tokenizer", False),
+        ("num_tokens", False),
+        ("tokens_per_step", False),
+        ("author", False),
+        ("learning_rate", False),
+    ],
+)
+def test_secret_names_are_told_from_training_words(name, secret):
+    assert is_secret_name(name) is secret
+
+
+def test_redacted_request_keeps_names_and_hides_values():
+    request = {
+        "TrainingJobName": "job",
+        "Environment": {"MODE": "x", "HF_TOKEN": "s"},
+        "HyperParameters": {"wandb_api_key": "s", "steps": "3"},
+    }
+    assert redacted(request) == {
+        "TrainingJobName": "job",
+        "Environment": {"MODE": "***", "HF_TOKEN": "***"},
+        "HyperParameters": {"wandb_api_key": "***", "steps": "3"},
+    }
+
+
+def test_spec_secrets_are_those_under_secret_names():
+    spec = {"environment": {"HF_TOKEN": "one", "MODE": "x"}, "hyperparameters": {"api_key": "two"}}
+    assert list(spec_secrets(spec)) == ["one", "two"]
+
+
+def test_links_name_the_job_its_logs_and_its_output():
+    links = job_links(
+        job_name="my-job",
+        console_path="jobs",
+        log_group="/aws/sagemaker/TrainingJobs",
+        output_s3_uri="s3://bucket/out/",
+        region="eu-west-1",
+    )
+    assert links[JobConsoleLink.__name__] == (
+        "https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/jobs/my-job"
+    )
+    assert "log-group/$252Faws$252Fsagemaker$252FTrainingJobs" in links[JobLogsLink.__name__]
+    assert links[JobOutputLink.__name__].endswith("buckets/bucket?region=eu-west-1&prefix=out/")
+
+
+def test_links_of_china_lead_to_its_console():
+    links = job_links(
+        job_name="j",
+        console_path="jobs",
+        log_group="g",
+        output_s3_uri=None,
+        region="cn-north-1",
+        partition="aws-cn",
+    )
+    assert "console.amazonaws.cn" in links[JobConsoleLink.__name__]
+    assert JobOutputLink.__name__ not in links
+
+
+@pytest.mark.parametrize(
+    ("error", "action"),
+    [
+        (ScriptError("raised", job_name="j"), RetryAction.FAIL),
+        (InfrastructureError("died", job_name="j"), RetryAction.RETRY),
+        (ThrottledError("slow down"), RetryAction.RETRY),
+        (ConnectionError("not ours"), RetryAction.DEFAULT),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.value,
+)
+def test_retry_is_decided_by_the_class_of_the_error(error, action):
+    assert TrainingRetryPolicy().evaluate(error, 1, 3).action is action
+
+
+def test_retry_delay_grows_with_the_try():
+    error = InfrastructureError("died", job_name="j")
+    delays = [TrainingRetryPolicy().evaluate(error, n, 3).retry_delay for n in (1, 2)]
+    assert delays[0] is not None
+    assert delays[1] == 2 * delays[0] > timedelta(0)

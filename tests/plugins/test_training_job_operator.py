@@ -1,0 +1,268 @@
+"""The training operator against a real engine: submit, re-attach, adopt, try again, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.execution_time.timeout import timeout
+from structlog.testing import capture_logs
+
+from distributed_training.operators.training_job import TrainingJobOperator
+from include.errors import (
+    JobStoppedError,
+    RejectedRequestError,
+    ScriptError,
+    SpecError,
+    TimeLimitError,
+)
+
+from tests.plugins.conftest import connection_json
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+PRINTS = 'import os\nprint("hello from " + os.environ["SM_CURRENT_HOST"] + "\\n", end="")\n'
+RAISES = 'raise ValueError("the data has no column age")\n'
+WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
+
+
+def operator(spec: Any, **arguments: Any) -> TrainingJobOperator:
+    arguments = {"task_id": "train", "deferrable": False, "poll_interval_s": 1, **arguments}
+    return TrainingJobOperator(spec=spec, **arguments)
+
+
+def execute(made: TrainingJobOperator, task: Any) -> Any:
+    """Run the operator as Airflow's task runner does, past its guard against calls by hand."""
+    return type(made).execute.__wrapped__(made, task.context)
+
+
+def job_names(sagemaker: Any, task: Any) -> list[str]:
+    """Return the jobs of this task, oldest first."""
+    pages = sagemaker.get_paginator("list_training_jobs").paginate(
+        SortBy="CreationTime", SortOrder="Ascending", NameContains="plugins-test-train"
+    )
+    tagged = []
+    for job in (job for page in pages for job in page["TrainingJobSummaries"]):
+        tags = sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]
+        if {"Key": "trainyard:run", "Value": task.run_id} in tags:
+            tagged.append(job["TrainingJobName"])
+    return tagged
+
+
+def deferred(made: TrainingJobOperator, task: Any) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as raised:
+        execute(made, task)
+    return raised.value
+
+
+def test_completed_job_returns_its_snapshot_and_streams_every_host(
+    aws_connection, task, script, sagemaker, caplog
+):
+    spec = script(PRINTS, instance_count=2)
+    with caplog.at_level(logging.INFO):
+        result = execute(operator(spec), task)
+
+    assert result["status"] == "Completed"
+    assert result["succeeded"]
+    assert result["job_name"] == task.xcoms["job_name"]
+    assert result["attempt"] == 1
+    assert result["code"]["sha256"] in result["code"]["s3_uri"]
+    assert json.loads(json.dumps(result)) == result
+    for host in ("algo-1", "algo-2"):
+        assert caplog.text.count(f"[{host}] hello from {host}") == 1
+    assert job_names(sagemaker, task) == [result["job_name"]]
+
+
+def test_second_start_adopts_the_completed_job(aws_connection, task, script, sagemaker):
+    first = execute(operator(script(PRINTS)), task)
+    again = execute(operator(script(PRINTS)), task)
+
+    assert again["job_name"] == first["job_name"]
+    assert again["code"] == first["code"]
+    assert len(job_names(sagemaker, task)) == 1
+
+
+def test_start_while_the_job_runs_re_attaches(aws_connection, task, script, sagemaker):
+    spec = script(WAITS)
+    deferred(operator(spec, deferrable=True), task)
+    second = deferred(operator(spec, deferrable=True), task)
+
+    assert second.trigger.followed.job_name == task.xcoms["job_name"]
+    assert len(job_names(sagemaker, task)) == 1
+    sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
+
+
+def test_failed_script_raises_its_class_and_the_next_start_is_attempt_two(
+    aws_connection, task, script, sagemaker
+):
+    with pytest.raises(ScriptError, match="the data has no column age"):
+        execute(operator(script(RAISES)), task)
+    assert task.xcoms["failed_job"]["status"] == "Failed"
+
+    result = execute(operator(script(PRINTS)), task)
+
+    assert result["attempt"] == 2
+    assert [each["status"] for each in result["earlier_attempts"]] == ["Failed"]
+    assert len(job_names(sagemaker, task)) == 2
+
+
+def test_failure_that_nobody_saw_is_reported_before_anything_is_paid_again(
+    aws_connection, task, script, sagemaker
+):
+    trigger = deferred(operator(script(RAISES), deferrable=True), task).trigger
+    first_event(trigger)  # the worker that would have been told is lost
+
+    with pytest.raises(ScriptError):
+        execute(operator(script(RAISES)), task)
+    assert len(job_names(sagemaker, task)) == 1
+
+
+def test_every_attempt_has_the_same_checkpoints(aws_connection, task, script, sagemaker):
+    checkpoints = f"s3://{aws_connection.bucket}/checkpoints/{task.run_id}"
+    with pytest.raises(ScriptError):
+        execute(operator(script(RAISES, checkpoint_s3_uri=checkpoints)), task)
+    execute(operator(script(PRINTS, checkpoint_s3_uri=checkpoints)), task)
+
+    described = [
+        sagemaker.describe_training_job(TrainingJobName=name) for name in job_names(sagemaker, task)
+    ]
+    assert [each["CheckpointConfig"]["S3Uri"] for each in described] == [checkpoints] * 2
+
+
+def test_stopped_job_is_not_a_success(aws_connection, task, script, sagemaker):
+    trigger = deferred(operator(script(WAITS), deferrable=True), task).trigger
+    sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
+    event = first_event(trigger)
+
+    with pytest.raises(JobStoppedError):
+        operator(script(WAITS)).execute_complete(task.context, event)
+
+
+def test_stopping_job_is_waited_for_before_the_next_attempt(
+    aws_connection, task, script, sagemaker
+):
+    ignores = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS
+    deferred(operator(script(ignores), deferrable=True), task)
+    first = task.xcoms["job_name"]
+    sagemaker.stop_training_job(TrainingJobName=first)
+
+    result = execute(operator(script(PRINTS)), task)
+
+    assert result["attempt"] == 2
+    ended = sagemaker.describe_training_job(TrainingJobName=first)
+    assert ended["TrainingJobStatus"] == "Stopped"
+    assert ended["LastModifiedTime"].timestamp() <= result["created_at"]
+
+
+def test_on_kill_stops_the_job(aws_connection, task, script, sagemaker):
+    made = operator(script(WAITS), deferrable=True)
+    deferred(made, task)
+    made.on_kill()
+
+    status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
+    assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
+
+
+def test_execution_timeout_in_the_worker_stops_the_job(aws_connection, task, script, sagemaker):
+    made = operator(script(WAITS))
+    with pytest.raises(TimeLimitError, match="execution_timeout"), timeout(4):
+        execute(made, task)
+
+    status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
+    assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
+
+
+def test_execution_timeout_while_deferred_stops_the_job(aws_connection, task, script, sagemaker):
+    deferred(operator(script(WAITS), deferrable=True), task)
+    resumed = operator(script(WAITS), deferrable=True)
+    with pytest.raises(TimeLimitError, match="told to stop"):
+        resumed.resume_execution(
+            TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_TIMEOUT}, task.context
+        )
+
+    status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])
+    assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
+
+
+def test_dead_trigger_is_replaced_by_waiting_in_the_worker(aws_connection, task, script, sagemaker):
+    deferred(operator(script(PRINTS), deferrable=True), task)
+    resumed = operator(script(PRINTS), deferrable=True)
+    result = resumed.resume_execution(
+        TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_FAILURE}, task.context
+    )
+
+    assert result["status"] == "Completed"
+    assert len(job_names(sagemaker, task)) == 1
+
+
+def test_secrets_are_in_the_job_but_in_no_log(aws_connection, task, script, sagemaker, caplog):
+    spec = script(
+        PRINTS,
+        environment={"HF_TOKEN": "hf-very-secret", "MODE": "plain-mode"},
+        hyperparameters={"api_key": "key-very-secret", "num_layers": 3},
+    )
+    with capture_logs() as events, caplog.at_level(logging.DEBUG):
+        result = execute(operator(spec), task)
+
+    request = sagemaker.describe_training_job(TrainingJobName=result["job_name"])
+    assert request["Environment"]["HF_TOKEN"] == "hf-very-secret"
+    told = [str(each["event"]) % each.get("positional_args", ()) for each in events]
+    submitted = next(each for each in told if each.startswith("Submitting job"))
+    assert "very-secret" not in submitted
+    assert "plain-mode" not in submitted
+    assert "'num_layers': '3'" in submitted
+    assert "very-secret" not in json.dumps(result)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, "extra trainyard.execution_role_arn"),
+        ({"execution_role_arn": "arn:aws:iam::1:role/x"}, "extra trainyard.bucket"),
+    ],
+    ids=["role", "bucket"],
+)
+def test_missing_default_says_where_to_put_it(engine, task, script, monkeypatch, given, names):
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, trainyard=given))
+    with pytest.raises(SpecError, match=names):
+        execute(operator(script(PRINTS)), task)
+
+
+def test_wrong_spec_reports_every_fault_and_starts_nothing(aws_connection, task, script, sagemaker):
+    spec = script(PRINTS, instance_cuont=2, max_run="soon")
+    with pytest.raises(SpecError) as raised:
+        execute(operator(spec), task)
+
+    assert "did you mean 'instance_count'" in str(raised.value)
+    assert "max_run" in str(raised.value)
+    assert job_names(sagemaker, task) == []
+
+
+def test_refusal_of_the_service_is_typed(aws_connection, task, script):
+    spec = script(PRINTS, inputs={"train": f"s3://{aws_connection.bucket}/nothing/here/"})
+    with pytest.raises((RejectedRequestError, ScriptError, Exception)) as raised:
+        execute(operator(spec), task)
+    assert "nothing/here" in str(raised.value)
+
+
+def first_event(trigger: Any) -> dict[str, Any]:
+    """Return the payload of the trigger's one event, having sent the trigger through JSON."""
+
+    async def run() -> dict[str, Any]:
+        path, arguments = trigger.serialize()
+        assert path == f"{type(trigger).__module__}.{type(trigger).__qualname__}"
+        revived = type(trigger)(**json.loads(json.dumps(arguments)))
+        events = [event async for event in revived.run()]
+        assert len(events) == 1
+        return events[0].payload
+
+    return asyncio.run(run())
