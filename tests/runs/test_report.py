@@ -134,6 +134,12 @@ def test_findings_are_listed() -> None:
     assert "max_wait: is too short. Got 1. Allowed: 2." in parsed.text
 
 
+def test_tasks_that_never_started_are_named() -> None:
+    waiting = {"task_id": "evaluate", "state": "upstream_failed", "start": None, "end": None}
+
+    assert "Not run: evaluate." in page(tasks=[*sample_tasks(train="failed")[:3], waiting]).text
+
+
 def test_a_failure_nobody_explained_points_to_the_tasks_log() -> None:
     parsed = page(tasks=sample_tasks(train="failed"))
 

@@ -46,6 +46,7 @@ def render_report_html(record: RunRecord) -> str:
         learning=learning_figures(record),
         resources=resource_figures(record),
         timeline=timeline(record),
+        tasks_not_run=views.tasks_not_run(record),
         timeline_legend=timeline_legend(record),
         splits=views.split_views(record),
         dataset_rows=views.dataset_rows(record),

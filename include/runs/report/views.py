@@ -13,7 +13,7 @@ from include.runs.report.figures import points_of
 from include.units import format_bytes, format_count, format_duration, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from include.runs.record import JobRecord, RunRecord, ShardRecord
 
@@ -129,6 +129,8 @@ def _test_tile(record: RunRecord) -> Tile | None:
         notes.append(f"perplexity {metrics['test_perplexity']:.2f}")
     if metrics.get("test_accuracy") is not None:
         notes.append(f"accuracy {metrics['test_accuracy']:.1%}")
+    if metrics.get("unigram_loss"):
+        notes.append(f"unigram {metrics['unigram_loss']:.3f}")
     return Tile(name="Test loss", value=f"{metrics['test_loss']:.3f}", note=", ".join(notes))
 
 
@@ -204,11 +206,23 @@ def failure_view(record: RunRecord) -> FailureView | None:
     )
 
 
-def _finding_line(finding: dict[str, Any]) -> str:
-    got = f" Got {finding['got']}." if finding.get("got") else ""
-    allowed = f" Allowed: {finding['allowed']}." if finding.get("allowed") else ""
-    step = f" {finding['next_step']}." if finding.get("next_step") else ""
-    return f"{finding.get('where', '')}: {finding.get('what', '')}.{got}{allowed}{step}"
+def _finding_line(finding: Mapping[str, Any]) -> str:
+    parts = (
+        (finding.get("where"), "{}: "),
+        (finding.get("what"), "{}. "),
+        (finding.get("got"), "Got {}. "),
+        (finding.get("allowed"), "Allowed: {}. "),
+    )
+    said = "".join(form.format(value) for value, form in parts if value)
+    step = str(finding.get("next_step") or "")
+    return f"{said}{step[:1].upper()}{step[1:]}".strip()
+
+
+def tasks_not_run(record: RunRecord) -> str:
+    """Return the tasks that never started, once the run is over; empty when all did."""
+    if record.status == "running":
+        return ""
+    return ", ".join(task.task_id for task in record.tasks if task.start is None)
 
 
 def split_views(record: RunRecord) -> list[SplitView]:
