@@ -1,4 +1,4 @@
-"""One engine: its parts put together, started and stopped."""
+"""The life of one engine: started over a state folder, stopped with its jobs."""
 
 from __future__ import annotations
 
@@ -9,30 +9,17 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from include.local_engine import runner
-from include.local_engine.api.context import ApiContext
-from include.local_engine.api.processing_jobs import ProcessingJobs
-from include.local_engine.api.tags import Tags
-from include.local_engine.api.training_jobs import TrainingJobs
-from include.local_engine.gateway import Gateway
+from include.local_engine.application import make_application
 from include.local_engine.http_server import Server, serve
-from include.local_engine.iam_api import IamApplication
-from include.local_engine.logs_api import LogsApi
-from include.local_engine.logs_api.log_folder import LogFolder
-from include.local_engine.metric_feed import MetricFeed
 from include.local_engine.moto_backend import MotoBackend
-from include.local_engine.registry import ModelPackageGroups, ModelPackages, RegistryTables
-from include.local_engine.runner import launching
-from include.local_engine.s3 import ObjectStore, S3Application
+from include.local_engine.runner_care import RunnerCare
+from include.local_engine.s3 import ObjectStore
 from include.local_engine.store import JobStore
 from include.local_engine.warm import WarmParent
 from include.local_engine.watcher import Watcher, running_jobs
-from include.local_engine.wire.json_service import JsonService
-from include.local_engine.wire.model import load_model
-from include.local_engine.world import EngineWorld
 
 if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
+    from pathlib import Path
 
     from include.local_engine.settings import EngineSettings
     from include.local_engine.store import JobKind, JobRow
@@ -61,6 +48,7 @@ class Engine:
         self.store = JobStore(settings.database_path)
         self._objects = ObjectStore(settings.s3_root)
         self._moto = MotoBackend(settings)
+        self._runners = RunnerCare(self.store)
         self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
         self._started = threading.Event()
@@ -79,11 +67,11 @@ class Engine:
         reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Read, not bound.
         url = f"http://{reachable}:{self._server.port}"
         self.settings = replace(self.settings, endpoint_url=url)
-        self.settings.endpoint_path.write_text(url + "\n")
+        _write_whole(self.settings.endpoint_path, url + "\n")
         self._started.set()
         if self._warm_when is WarmWhen.START:
             self._warm.start()
-        runner.recover(self.store, self.settings)
+        self._runners.take_up(self.settings)
         self._watcher.start()
 
     def stop(self) -> None:
@@ -106,7 +94,13 @@ class Engine:
 
         Jobs that outlived the last engine know it by its port.
         """
-        application = self._application()
+        application = make_application(
+            self.settings,
+            store=self.store,
+            objects=self._objects,
+            moto=self._moto,
+            launch=self._launch,
+        )
         if port == 0 and self.settings.endpoint_path.is_file():
             last = self.settings.endpoint_path.read_text().strip().rpartition(":")[2]
             try:
@@ -115,58 +109,18 @@ class Engine:
                 log.info("the last engine's port %s is not free: %s", last, error)
         return serve(application, host, port)
 
-    def _care(self, running: list[JobRow]) -> None:
-        """Collect runners that ended; fail the jobs of those that died."""
-        launching.reap()
-        if any(
-            job.runner_pid is not None
-            and not launching.is_alive(job.runner_pid, job.runner_start_ticks)
-            for job in running
-        ):
-            for name in runner.recover(self.store, self.settings):
-                log.warning("job %s failed: its runner died", name)
-
     def _launch(self, kind: JobKind, name: str) -> None:
         self._started.wait()  # A job must be told the endpoint, known only now.
         if self._warm_when is not WarmWhen.NEVER:
             self._warm.start()  # Does nothing while it runs.
-        runner.launch(self.settings.root, kind, name, settings=self.settings)
+        self._runners.launch(kind, name, self.settings)
 
-    def _application(self) -> WSGIApplication:
-        context = ApiContext(
-            settings=self.settings,
-            store=self.store,
-            world=EngineWorld(self._objects, self._moto),
-            launch=self._launch,
-            clock=time.time,
-        )
-        tables = RegistryTables(self.store.database)
-        sagemaker = JsonService(
-            model=load_model("sagemaker"),
-            handlers={
-                **TrainingJobs(context).handlers(),
-                **ProcessingJobs(context).handlers(),
-                **Tags(context).handlers(),
-                **ModelPackageGroups(context, tables).handlers(),
-                **ModelPackages(context, tables).handlers(),
-            },
-            behind=self._moto,
-            default_region=self.settings.region,
-            checks_all=True,
-        )
-        logs = JsonService(
-            model=load_model("logs"),
-            handlers=LogsApi(LogFolder(self.settings.root), self.settings.account).handlers(),
-            behind=self._moto,
-            default_region=self.settings.region,
-            checks_all=False,
-        )
-        return Gateway(
-            by_target={service.model.target_prefix: service for service in (sagemaker, logs)},
-            by_scope={
-                "iam": IamApplication(self._moto),
-                "monitoring": MetricFeed(settings=self.settings, store=self.store, moto=self._moto),
-            },
-            s3=S3Application(self._objects),
-            moto=self._moto,
-        )
+    def _care(self, running: list[JobRow]) -> None:
+        self._runners.look_after(running, self.settings)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a small file such that a reader sees all of it or the one before."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)

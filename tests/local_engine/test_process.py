@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import RunningEngine
 
 pytestmark = pytest.mark.engine
@@ -40,3 +42,35 @@ def test_default_bucket_and_role_exist(engine: RunningEngine) -> None:
 
 def test_sigterm_ends_the_engine_with_status_0(own_engine: RunningEngine) -> None:
     assert own_engine.stop() == 0
+
+
+def test_port_in_use_is_refused_with_a_sentence(engine: RunningEngine, tmp_path: Path) -> None:
+    port = engine.endpoint_url.rpartition(":")[2]
+    command = [sys.executable, "-m", "include.local_engine", "--port", port]
+    second = subprocess.run(  # noqa: S603
+        [*command, "--root", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 2
+    assert second.stderr.startswith("the engine cannot start: ")
+    assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--root", "{}", "--time-scale", "0"], "time_scale is 0.0; it must be above 0"),
+        (["--root", "{}", "--account", "12"], "an AWS account has 12 digits"),
+        ([], "--root"),
+    ],
+    ids=["time-scale", "account", "no-root"],
+)
+def test_wrong_arguments_are_refused(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    given = [argument.format(tmp_path) for argument in arguments]
+    refused = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "include.local_engine", "--port", "0", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 2
+    assert expected in refused.stderr

@@ -1,0 +1,83 @@
+"""All services of one engine behind one WSGI application."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from include.local_engine.api.context import ApiContext
+from include.local_engine.api.processing_jobs import ProcessingJobs
+from include.local_engine.api.tags import Tags
+from include.local_engine.api.training_jobs import TrainingJobs
+from include.local_engine.gateway import Gateway
+from include.local_engine.iam_api import IamApplication
+from include.local_engine.logs_api import LogsApi
+from include.local_engine.logs_api.log_folder import LogFolder
+from include.local_engine.metric_feed import MetricFeed
+from include.local_engine.registry import ModelPackageGroups, ModelPackages, RegistryTables
+from include.local_engine.s3 import S3Application
+from include.local_engine.wire.json_service import JsonService
+from include.local_engine.wire.model import load_model
+from include.local_engine.world import EngineWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from wsgiref.types import WSGIApplication
+
+    from include.local_engine.moto_backend import MotoBackend
+    from include.local_engine.s3 import ObjectStore
+    from include.local_engine.settings import EngineSettings
+    from include.local_engine.store import JobKind, JobStore
+
+
+def make_application(
+    settings: EngineSettings,
+    *,
+    store: JobStore,
+    objects: ObjectStore,
+    moto: MotoBackend,
+    launch: Callable[[JobKind, str], None],
+) -> WSGIApplication:
+    """Return the application that answers every request to the engine's port."""
+    context = ApiContext(
+        settings=settings,
+        store=store,
+        world=EngineWorld(objects, moto),
+        launch=launch,
+        clock=time.time,
+    )
+    services = (_sagemaker(context, moto), _logs(settings, moto))
+    metrics = MetricFeed(settings=settings, store=store, moto=moto)
+    return Gateway(
+        by_target={service.model.target_prefix: service for service in services},
+        by_scope={"iam": IamApplication(moto), "monitoring": metrics},
+        s3=S3Application(objects),
+        moto=moto,
+    )
+
+
+def _sagemaker(context: ApiContext, moto: MotoBackend) -> JsonService:
+    tables = RegistryTables(context.store.database)
+    return JsonService(
+        model=load_model("sagemaker"),
+        handlers={
+            **TrainingJobs(context).handlers(),
+            **ProcessingJobs(context).handlers(),
+            **Tags(context).handlers(),
+            **ModelPackageGroups(context, tables).handlers(),
+            **ModelPackages(context, tables).handlers(),
+        },
+        behind=moto,
+        default_region=context.settings.region,
+        checks_all=True,
+    )
+
+
+def _logs(settings: EngineSettings, moto: MotoBackend) -> JsonService:
+    return JsonService(
+        model=load_model("logs"),
+        handlers=LogsApi(LogFolder(settings.root), settings.account).handlers(),
+        behind=moto,
+        default_region=settings.region,
+        checks_all=False,
+    )

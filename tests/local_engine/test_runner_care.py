@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.local_engine import runner_care
+from include.local_engine.runner_care import RunnerCare
+from include.local_engine.settings import EngineSettings
+from include.local_engine.store import JobKind, JobStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TRAINING = JobKind.TRAINING
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    """A store with one running job that no runner has taken up."""
+    store = JobStore(tmp_path / "engine.sqlite")
+    store.create(
+        TRAINING,
+        "job",
+        arn="arn",
+        request={},
+        created_at=1.0,
+        state={
+            "TrainingJobStatus": "InProgress",
+            "SecondaryStatus": "Starting",
+            "SecondaryStatusTransitions": [{"Status": "Starting", "StartTime": 1.0}],
+        },
+    )
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(("limit_s", "status"), [(60.0, "InProgress"), (-1.0, "Failed")])
+def test_job_whose_runner_never_came_up_fails_after_a_while(
+    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float, status: str
+) -> None:
+    monkeypatch.setattr(runner_care, "START_LIMIT_S", limit_s)
+    settings = EngineSettings(root=tmp_path, endpoint_url="http://127.0.0.1:1")
+    RunnerCare(store).look_after(store.list(TRAINING), settings)
+    job = store.get(TRAINING, "job")
+    assert job.status == status
+    if status == "Failed":
+        assert "runner.log" in job.state["FailureReason"]
