@@ -13,13 +13,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import ModuleType
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "training_scripts"
@@ -35,7 +37,7 @@ class RankServer:
     """The parent that forks ranks; see rank_server.py."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 our own script
             [sys.executable, str(HERE / "rank_server.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -75,7 +77,7 @@ class RankServer:
 
 @dataclass(kw_only=True)
 class Job:
-    """One training job in its own base folder; can be started several times, as after an interruption."""
+    """One training job in its own base folder; can be started again, as after an interruption."""
 
     server: RankServer
     base_dir: Path
@@ -98,7 +100,8 @@ class Job:
         for rank in range(world_size):
             launch = {
                 "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
-                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
             }  # fmt: skip
             self.pids.append(
                 self.server.start(
@@ -125,7 +128,7 @@ class Job:
         os.kill(self.pids[rank], signal_number)
 
     def wait_for_line(self, text: str) -> None:
-        """Return as soon as rank 0 has printed `text`; fail when it ends first or LIMIT_S is over."""
+        """Return as soon as rank 0 has printed `text`; fail when it ends first, or too late."""
         descriptor = os.pidfd_open(self.pids[0])
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
@@ -198,7 +201,7 @@ def shards() -> ModuleType:
 @pytest.fixture(scope="session")
 def token_data(tmp_path_factory: pytest.TempPathFactory, shards: ModuleType) -> Path:
     """Return the folder of a data set of short, learnable documents in three splits."""
-    draw = random.Random(0)
+    draw = random.Random(0)  # noqa: S311 data, not secrets
     words = [b"import ", b"return ", b"self.", b"def ", b"None\n", b"    "]
 
     def documents(number: int) -> list[bytes]:

@@ -1,7 +1,8 @@
 """Forks ranks of train_ddp from a parent that has torch imported: a rank starts in milliseconds.
 
-Reads one JSON request a line on stdin and answers with one JSON line. `{"start": {"argv", "environ",
-"log"}}` -> `{"pid"}`; `{"wait": pid, "limit_s": s}` -> `{"exit_code"}`, null when the limit is over.
+Reads one JSON request a line on stdin and answers with one JSON line: `{"start": {"main", "argv",
+"environ", "log"}}` -> `{"pid"}`; `{"wait": pid, "limit_s": s}` -> `{"exit_code"}`, null when the
+limit is over.
 """
 
 from __future__ import annotations
@@ -24,14 +25,19 @@ MAINS = {"train_ddp": train_ddp.main, "evaluate": evaluate.main}
 
 def serve() -> None:
     """Answer requests until stdin ends."""
-    print(json.dumps({"ready": threading.active_count()}), flush=True)
+    answer({"ready": threading.active_count()})
     for line in sys.stdin:
         request = json.loads(line)
         if "start" in request:
-            answer: dict[str, Any] = {"pid": start(request["start"])}
+            answer({"pid": start(request["start"])})
         else:
-            answer = {"exit_code": wait(request["wait"], request["limit_s"])}
-        print(json.dumps(answer), flush=True)
+            answer({"exit_code": wait(request["wait"], request["limit_s"])})
+
+
+def answer(content: dict[str, Any]) -> None:
+    """Write one line to stdout."""
+    sys.stdout.write(json.dumps(content) + "\n")
+    sys.stdout.flush()
 
 
 def start(job: dict[str, Any]) -> int:
@@ -48,7 +54,7 @@ def start(job: dict[str, Any]) -> int:
         os.environ.clear()
         os.environ.update(job["environ"])
         code = MAINS[job["main"]](job["argv"])
-    except BaseException:
+    except BaseException:  # noqa: BLE001 a fork must never return into the server
         traceback.print_exc()
     finally:
         sys.stdout.flush()

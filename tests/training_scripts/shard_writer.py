@@ -1,4 +1,4 @@
-"""A minimal writer of shards and index, after the format's description: what the trainer's tests read."""
+"""A minimal writer of shards and index, after the format's description."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import array
 import hashlib
 import json
 import math
-import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 ALIGNMENT = 64
 EOS, VOCAB_SIZE = 256, 257
@@ -20,7 +21,7 @@ CODES = {"uint16": "H", "uint64": "Q", "int32": "i", "int64": "q", "float32": "f
 def write_token_dataset(
     root: Path, splits: Mapping[str, Sequence[bytes]], *, num_shards: int = 2
 ) -> Path:
-    """Write one data set under `root`: documents of bytes, each followed by the end token; return `root`."""
+    """Write a data set of documents, each followed by the end token; return `root`."""
     entries = {name: _token_split(root, name, docs, num_shards) for name, docs in splits.items()}
     unigram = unigram_loss(splits["train"], splits["validation"])
     content = {
@@ -42,7 +43,7 @@ def write_index(root: Path, content: Mapping[str, Any], splits: Mapping[str, Any
 
 
 def unigram_loss(train: Sequence[bytes], validation: Sequence[bytes]) -> float:
-    """Return the cross-entropy of validation under train's add-one smoothed unigram counts, nats a token."""
+    """Return validation's cross-entropy in nats a token under train's add-one smoothed counts."""
     counts = Counter(token for document in train for token in (*document, EOS))
     total = sum(counts.values()) + VOCAB_SIZE
     held_out = Counter(token for document in validation for token in (*document, EOS))
@@ -96,8 +97,3 @@ def _token_split(
         first_row += len(part)
         first_token += len(tokens)
     return {"num_rows": first_row, "num_tokens": first_token, "shards": shards}
-
-
-def packed(values: Sequence[float]) -> bytes:
-    """Return values as little-endian float32."""
-    return struct.pack(f"<{len(values)}f", *values)

@@ -73,7 +73,7 @@ def test_model_of_another_vocabulary_is_refused(make_job, evaluation, tmp_path, 
 @pytest.fixture(scope="module")
 def table_data(tmp_path_factory, shards):
     """Rows whose target follows from a number and a category."""
-    draw = random.Random(1)
+    draw = random.Random(1)  # noqa: S311 data, not secrets
     root = tmp_path_factory.mktemp("table")
     splits = {}
     for split, num_rows in (("train", 600), ("validation", 100), ("test", 100)):

@@ -123,7 +123,10 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         return
     if len(given) != len(LAUNCH_VARIABLES):
         missing = ", ".join(name for name in LAUNCH_VARIABLES if name not in environ)
-        message = f"the launcher set {', '.join(given)} but not {missing}: start with torchrun, or set none of them"
+        message = (
+            f"the launcher set {', '.join(given)} but not {missing}: start with torchrun, or set "
+            "none of them"
+        )
         raise HyperparameterError(message)
     device = _device(int(environ.get("LOCAL_RANK", "0")))
     backend = "nccl" if device.type == "cuda" else "gloo"

@@ -1,11 +1,11 @@
 """Errors that a user of the training scripts can act on.
 
-TrainerError                 one message: what, where, got, allowed, next step
-├── HyperparameterError      the job's hyperparameters are wrong (findings, all at once)
-├── DataError                a channel, the index or a shard is missing, damaged or too small (findings)
-├── CheckpointError          a checkpoint cannot be written, or does not fit this run
-├── NonFiniteError           the loss or the gradient became NaN or infinite
-└── PeerError                another rank failed; its own log says why
+TrainerError              one message: what, where, got, allowed, next step
+├── HyperparameterError   the job's hyperparameters are wrong (all findings at once)
+├── DataError             a channel, the index or a shard cannot be used (all findings)
+├── CheckpointError       a checkpoint cannot be written, or does not fit this run
+├── NonFiniteError        the loss or the gradient became NaN or infinite
+└── PeerError             another rank failed; its own log says why
 """
 
 from __future__ import annotations

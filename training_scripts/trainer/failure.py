@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 log = logging.getLogger(__name__)
-PEER_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting",
-                   "NCCL error", "recvValue failed", "Gloo")  # fmt: skip
+PEER_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe",
+                   "Timed out waiting", "NCCL error", "recvValue failed", "Gloo")  # fmt: skip
 MAX_REASON_CHARACTERS = 1024
 
 

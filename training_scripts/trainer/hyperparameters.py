@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 IGNORED_PREFIXES = ("sagemaker_", "_tuning_")
 IGNORED_NAMES = ("mp_parameters",)
+_INVALID = object()
 TRUE_WORDS, FALSE_WORDS, NONE_WORDS = (
     ("true", "1", "yes"),
     ("false", "0", "no"),
@@ -54,7 +55,7 @@ class Hyperparameters:
     model: str = _setting("gpt", "kind of model", choices=("gpt", "mlp"))
     num_layers: int = _setting(4, "decoder blocks, or hidden layers of the MLP", at_least=1)
     num_heads: int = _setting(4, "attention heads (gpt)", at_least=1)
-    hidden_size: int = _setting(192, "width of the model", at_least=1)
+    hidden_size: int = _setting(128, "width of the model", at_least=1)
     sequence_length: int = _setting(256, "tokens of one sample (gpt)", at_least=1)
     dropout: float = _setting(0.0, "dropout probability", at_least=0, at_most=0.95)
 
@@ -68,13 +69,13 @@ class Hyperparameters:
         at_least=1,
     )
     max_steps: int = _setting(
-        300, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
+        400, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
     )
     epochs: float = _setting(
         0.0, "passes over the training split; 0 = as `max_steps` says", at_least=0
     )
 
-    learning_rate: float = _setting(3e-3, "peak learning rate", above=0)
+    learning_rate: float = _setting(4e-3, "peak learning rate", above=0)
     reference_batch_size: int | None = _setting(
         None, "global batch size that `learning_rate` was tuned for; null = no scaling", at_least=1
     )
@@ -222,43 +223,48 @@ def _unknown(name: str, *, where: str) -> str:
 
 
 def _convert(value: Any, item: dataclasses.Field[Any]) -> Any:
-    """Return `value` as the type of `item`; ValueError says what is allowed."""
+    """Return `value` as the type of `item`.
+
+    Raises:
+        ValueError: it has another type or lies outside the limits; the text says what is allowed.
+    """
+    parsed = _parse(str(value).strip(), item)
+    if parsed is _INVALID:
+        raise ValueError(_allowed(item))
+    return parsed
+
+
+def _parse(text: str, item: dataclasses.Field[Any]) -> Any:
     kind, choices = str(item.type), item.metadata["choices"]
-    allowed = _allowed(item)
-    text = str(value).strip()
     if "None" in kind and text.lower() in NONE_WORDS:
         return None
     if kind.startswith("bool"):
-        if text.lower() not in TRUE_WORDS + FALSE_WORDS:
-            raise ValueError(allowed)
-        return text.lower() in TRUE_WORDS
+        words = dict.fromkeys(TRUE_WORDS, True) | dict.fromkeys(FALSE_WORDS, False)
+        return words.get(text.lower(), _INVALID)
     if kind.startswith("str"):
-        if choices and text not in choices:
-            raise ValueError(allowed)
-        return text
-    number = _number(text, whole=kind.startswith("int"), allowed=allowed)
+        return text if not choices or text in choices else _INVALID
+    number = _number(text, whole=kind.startswith("int"))
     limits = item.metadata["limits"]
-    if (
-        number < limits.get("at_least", -math.inf)
-        or number > limits.get("at_most", math.inf)
-        or number <= limits.get("above", -math.inf)
-    ):
-        raise ValueError(allowed)
-    return number
+    is_allowed = limits.get("at_least", -math.inf) <= number <= limits.get(
+        "at_most", math.inf
+    ) and number > limits.get("above", -math.inf)
+    return number if is_allowed else _INVALID
 
 
-def _number(text: str, *, whole: bool, allowed: str) -> float:
+def _number(text: str, *, whole: bool) -> float:
+    """Return the finite number that `text` writes, NaN when it is none."""
     try:
         number = float(text)
-        if not math.isfinite(number) or (whole and not number.is_integer()):
-            raise ValueError(allowed)
-        return (
-            int(text)
-            if whole and text.lstrip("+-").isdigit()
-            else (int(number) if whole else number)
-        )
+        if not whole:
+            return number if math.isfinite(number) else math.nan
+        # Not by way of float where it can be avoided: a seed may have 63 bits.
+        return int(text) if text.lstrip("+-").isdigit() else _whole(number)
     except ValueError:
-        raise ValueError(allowed) from None
+        return math.nan
+
+
+def _whole(number: float) -> float:
+    return int(number) if number.is_integer() else math.nan
 
 
 def _allowed(item: dataclasses.Field[Any]) -> str:

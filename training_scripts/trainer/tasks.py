@@ -115,11 +115,7 @@ class TableTask:
     def open_split(
         self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
     ) -> TableRows:
-        """Return the rows of a split.
-
-        Raises:
-            DataError: the shards cannot be used.
-        """
+        """Return the rows of a split; raises as `TableRows.open` does."""
         return TableRows.open(index, split, channel, layout=self.layout, verify=verify)
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:

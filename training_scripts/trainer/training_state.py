@@ -65,11 +65,7 @@ class TrainingState:
         }
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Put back what `capture` returned.
-
-        Raises:
-            CheckpointError: the content belongs to another run.
-        """
+        """Put back what `capture` returned; raises as `check_identity` does."""
         run = content["run"]
         self.check_identity(run["identity"])
         self.model.load_state_dict(content["model"])

@@ -59,7 +59,10 @@ class ShardIndex:
                 f"{path} is not a shard index ({type(error).__name__}: {error}); shard again"
             ) from error
         if kind not in ((FORMAT, "tokens"), (FORMAT, "columns")) or version != VERSION:
-            message = f"{path} has format {kind} version {version}; this trainer reads {FORMAT} version {VERSION}"
+            message = (
+                f"{path} has format {kind} version {version}; this trainer reads {FORMAT} version "
+                f"{VERSION}, kinds tokens and columns"
+            )
             raise DataError(message)
         return cls(kind=kind[1], fingerprint=fingerprint, content=content)
 
@@ -121,12 +124,14 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
     if path.stat().st_size != shard["bytes"]:
         return (
             f"shard {path} has {path.stat().st_size} bytes, the index says {shard['bytes']}; the "
-            f"index and the shards "
-            "are not of the same data set, or the download was cut: give both channels the same "
-            "prefix"
+            "index and the shards are not of the same data set, or the download was cut: give both "
+            "channels the same prefix"
         )
     if verify and (digest := sha256_of(path)) != shard["sha256"]:
-        return f"shard {path} has SHA-256 {digest}, the index says {shard['sha256']}; its content is damaged: shard again"
+        return (
+            f"shard {path} has SHA-256 {digest}, the index says {shard['sha256']}; its content is "
+            "damaged: shard again"
+        )
     return None
 
 
@@ -154,6 +159,6 @@ def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> T
     if not count:
         return torch.empty(0, dtype=dtype)
     with path.open("rb") as stream:
-        # A private map: torch warns about read-only buffers, and pages stay shared as long as nobody writes.
+        # Private, as torch warns about read-only buffers; pages are shared while nobody writes.
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     return torch.frombuffer(mapped, dtype=dtype, count=count, offset=entry["offset"])

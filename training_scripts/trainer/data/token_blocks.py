@@ -21,8 +21,8 @@ SAME_WIDTH_SIGNED = {torch.uint16: (torch.int16, 0xFFFF), torch.uint32: (torch.i
 class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
     """Block i holds the tokens from i * sequence_length to (i + 1) * sequence_length, inclusive.
 
-    Blocks may span shards.     An item is one micro-batch: index with an int64 tensor of block numbers, get (inputs, targets),
-    each int64 (batch, sequence_length), targets one token ahead.
+    Blocks may span shards. An item is one micro-batch: index with an int64 tensor of block numbers,
+    get (inputs, targets), each int64 (batch, sequence_length), targets one token ahead.
     """
 
     def __init__(self, shards: Sequence[Tensor], *, sequence_length: int) -> None:

@@ -1,0 +1,81 @@
+"""The scripts as a job meets them: started by torchrun, over what sharding wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+
+pytestmark = pytest.mark.torch
+SCRIPTS = Path(__file__).parents[2] / "training_scripts"
+
+
+def shard(source, tmp_path, **settings):
+    """Return the folder of the data set that sharding makes of `source`."""
+    result = shard_dataset(
+        Source(uri=str(source)),
+        ShardSettings(validation_fraction=0.2, test_fraction=0.1, **settings),
+        LocalObjects(tmp_path / "s3"),
+        destination="s3://bucket/trainyard",
+    )
+    return tmp_path / "s3" / result.uri.removeprefix("s3://")
+
+
+def test_shards_of_text_are_trained_on(make_job, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(40):
+        (source / f"{number}.txt").write_text(
+            f"def function_{number}(self):\n    return None\n" * 9
+        )
+    job = make_job(data=shard(source, tmp_path, num_shards=4))
+
+    codes = job.run(world_size=2, max_steps=30, learning_rate=0.02)
+
+    assert codes == [0, 0], job.log()
+    summary = json.loads((job.base_dir / "output/data/summary.json").read_text())
+    assert summary["validation_loss"] < summary["unigram_loss"]
+
+
+def test_shards_of_a_table_are_trained_on(make_job, tmp_path):
+    source = tmp_path / "table.csv"
+    lines = [f"{n},{n % 7 - 3}.5,{'left' if n % 2 else 'right'},{n % 2}" for n in range(400)]
+    source.write_text("\n".join(["id,x,side,label", *lines]) + "\n")
+    job = make_job(data=shard(source, tmp_path, target_column="label"))
+
+    codes = job.run(model="mlp", max_steps=60, learning_rate=0.02, eval_interval=20, eval_batches=0)
+
+    assert codes == [0], job.log()
+    assert job.events("eval")[-1]["validation_accuracy"] == 1.0
+
+
+def test_torchrun_starts_two_ranks(tmp_path, token_data):
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "data").symlink_to(token_data)
+    hyperparameters = {"num_layers": 1, "hidden_size": 16, "num_heads": 2, "sequence_length": 16}
+    environ = os.environ | {
+        "SAGEMAKER_BASE_DIR": str(tmp_path),
+        "SM_HPS": json.dumps(hyperparameters),
+        "OMP_NUM_THREADS": "1",
+    }
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+
+    done = subprocess.run(  # noqa: S603 our own script
+        [*torchrun, "train_ddp.py", "--max_steps", "3", "--global_batch_size=8"],
+        cwd=SCRIPTS,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("trainyard done step=3 ")
+    assert (tmp_path / "model" / "model.pt").is_file()
