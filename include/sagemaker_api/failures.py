@@ -1,22 +1,17 @@
-"""From what the service says to the error class. The only module that looks at message text.
+"""From what the service says to the error class.
 
-The texts are those of AWS's training toolkit (sagemaker-training 5.1.4), of torchrun (torch 2.13)
-and of the service (its documentation and public threads, November 2026). What no row knows stays a
-plain JobFailedError.
+With `failure_table`, the only place that looks at message text. What no row knows stays a plain
+JobFailedError.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from include.errors import (
     CapacityError,
     ContractError,
-    DataError,
-    DeviceMemoryError,
-    InfrastructureError,
     JobFailedError,
     JobStoppedError,
     QuotaExceededError,
@@ -27,136 +22,19 @@ from include.errors import (
     TimeLimitError,
     TrainingRunError,
 )
+from include.sagemaker_api.failure_table import (
+    FAILURE_TABLE,
+    RAISED,
+    WAIT_STEP,
+    FailureKind,
+    FailureRow,
+)
 from include.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from include.sagemaker_api.snapshot import JobSnapshot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureRow:
-    """One cause: how its text looks, which error it is, what the reader should do.
-
-    Attributes:
-        is_weak: the text is an after-effect (a peer that vanished); a cause in the logs goes before
-            it.
-    """
-
-    pattern: re.Pattern[str]
-    error: type[JobFailedError | CapacityError | QuotaExceededError]
-    says: str
-    next_step: str
-    is_weak: bool = False
-
-
-def _row(
-    pattern: str,
-    error: type[JobFailedError | CapacityError | QuotaExceededError],
-    says: str,
-    next_step: str,
-    *,
-    is_weak: bool = False,
-) -> FailureRow:
-    return FailureRow(
-        pattern=re.compile(pattern, re.IGNORECASE | re.MULTILINE),
-        error=error,
-        says=says,
-        next_step=next_step,
-        is_weak=is_weak,
-    )
-
-
-_MEMORY_STEP = "lower micro_batch_size (keep global_batch_size), or take a larger instance type"
-_WAIT_STEP = "retry later, take another instance type, or allow several types"
-_RETRY_STEP = "retry: training resumes from the last checkpoint; if it repeats, read the host's log"
-_SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
-
-# An exception by its name, but not the wrappers that the service and its toolkit put around every
-# failure.
-_RAISED = r"\b(?!AlgorithmError|ClientError|ExecuteUserScriptError)\w+(Error|Exception)\b: "
-
-# First match wins.
-FAILURE_TABLE: tuple[FailureRow, ...] = (
-    _row(
-        r"CapacityError|InsufficientInstanceCapacity|Unable to provision requested ML compute",
-        CapacityError,
-        "the service has no such instances at the moment",
-        _WAIT_STEP,
-    ),
-    _row(
-        r"ResourceLimitExceeded",
-        QuotaExceededError,
-        "the account's quota for this instance type is used up",
-        "wait for other jobs to end, or ask for more in Service Quotas",
-    ),
-    _row(
-        r"InternalServerError|internal error|InternalFailure|faulty (host|instance|node)",
-        InfrastructureError,
-        "the service had an internal error",
-        _RETRY_STEP,
-    ),
-    _row(
-        r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
-        r"|DefaultCPUAllocator: (not enough|can't allocate) memory|\bMemoryError\b|OOMKilled",
-        DeviceMemoryError,
-        "a rank ran out of memory",
-        _MEMORY_STEP,
-    ),
-    _row(
-        r"Signal \d+ \((SIGKILL|SIGTERM|SIGHUP|SIGBUS)\) received by PID"
-        r"|exitcode\s*:\s*-(9|15|1|7)\b|died with <Signals\.SIG(KILL|TERM|HUP|BUS)",
-        InfrastructureError,
-        "a rank was killed from outside the script",
-        _RETRY_STEP,
-    ),
-    _row(
-        r"OutOfMemory: Process killed by SIGKILL|exit code:? 137\b|ExitCode:? 137\b",
-        DeviceMemoryError,
-        "the container was killed (exit code 137), most often because the host ran out of memory",
-        _MEMORY_STEP,
-        is_weak=True,
-    ),
-    _row(
-        r"exceeded MaxRuntimeInSeconds|MaxRuntimeExceeded",
-        TimeLimitError,
-        "the job reached max_run and was stopped",
-        "raise max_run, or give the job less to do",
-    ),
-    _row(
-        r"Watchdog caught collective operation timeout|ProcessGroup\w+ .*timed out"
-        r"|DistBackendError|ncclRemoteError|ncclSystemError",
-        InfrastructureError,
-        "a collective between the ranks failed or hung",
-        _RETRY_STEP,
-    ),
-    _row(
-        r"(Data|Model|Checkpoint)s? download (failed|timed out)|Failed to download data"
-        r"|Training data cannot be used"
-        r"|No S3 objects? (was|were)? ?found|ClientError:.*(S3|AccessDenied|NoSuchKey|NoSuchBucket)"
-        r"|ClientError: Please (ensure|use) .*(data|S3)|mount.*(EFS|FSx|file system).*fail",
-        DataError,
-        "an input could not be read",
-        "check that the prefix has objects and that the execution role may read them",
-    ),
-    _row(
-        r"PeerError|Another rank failed|Connection closed by peer|Connection reset by peer"
-        r"|Broken pipe|Socket Timeout|recvBytes|NCCL WARN.*peer",
-        InfrastructureError,
-        "a rank lost its peers",
-        _RETRY_STEP,
-        is_weak=True,
-    ),
-    _row(
-        r"ExecuteUserScriptError|Traceback \(most recent call last\)|"
-        + _RAISED
-        + r"|ExitCode:? [1-9]|exit code:? [1-9]|exitcode\s*:\s*([1-9]|-\d)|Framework Error",
-        ScriptError,
-        "the training script failed",
-        _SCRIPT_STEP,
-    ),
-)
 
 
 def failure_error(
@@ -206,7 +84,7 @@ def service_error(
             "the service has no such instances at the moment",
             where=where,
             got=f"{code}: {message}",
-            next_step=_WAIT_STEP,
+            next_step=WAIT_STEP,
         )
     kind = QuotaExceededError if code in _QUOTA else RejectedRequestError
     return kind(
@@ -274,7 +152,7 @@ def _match(text: str) -> FailureRow | None:
 
 def _is_bare_exit(reason: str, row: FailureRow) -> bool:
     """Return whether the reason is an exit code and nothing about what was raised."""
-    return row.error is ScriptError and not re.search(_RAISED, reason)
+    return row.error is ScriptError and not re.search(RAISED, reason)
 
 
 def _stopped(snapshot: JobSnapshot) -> TrainingRunError:
@@ -302,7 +180,7 @@ def _limit(name: str, seconds: int | None) -> str:
 
 def _failed(
     snapshot: JobSnapshot,
-    kind: type[JobFailedError | CapacityError | QuotaExceededError],
+    kind: FailureKind,
     says: str,
     next_step: str,
 ) -> TrainingRunError:

@@ -52,7 +52,7 @@ def test_every_value_lies_inside_the_plot(values: list[float]) -> None:
     [
         (0.002, "1", f"{TIMES}10⁻³"),
         (80_000, "50,000", ""),
-        (800_000, "500", f"{TIMES}10³"),
+        (800_000, "5", f"{TIMES}10⁵"),
         (4.0, "2", ""),
     ],
 )

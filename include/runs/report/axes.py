@@ -67,7 +67,7 @@ def _axis(low: float, high: float, *, start: float, end: float, num_ticks: int) 
     largest = max(abs(low), abs(high))
     size = math.floor(math.log10(largest)) if largest else 0
     is_far = size < -2 or size >= 5
-    exponent = math.floor(size / 3) * 3 if is_far else 0
+    exponent = size if is_far else 0
     return Axis(low=low, high=high, start=start, end=end, ticks=ticks, exponent=exponent)
 
 

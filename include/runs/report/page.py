@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from include.runs.report import views
 from include.runs.report.figures import learning_figures, resource_figures
+from include.runs.report.tiles import tiles
 from include.runs.report.timeline import timeline, timeline_legend
 from include.units import format_bytes, format_duration, format_usd
 
@@ -41,7 +42,7 @@ def render_report_html(record: RunRecord) -> str:
         verdict=said,
         tone=tone,
         subtitle=views.subtitle(record),
-        tiles=views.tiles(record),
+        tiles=tiles(record),
         failure=views.failure_view(record),
         learning=learning_figures(record),
         resources=resource_figures(record),
