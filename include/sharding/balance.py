@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.errors import DataError
 from include.sharding.shard_file import ColumnShardFile, LocalShard, TokenShardFile
-from include.sharding.split_writer import Finished
 
 if TYPE_CHECKING:
+    from include.sharding.split_writer import Finished
+    from pathlib import Path
+    from collections.abc import Sequence
     import numpy as np
     import numpy.typing as npt
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from include.sharding.source_files import Progress, SourceFile, suffix_of, unrea
 from include.sharding.table_batch import TableBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from include.sharding.objects import Objects
     from include.sharding.quarantine import BadRows
     from include.sharding.settings import ShardSettings

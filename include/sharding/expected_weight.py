@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from include.sharding.split_rule import SPLITS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from include.sharding.split_rule import SplitRule
 
 _PRIOR_SHARE = 0.25

@@ -10,11 +10,13 @@ category is an int32 code into the schema's `categories`, -1 where missing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from include.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FORMAT = "trainyard-shards"
 VERSION = 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from include.sharding.table_batch import TableBatch
 from include.sharding.table_schema import WiderTypeNeededError, unknown_column
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from include.sharding.objects import Objects
     from include.sharding.quarantine import BadRows
     from include.sharding.settings import ShardSettings

@@ -5,14 +5,16 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, cast, TYPE_CHECKING
 
-from include.sharding.objects import Objects
-from include.sharding.source_files import SourceFile
+
+if TYPE_CHECKING:
+    from include.sharding.source_files import SourceFile
+    from include.sharding.objects import Objects
+    from collections.abc import Iterator
 
 BLOCK_BYTES = 4 * 1024**2
 

@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from collections.abc import Iterator
 
 S3_SCHEME = "s3://"
 

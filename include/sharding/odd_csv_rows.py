@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from include.sharding.source_files import Progress, SourceFile, unreadable
 from include.sharding.table_batch import TableBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from include.sharding.objects import Objects
     from include.sharding.quarantine import BadRows
     from include.sharding.settings import ShardSettings

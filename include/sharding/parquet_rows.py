@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from include.sharding.source_files import SourceFile, unreadable
 from include.sharding.table_batch import TableBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from include.sharding.objects import Objects
 
 BATCH_ROWS = 32_768

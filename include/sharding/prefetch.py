@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
 from include.errors import DataError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_SAMPLES = 1_000
 _MAX_CONTENT = 500

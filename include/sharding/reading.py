@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from include.errors import Finding, SpecError
@@ -13,6 +11,8 @@ from include.sharding.source_files import Progress, SourceFile
 from include.sharding.text_rows import TextBatch, text_file_rows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from collections.abc import Iterator
     import pyarrow as pa
 
     from include.sharding.objects import Objects

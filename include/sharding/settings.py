@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from include.errors import Finding, SpecError, near_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 PYTHON_STDLIB = "python-stdlib"
 BYTES_TOKENIZER = "bytes"
@@ -89,7 +91,7 @@ class ShardSettings:
     category_columns: tuple[str, ...] = ()
     tokenizer: str = BYTES_TOKENIZER
     target_shard_bytes: int = 32 * 1024**2
-    text_row_bytes: int = 64 * 1024
+    text_row_bytes: int = 8 * 1024
     max_categories: int = 10_000
     csv_options: Mapping[str, Any] = field(default_factory=dict)
 

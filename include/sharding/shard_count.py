@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from include.errors import Finding, SpecError
-from include.sharding.settings import ShardSettings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from include.sharding.settings import ShardSettings
 
 
 def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:

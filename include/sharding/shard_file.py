@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.sharding.index import BufferPlace
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from collections.abc import Sequence
 
     import numpy as np

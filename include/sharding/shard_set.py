@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, TYPE_CHECKING
 
 from include.sharding.balance import balance, too_few_rows
 from include.sharding.expected_weight import ExpectedWeight
 from include.sharding.index import Shard, Split
-from include.sharding.objects import Objects
-from include.sharding.settings import ShardSettings
 from include.sharding.shard_count import fit_num_shards, held_out_shards
-from include.sharding.shard_file import LocalShard
 from include.sharding.split_rule import SPLITS, SplitRule
 from include.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight, TokenSplitWriter
-from include.sharding.uploads import Sent, Uploads
+
+if TYPE_CHECKING:
+    from include.sharding.settings import ShardSettings
+    from include.sharding.objects import Objects
+    from include.sharding.shard_file import LocalShard
+    from include.sharding.uploads import Sent, Uploads
+    from concurrent.futures import Future
 
 PARTS_BYTES = 64 * 1024**2
 """Expected bytes of shards up to which a source counts as small."""

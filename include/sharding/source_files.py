@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -14,6 +13,10 @@ from pathlib import Path, PurePosixPath
 from include.errors import DataError, near_matches
 from include.sharding.objects import S3_SCHEME, Objects
 from include.sharding.settings import PYTHON_STDLIB, DataFormat, Source
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 SUFFIXES = {
@@ -200,7 +203,7 @@ def _is_hidden_name(name: str) -> bool:
 
 
 def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat, list[SourceFile]]:
-    if source.data_format is not DataFormat.AUTO:
+    if source.data_format != DataFormat.AUTO:
         wanted = SUFFIXES[DataFormat(source.data_format)]
         by_name = [file for file in found if suffix_of(file.name) in wanted]
         return DataFormat(source.data_format), by_name or found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.sharding.shard_file import ColumnShardFile, LocalShard, TokenShardFile
 
 if TYPE_CHECKING:
+    from pathlib import Path
     import numpy as np
     import numpy.typing as npt
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from include.errors import DataError
 from include.sharding.table_schema import ColumnKind, ColumnPlan, WiderTypeNeededError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     import numpy.typing as npt
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from include.errors import DataError, Finding, SpecError, near_matches
-from include.sharding.settings import ShardSettings
 
 if TYPE_CHECKING:
+    from include.sharding.settings import ShardSettings
+    from collections.abc import Iterable
     import pyarrow as pa
 
 

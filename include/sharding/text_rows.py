@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from include.sharding.line_blocks import line_blocks
-from include.sharding.objects import Objects
-from include.sharding.quarantine import BadRows
 from include.sharding.source_files import Progress, SourceFile, unreadable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from include.sharding.quarantine import BadRows
+    from include.sharding.objects import Objects
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

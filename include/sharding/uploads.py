@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from threading import BoundedSemaphore
-from types import TracebackType
-from typing import Self
+from typing import Self, TYPE_CHECKING
 
-from include.sharding.objects import Objects
+
+if TYPE_CHECKING:
+    from include.sharding.objects import Objects
+    from types import TracebackType
+    from pathlib import Path
 
 NUM_THREADS = 4
 MAX_WAITING = 8

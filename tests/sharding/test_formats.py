@@ -1,0 +1,167 @@
+"""Every format and compression gives every row once."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.sharding.conftest import Store
+
+NUM_ROWS = 400
+ROWS = [
+    (at, at / 4, ("red", "green", None)[at % 3], at % 2 == 0) for at in range(NUM_ROWS)
+]
+NAMES = ("number", "fraction", "colour", "flag")
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+COMPRESSED[".zst"] = zstd
+
+
+def as_csv(rows: list[tuple[object, ...]]) -> bytes:
+    lines = [",".join(NAMES)]
+    lines += [
+        ",".join("" if value is None else str(value) for value in row) for row in rows
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def as_jsonl(rows: list[tuple[object, ...]]) -> bytes:
+    return b"".join(
+        json.dumps(dict(zip(NAMES, row, strict=True))).encode() + b"\n" for row in rows
+    )
+
+
+def as_parquet(path: Path, rows: list[tuple[object, ...]]) -> None:
+    columns = list(zip(*rows, strict=True))
+    pq.write_table(pa.table([pa.array(each) for each in columns], names=NAMES), path)
+
+
+def expected() -> list[tuple[object, ...]]:
+    return sorted((number, fraction, colour or "", int(flag)) for number, fraction, colour, flag in ROWS)
+
+
+def found(store: Store, result: object) -> list[tuple[object, ...]]:
+    return sorted((a, b, c or "", d) for a, b, c, d in store.table(result))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_table_file_keeps_every_row(tmp_path: Path, store: Store, name: str, suffix: str) -> None:
+    content = {"csv": as_csv, "jsonl": as_jsonl}[name](ROWS)
+    path = tmp_path / f"rows.{name}{suffix}"
+    path.write_bytes(COMPRESSED[suffix](content))
+    assert found(store, store.shard(path)) == expected()
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_text_file_keeps_every_byte(tmp_path: Path, store: Store, suffix: str) -> None:
+    lines = b"".join(b"line %d of the text, caf\xc3\xa9\n" % at for at in range(2_000))
+    path = tmp_path / f"rows.txt{suffix}"
+    path.write_bytes(COMPRESSED[suffix](lines))
+    rows = store.texts(store.shard(path, text_row_bytes=500))
+    assert sum(len(row) for row in rows) == len(lines)
+    assert set(b"".join(rows).split(b"\n")) == set(lines.split(b"\n"))
+
+
+def test_parquet_file_keeps_every_row(tmp_path: Path, store: Store) -> None:
+    as_parquet(tmp_path / "rows.parquet", ROWS)
+    assert found(store, store.shard(tmp_path / "rows.parquet")) == expected()
+
+
+def test_many_files_are_one_table(tmp_path: Path, store: Store) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    as_parquet(folder / "a.parquet", ROWS[:100])
+    as_parquet(folder / "b.parquet", ROWS[100:])
+    (folder / "_SUCCESS").touch()
+    assert found(store, store.shard(folder)) == expected()
+
+
+def test_remote_files_are_read_through_the_store(tmp_path: Path, store: Store) -> None:
+    as_parquet(tmp_path / "rows.parquet", ROWS)
+    store.put_file(tmp_path / "rows.parquet", "s3://data/in/rows.parquet", sha256="")
+    (tmp_path / "rows.csv").write_bytes(as_csv(ROWS))
+    store.put_file(tmp_path / "rows.csv", "s3://data/csv/one.csv", sha256="")
+    assert found(store, store.shard("s3://data/in/")) == expected()
+    assert found(store, store.shard("s3://data/csv/*.csv")) == expected()
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
+def test_text_column_of_a_table_becomes_tokens(tmp_path: Path, store: Store, name: str) -> None:
+    texts = [f"text number {at}, with a comma" for at in range(200)]
+    path = tmp_path / f"rows.{name}"
+    if name == "csv":
+        path.write_text("id,body\n" + "".join(f'{at},"{text}"\n' for at, text in enumerate(texts)))
+    elif name == "jsonl":
+        path.write_text("".join(json.dumps({"id": 1, "body": text}) + "\n" for text in texts))
+    else:
+        pq.write_table(pa.table({"id": range(200), "body": texts}), path)
+    result = store.shard(path, text_column="body")
+    assert sorted(store.texts(result)) == sorted(text.encode() for text in texts)
+    assert result.index.kind == "tokens"
+
+
+def test_csv_with_pandas_options_reads_foreign_files(tmp_path: Path, store: Store) -> None:
+    rows = "".join(f"{at};{at},5;Zürich\n" for at in range(100))
+    (tmp_path / "odd.csv").write_bytes(("# exported\nnr;betrag;ort\n" + rows).encode("latin-1"))
+    options = {"sep": ";", "decimal": ",", "encoding": "latin-1", "comment": "#"}
+    result = store.shard(tmp_path / "odd.csv", csv_options=options)
+    assert sorted(store.table(result)) == [(at, at + 0.5, "Zürich") for at in range(100)]
+
+
+def test_quoted_line_ends_stay_in_their_row(tmp_path: Path, store: Store) -> None:
+    rows = "".join(f'{at},"two\nlines, ""{at % 7}"""\n' for at in range(300))
+    (tmp_path / "rows.csv").write_text("id,note\n" + rows)
+    result = store.shard(tmp_path / "rows.csv")
+    assert {row[1] for row in store.table(result)} == {f'two\nlines, "{at}"' for at in range(7)}
+    assert result.index.num_rows == 300
+
+
+def test_typed_columns_keep_their_types(tmp_path: Path, store: Store) -> None:
+    table = pa.table(
+        {
+            "small": pa.array([1, 2] * 50, pa.int8()),
+            "gaps": pa.array([1, None] * 50, pa.int32()),
+            "single": pa.array([0.5, None] * 50, pa.float32()),
+            "time": pa.array([1_500_000, None] * 50, pa.timestamp("us")),
+            "day": pa.array([1, 2] * 50, pa.date32()),
+            "flag": pa.array([True, False] * 50),
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    result = store.shard(tmp_path / "t.parquet", validation_fraction=0, test_fraction=0)
+    schema = {column.name: column.dtype for column in result.index.schema or ()}
+    assert schema == {
+        "small": "int8",
+        "gaps": "float64",
+        "single": "float32",
+        "time": "float64",
+        "day": "float64",
+        "flag": "uint8",
+    }
+    assert store.table(result)[:2] == [
+        (1, 1.0, 0.5, 1.5, 86_400.0, 1),
+        (2, None, None, None, 172_800.0, 0),
+    ]
