@@ -68,7 +68,7 @@ def supervise(home: Home, *, console: Console) -> int:
     try:
         stack.start()
         while True:
-            stack.supervisor.check()
+            stack.check()
             time.sleep(POLL_S)
     finally:
         stack.stop()

@@ -35,7 +35,7 @@ def engine_alone(home: Home, *, console: Console) -> int:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         console.print("engine is running; Ctrl-C ends it", style="dim")
         while True:
-            stack.supervisor.check()
+            stack.check()
             time.sleep(0.5)
     finally:
         stack.stop()

@@ -54,7 +54,7 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
             aws=AwsEndpoint(stack.addresses.engine),
             display=display,
             dag_id=dag_id,
-            keep_alive=stack.supervisor.check,
+            keep_alive=stack.check,
         )
         return attendant.run(conf)
     finally:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ class Stack:
         """
         deadline = time.monotonic() + limit_s
         while not is_ready():
-            self.supervisor.check()
+            self.check()
             if time.monotonic() >= deadline:
                 raise TrainingRunError(
                     f"{what} did not happen within {limit_s:.0f} s",
@@ -134,12 +135,25 @@ class Stack:
             return ["api-server"]
         return [name for name in SERVICES if health.get(name, {}).get("status") != "healthy"]
 
+    def check(self) -> None:
+        """Restart what died, and collect the exit status of orphans that were handed to us.
+
+        A component that keeps dying ends in a TrainingRunError.
+        """
+        self.supervisor.check()
+        own = self.supervisor.pids()
+        for pid in processes.zombies(os.getpid()):
+            if pid not in own:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
     def stop(self) -> None:
-        """Stop everything; after it no process of the stack is left."""
+        """Stop everything; after it nothing runs below this process."""
         self.home.record.unlink(missing_ok=True)
         if self._forks is not None:
             self._forks.close()
         self.supervisor.stop()
+        processes.end_all(os.getpid(), grace_s=1)
         if self._lock is not None:
             self._lock.close()
 

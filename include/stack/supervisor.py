@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -53,6 +52,10 @@ class Supervisor:
         """Return the process id of a component."""
         return self._running[name].process.pid
 
+    def pids(self) -> set[int]:
+        """Return the process ids of all components."""
+        return {running.process.pid for running in self._running.values()}
+
     def components(self) -> list[Component]:
         """Return what was started."""
         return [running.component for running in self._running.values()]
@@ -66,15 +69,13 @@ class Supervisor:
             code = running.process.poll()
             if code is not None:
                 self._restart(running, code)
-        self._reap_adopted()
 
     def stop(self) -> None:
-        """Stop every component: Airflow, then the engine, then whatever they left behind."""
+        """Stop every component: Airflow first, then the engine, whose jobs it still used."""
         airflow = [r for r in self._running.values() if r.component.name != "engine"]
         self._stop(airflow)
         self._stop([r for r in self._running.values() if r.component.name == "engine"])
         self._running.clear()
-        processes.end_all(os.getpid(), grace_s=1)
 
     def _restart(self, running: _Running, code: int) -> None:
         name, now = running.component.name, time.monotonic()
@@ -105,14 +106,6 @@ class Supervisor:
             self._end_session(running)
             running.process.kill()
             running.process.wait()
-
-    def _reap_adopted(self) -> None:
-        """Collect adopted orphans; the components' own exit status is left to `Popen`."""
-        own = {running.process.pid for running in self._running.values()}
-        for pid in processes.zombies(os.getpid()):
-            if pid not in own:
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
 
 
 def ending(code: int) -> str:

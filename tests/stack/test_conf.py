@@ -1,0 +1,42 @@
+"""A conf that cannot be used is refused before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.errors import TrainingRunError
+from include.stack import conf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_no_file_means_all_defaults() -> None:
+    assert conf.load(None) == {}
+
+
+def test_an_object_is_loaded(tmp_path: Path) -> None:
+    (file := tmp_path / "conf.json").write_text('{"max_steps": 3}')
+    assert conf.load(file) == {"max_steps": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(None, "cannot be read", id="missing"),
+        pytest.param("max_steps: 3", "is not JSON", id="not JSON"),
+        pytest.param("[1, 2]", "holds no JSON object", id="a list"),
+        pytest.param(b"\xff\xfe", "is not JSON", id="not text"),
+    ],
+)
+def test_anything_else_is_an_error_that_names_the_file(
+    tmp_path: Path, content: str | bytes | None, message: str
+) -> None:
+    file = tmp_path / "conf.json"
+    if content is not None:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(TrainingRunError, match=message) as caught:
+        conf.load(file)
+    assert caught.value.where == str(file)

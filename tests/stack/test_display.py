@@ -1,0 +1,100 @@
+"""What a person sees of a run, on a terminal and in a log file."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from include.stack.aws import JobView, parse_metrics
+from include.stack.display import LineDisplay, drawn, job_line, seconds
+from include.stack.following import RunView, TaskView
+
+STEP = (
+    "trainyard step=120 epoch=0 loss=2.345678 learning_rate=3.000000e-04 "
+    "tokens_per_second=12345.6 gradient_norm=1.234567 eta_seconds=42.0 max_steps=400"
+)
+EVAL = "trainyard eval step=100 validation_loss=2.5 validation_tokens=65536"
+
+
+def view(
+    *tasks: tuple[str, str], job: JobView | None = None, tries: int = 1, state: str = "running"
+) -> RunView:
+    views = tuple(
+        TaskView(task_id=name, state=state, try_number=tries, duration_s=4.2)
+        for name, state in tasks
+    )
+    return RunView(run_id="r", state=state, tasks=views, job=job, job_task="train" if job else None)
+
+
+def test_a_metric_line_is_read_into_numbers() -> None:
+    numbers = parse_metrics(STEP)
+    assert (numbers["step"], numbers["loss"], numbers["max_steps"]) == (120, 2.345678, 400)
+
+
+def test_an_evaluation_does_not_turn_the_step_back() -> None:
+    assert {**parse_metrics(STEP), **parse_metrics(EVAL)}["step"] == 120
+    assert parse_metrics(EVAL)["validation_loss"] == 2.5
+
+
+@pytest.mark.parametrize(
+    "line", ["step=1 loss=2", "", "trainyard done step=4", "x trainyard step=1"]
+)
+def test_other_lines_hold_no_numbers(line: str) -> None:
+    assert parse_metrics(line) == {}
+
+
+def test_a_training_job_shows_step_loss_speed_and_time_left() -> None:
+    job = JobView(name="j", status="Training", metrics=parse_metrics(STEP))
+    assert job_line(job) == "Training  step 120/400  loss 2.3457  12,346 tokens/s  42.0 s left"
+
+
+def test_a_finished_job_has_no_time_left() -> None:
+    job = JobView(name="j", status="Completed", metrics=parse_metrics(STEP))
+    assert "left" not in job_line(job)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (4.24, "4.2 s"), (59.9, "59.9 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")],
+)
+def test_durations_are_written_for_people(value: float | None, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_lines_tell_each_change_once() -> None:
+    out = io.StringIO()
+    display = LineDisplay(Console(file=out, width=200))
+    for states in ("running", "running", "success"):
+        display.show(view(("shard", states), ("train", "waiting")))
+    assert [line.split() for line in out.getvalue().splitlines()] == [
+        ["shard", "running"],
+        ["shard", "success", "after", "4.2", "s"],
+    ]
+
+
+def test_progress_lines_come_every_few_seconds_only() -> None:
+    out, now = io.StringIO(), [0.0]
+    display = LineDisplay(Console(file=out, width=200), clock=lambda: now[0])
+    for second, step in enumerate((1, 2, 3, 4, 5, 6, 7)):
+        now[0] = float(second)
+        job = JobView(name="j", status="Training", metrics={"step": float(step)})
+        display.show(view(job=job))
+    assert [line.split()[-1] for line in out.getvalue().splitlines()] == ["1", "6"]
+
+
+def test_a_long_line_in_a_log_is_not_folded() -> None:
+    out = io.StringIO()
+    LineDisplay(Console(file=out, width=20)).say("/a/path/" * 10)
+    assert out.getvalue() == "/a/path/" * 10 + "\n"
+
+
+def test_the_table_shows_every_task_and_the_job_below() -> None:
+    job = JobView(name="train-1", status="Training", metrics={"step": 3.0})
+    out = io.StringIO()
+    Console(file=out, width=100).print(
+        drawn(view(("shard", "success"), ("train", "deferred"), job=job))
+    )
+    text = out.getvalue()
+    assert text.index("shard") < text.index("train-1") < text.index("step 3")

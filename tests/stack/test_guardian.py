@@ -1,0 +1,88 @@
+"""The launcher's death, of any kind, leaves nothing behind."""
+
+# ruff: noqa: S603 - the tests' own commands
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.stack import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LIMIT_S = 20.0
+LAUNCHER = """
+import os, signal, subprocess, sys, time
+from include.stack import guardian
+guardian.fork_guarded()
+def stop(*_): sys.exit(7)
+signal.signal(signal.SIGTERM, stop)
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print(os.getpid(), child.pid, flush=True)
+if len(sys.argv) > 1: sys.exit(int(sys.argv[1]))
+time.sleep(600)
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="guardian: Linux only")
+
+
+@pytest.fixture
+def guarded() -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+    """A guardian, its launcher's pid, and the pid of what the launcher started."""
+    guardian = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    assert guardian.stdout is not None
+    launcher, child = map(int, guardian.stdout.readline().split())
+    yield guardian, launcher, child
+    processes.signal_all([guardian.pid, launcher, child], signal.SIGKILL)
+    guardian.communicate()
+
+
+def has_ended(pid: int) -> bool:
+    deadline = time.monotonic() + LIMIT_S
+    while processes.is_running(pid) and time.monotonic() < deadline:
+        os.sched_yield()
+    return not processes.is_running(pid)
+
+
+def test_what_a_killed_launcher_started_is_ended(
+    guarded: tuple[subprocess.Popen[str], int, int],
+) -> None:
+    guardian, launcher, child = guarded
+    os.kill(launcher, signal.SIGKILL)
+    assert guardian.wait(timeout=LIMIT_S) == 128 + signal.SIGKILL
+    assert has_ended(child)
+
+
+def test_a_killed_guardian_makes_the_launcher_stop(
+    guarded: tuple[subprocess.Popen[str], int, int],
+) -> None:
+    guardian, launcher, _ = guarded
+    guardian.kill()
+    assert has_ended(launcher)
+
+
+def test_sigterm_to_the_guardian_reaches_the_launcher_and_its_exit_code_comes_back(
+    guarded: tuple[subprocess.Popen[str], int, int],
+) -> None:
+    guardian, _, child = guarded
+    guardian.terminate()
+    assert guardian.wait(timeout=LIMIT_S) == 7
+    assert has_ended(child)
+
+
+def test_the_exit_code_is_the_launchers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, "3"], cwd=REPOSITORY, capture_output=True, check=False
+    )
+    assert done.returncode == 3

@@ -1,0 +1,77 @@
+"""A run's end as it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from include.stack.following import RunView, TaskView
+from include.stack.outcome import Report, error_message, summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = {
+    "started_at": 100.0,
+    "ended_at": 190.0,
+    "dataset": {"unigram_loss": 3.0290},
+    "jobs": [
+        {
+            "task_id": "train",
+            "name": "train-1",
+            "status": "Completed",
+            "instance_type": "ml.m5.large",
+            "instance_count": 2,
+            "final_metrics": {"validation:loss": 1.5},
+        }
+    ],
+    "evaluation": {"metrics": {"test_loss": 1.6, "unigram_loss": 3.1}},
+    "cost": {"total_usd": 0.0123},
+    "model_package_arn": "arn:aws:sagemaker:us-east-1:1:model-package/trainyard/1",
+}
+
+
+def ended(state: str) -> RunView:
+    task = TaskView(task_id="train", state=state, try_number=1, duration_s=61.0)
+    return RunView(run_id="manual__1", state=state, tasks=(task,))
+
+
+def test_the_summary_sets_the_loss_beside_its_baseline(tmp_path: Path) -> None:
+    (file := tmp_path / "report.json").write_text(json.dumps(RECORD))
+    text = "\n".join(summary(ended("success"), Report(json_file=file)))
+    assert "succeeded" in text
+    assert "loss 1.5000  (unigram baseline 3.0290)" in text
+    assert "Completed  2 x ml.m5.large  train-1" in text
+    assert "0.0123 USD" in text
+    assert "1 min 30 s" in text
+    assert str(file) in text
+
+
+def test_a_run_without_a_report_still_has_a_verdict() -> None:
+    text = "\n".join(summary(ended("failed"), Report()))
+    assert "failed" in text
+    assert "train 1 min 01 s" in text
+
+
+def test_a_failed_tasks_message_is_that_of_its_exception() -> None:
+    lines = [
+        {"level": "error", "event": "Task failed with exception"},
+        {
+            "level": "error",
+            "event": "x",
+            "error_detail": [{"exc_type": "DataError", "exc_value": "no rows"}],
+        },
+        {"level": "info", "event": "bye"},
+    ]
+    assert error_message(lines) == "DataError: no rows"
+
+
+def test_without_an_exception_the_last_error_line_is_the_message() -> None:
+    assert (
+        error_message([{"level": "error", "event": "one"}, {"level": "error", "event": "two"}])
+        == "two"
+    )
+
+
+def test_a_log_without_any_error_says_so() -> None:
+    assert "killed" in error_message([{"level": "info", "event": "hello"}])

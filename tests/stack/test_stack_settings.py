@@ -1,0 +1,99 @@
+"""The stack answers to its home alone, and what it keeps is its owner's."""
+
+from __future__ import annotations
+
+import json
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.errors import TrainingRunError
+from include.stack import components
+from include.stack.addresses import LOOPBACK, choose
+from include.stack.airflow_environment import airflow_environment
+from include.stack.engine_alone import exports
+from include.stack.home import Home
+from include.stack.identity import load_or_create
+from include.stack.stack import acquire, read_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home.of(tmp_path / "home")
+    home.prepare()
+    return home
+
+
+def test_secrets_are_made_once_and_only_the_owner_reads_them(home: Home) -> None:
+    identity = load_or_create(home)
+    assert load_or_create(home) == identity
+    for file in (home.identity, home.passwords):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert json.loads(home.passwords.read_text()) == {"admin": identity.password}
+
+
+def test_two_homes_share_no_secret(tmp_path: Path) -> None:
+    homes = [Home.of(tmp_path / name) for name in "ab"]
+    for home in homes:
+        home.prepare()
+    first, second = map(load_or_create, homes)
+    assert first.jwt_secret != second.jwt_secret
+    assert first.password != second.password
+
+
+def test_the_users_airflow_and_aws_settings_do_not_reach_a_component(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "production")
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://elsewhere")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    env = components.with_environment(home, {})
+    assert not {"AWS_PROFILE", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"} & set(env)
+    assert env["LANG"] == "C.UTF-8"
+
+
+def test_airflow_listens_on_loopback_only(home: Home) -> None:
+    services = components.airflow_services(home, choose(usual=False), {})
+    servers = [service.command for service in services if "api-server" in service.command]
+    assert len(servers) == 2
+    assert all(command[command.index("--host") + 1] == LOOPBACK for command in servers)
+
+
+def test_the_aws_connection_leads_to_the_engine(home: Home) -> None:
+    addresses = choose(usual=False)
+    env = airflow_environment(home=home, identity=load_or_create(home), addresses=addresses)
+    connection = json.loads(env["AIRFLOW_CONN_AWS_DEFAULT"])
+    assert connection["extra"]["endpoint_url"] == addresses.engine
+    assert set(connection["extra"]["trainyard"]) == {"bucket", "execution_role_arn"}
+
+
+def test_ports_differ_and_are_free() -> None:
+    addresses = choose(usual=False)
+    ports = {addresses.ui_port, addresses.execution_port, addresses.engine_port}
+    assert len(ports) == 3
+
+
+def test_a_home_has_one_stack_at_a_time(home: Home) -> None:
+    held = acquire(home)
+    try:
+        with pytest.raises(TrainingRunError, match="another stack is using this home"):
+            acquire(home)
+    finally:
+        held.close()
+    acquire(home).close()
+
+
+def test_a_record_left_by_a_dead_supervisor_is_no_running_stack(home: Home) -> None:
+    record = {"pid": 2**22 + 1, "start_ticks": 1, "purpose": "up", "ui": "u", "engine": "e"}
+    home.record.write_text(json.dumps(record))
+    assert read_record(home) is None
+
+
+def test_the_engine_prints_two_export_lines() -> None:
+    first, second = exports("http://127.0.0.1:4566")
+    assert first == "export AWS_ENDPOINT_URL=http://127.0.0.1:4566"
+    assert second.startswith("export AWS_ACCESS_KEY_ID=")
