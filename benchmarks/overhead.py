@@ -3,14 +3,15 @@
     python benchmarks/overhead.py [--repeats 5] [--steps 20]
     python benchmarks/overhead.py --report runs/<run id>/report.json
 
-The first form trains the same script on the same shards with the same hyperparameters, two ranks of one thread each, in turns:
+The first form trains the same script on the same shards with the same hyperparameters, two ranks of one thread each,
+in turns:
 
 * engine: `CreateTrainingJob` of two instances, run by AWS's toolkit and torchrun, as any client would send it;
 * torchrun: `torchrun --standalone --nproc-per-node 2 train_ddp.py`, with the data already in place.
 
-Seconds run from the call (or the start of the process) to the first training step, as the script's own clock wrote it, and to
-the end: `Completed` with the model in S3, or the process's exit. The second form takes the record of a finished run apart: the time of the run, the
-sum of its jobs, and what lies between.
+Seconds run from the call (or the start of the process) to the first training step, as the script's own clock wrote it,
+and to the end: `Completed` with the model in S3, or the process's exit. The second form takes the record of a finished
+run apart: the time of the run, the sum of its jobs, and what lies between.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "training_scripts"
@@ -88,11 +91,15 @@ def _compare(repeats: int, clients: Clients, root: Path, hyperparameters: dict[s
                   "(not counted)" if repeat == 0 else "", flush=True)  # fmt: skip
             if repeat:
                 timings[way].append(timing)
-    print(f"\ntwo ranks, {hyperparameters['max_steps']} steps, {repeats} rounds in turn; seconds: minimum, median, maximum")
+    print(
+        f"\ntwo ranks, {hyperparameters['max_steps']} steps, {repeats} rounds in turn; seconds: min, median, max"
+    )
     for name in ("first_step_s", "end_s"):
         for way, all_of in timings.items():
             values = sorted(getattr(each, name) for each in all_of)
-            print(f"  {name:12} {way:9} {values[0]:7.2f} {statistics.median(values):7.2f} {values[-1]:7.2f}")
+            print(
+                f"  {name:12} {way:9} {values[0]:7.2f} {statistics.median(values):7.2f} {values[-1]:7.2f}"
+            )
         pairs = zip(timings["engine"], timings["torchrun"], strict=True)
         ratios = [getattr(ours, name) / getattr(bare, name) for ours, bare in pairs]
         print(f"  {name:12} engine / torchrun, median of pairs: {statistics.median(ratios):.2f}")
@@ -105,7 +112,8 @@ class Clients:
         def client(service: str) -> Any:
             return boto3.client(
                 service, endpoint_url=endpoint, region_name=REGION, aws_access_key_id="test",
-                aws_secret_access_key="test", config=Config(retries={"total_max_attempts": 2}),
+                aws_secret_access_key="test",  # noqa: S106  # the engine takes any
+                config=Config(retries={"total_max_attempts": 2}),
             )  # fmt: skip
 
         self.sagemaker, self.s3, self.logs = (client(each) for each in ("sagemaker", "s3", "logs"))
@@ -125,15 +133,21 @@ def time_job(clients: Clients, name: str, hyperparameters: Mapping[str, Any]) ->
         if answer["TrainingJobStatus"] == "Completed":
             end_s = time.monotonic() - began
             output = f"{name}/output/output.tar.gz"
-            body = clients.s3.get_object(Bucket=BUCKET, Key=f"overhead/output/{output}")["Body"].read()
+            body = clients.s3.get_object(Bucket=BUCKET, Key=f"overhead/output/{output}")[
+                "Body"
+            ].read()
             with tarfile.open(fileobj=io.BytesIO(body)) as archive:
-                member = next(each for each in archive.getmembers() if each.name.endswith("metrics.jsonl"))
+                member = next(
+                    each for each in archive.getmembers() if each.name.endswith("metrics.jsonl")
+                )
                 lines = archive.extractfile(member)
-                assert lines is not None  # noqa: S101  # a regular file
+                assert lines is not None  # a regular file
                 first = _first_step_time(lines.read().decode())
             return Timing(first_step_s=first - began_clock, end_s=end_s)
         if answer["TrainingJobStatus"] in {"Failed", "Stopped"}:
-            raise RuntimeError(f"{name}: {answer.get('FailureReason', answer['TrainingJobStatus'])}")
+            raise RuntimeError(
+                f"{name}: {answer.get('FailureReason', answer['TrainingJobStatus'])}"
+            )
         time.sleep(0.05)
     raise RuntimeError(f"{name} still runs after {JOB_LIMIT_S:.0f} s")
 
@@ -155,7 +169,7 @@ def time_torchrun(base: Path, dataset: Path, hyperparameters: Mapping[str, Any])
     }
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     began_clock, began = time.time(), time.monotonic()
-    subprocess.run(  # noqa: S603
+    subprocess.run(
         [*command, str(SCRIPTS / "train_ddp.py")], env=environment, check=True, capture_output=True
     )
     end_s = time.monotonic() - began
@@ -169,20 +183,19 @@ def print_run(report: Mapping[str, Any]) -> None:
     Args:
         report: a run's report.json.
     """
-    tasks = {each["task_id"]: each for each in report["tasks"]}
-    started = min(each["started_at"] for each in tasks.values() if each.get("started_at"))
-    ended = max(each["ended_at"] for each in tasks.values() if each.get("ended_at"))
-    jobs = {each["task_id"]: each for each in report["jobs"]}
-    in_jobs = sum(job["ended_at"] - job["created_at"] for job in jobs.values())
-    print(f"run {report['run_id']}: {ended - started:.1f} s from the first task's start to the last one's end")
-    for task_id, task in tasks.items():
-        if not (task.get("started_at") and task.get("ended_at")):
-            continue
-        seconds = task["ended_at"] - task["started_at"]
-        job = jobs.get(task_id)
-        part = f", its job {job['ended_at'] - job['created_at']:.1f} s" if job else ""
-        print(f"  {task_id:12} {seconds:7.1f} s{part}")
-    print(f"jobs {in_jobs:.1f} s, the rest {ended - started - in_jobs:.1f} s, run / jobs {(ended - started) / in_jobs:.2f}")
+    tasks = [each for each in report["tasks"] if each.get("start") and each.get("end")]
+    jobs = {each["task_id"]: each["ended_at"] - each["created_at"] for each in report["jobs"]}
+    in_jobs_s, whole_s = sum(jobs.values()), tasks[-1]["end"] - report["started_at"]
+    waits_s = tasks[0]["start"] - report["started_at"]
+    print(f"run {report['run_id']}: {whole_s:.1f} s from its start to the end of its last task")
+    print(f"  {'until the first task':22} {waits_s:7.1f} s")
+    for task in tasks:
+        job = f", of which its job {jobs[task['task_id']]:.1f} s" if task["task_id"] in jobs else ""
+        print(f"  {task['task_id']:22} {task['end'] - task['start']:7.1f} s{job}")
+    gaps_s = whole_s - waits_s - sum(task["end"] - task["start"] for task in tasks)
+    print(f"  {'between tasks':22} {gaps_s:7.1f} s")
+    print(f"jobs {in_jobs_s:.1f} s, the rest {whole_s - in_jobs_s:.1f} s")
+    print(f"run / jobs {whole_s / in_jobs_s:.2f}")
 
 
 def _training_job(name: str, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,10 +210,15 @@ def _training_job(name: str, hyperparameters: Mapping[str, Any]) -> dict[str, An
         "TrainingJobName": name,
         "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
         "RoleArn": ROLE,
-        "HyperParameters": launch | {key: json.dumps(value) for key, value in hyperparameters.items()},
+        "HyperParameters": launch
+        | {key: json.dumps(value) for key, value in hyperparameters.items()},
         "InputDataConfig": [_channel(each) for each in CHANNELS],
         "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/overhead/output"},
-        "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 2, "VolumeSizeInGB": 10},
+        "ResourceConfig": {
+            "InstanceType": "ml.m5.xlarge",
+            "InstanceCount": 2,
+            "VolumeSizeInGB": 10,
+        },
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         "Environment": {"OMP_NUM_THREADS": "1"},
     }
@@ -217,7 +235,7 @@ def _first_step_time(metrics: str) -> float:
 
 
 def _shard(folder: Path) -> None:
-    from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset  # noqa: PLC0415
+    from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
     objects = folder.parent / "objects"
     result = shard_dataset(
@@ -232,18 +250,22 @@ def _upload(clients: Clients, dataset: Path) -> None:
         clients.s3.upload_file(str(path), BUCKET, f"overhead/dataset/{path.relative_to(dataset)}")
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        tar.add(SCRIPTS, arcname=".", filter=lambda each: None if "__pycache__" in each.name else each)
-    clients.s3.put_object(Bucket=BUCKET, Key="overhead/code/sourcedir.tar.gz", Body=archive.getvalue())
+        tar.add(
+            SCRIPTS, arcname=".", filter=lambda each: None if "__pycache__" in each.name else each
+        )
+    clients.s3.put_object(
+        Bucket=BUCKET, Key="overhead/code/sourcedir.tar.gz", Body=archive.getvalue()
+    )
 
 
 @contextmanager
 def _engine(root: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "include.local_engine", "--port", "0", "--root", str(root)]
-    with subprocess.Popen(  # noqa: S603
+    with subprocess.Popen(
         command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
-            assert process.stdout is not None  # noqa: S101  # a pipe
+            assert process.stdout is not None  # a pipe
             endpoint = process.stdout.readline().split()[2]
             _wait_until_warm(root)
             yield endpoint
@@ -262,9 +284,13 @@ def _wait_until_warm(root: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
-    parser.add_argument("--repeats", type=int, default=5, help="counted rounds, after one that is not (5)")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="counted rounds, after one that is not (5)"
+    )
     parser.add_argument("--steps", type=int, default=20, help="training steps of each job (20)")
-    parser.add_argument("--report", type=Path, help="a run's report.json: take this run apart instead")
+    parser.add_argument(
+        "--report", type=Path, help="a run's report.json: take this run apart instead"
+    )
     return parser
 
 
