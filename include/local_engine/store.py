@@ -198,19 +198,7 @@ class JobStore:
             UnknownJobError: There is no such job.
         """
         with self.database.write() as db:
-            row = _load(db, kind, name)
-            state = row.state
-            change(state)
-            modified_at = max(self._clock(), row.modified_at)
-            state["LastModifiedTime"] = modified_at
-            db.execute(
-                "UPDATE jobs SET state = ?, status = ?, modified_at = ?, revision = ? "
-                "WHERE kind = ? AND name = ?",
-                (
-                    *(json.dumps(state), state[kind.status_key], modified_at),
-                    *(_next_revision(db), kind.value, name),
-                ),
-            )
+            self._change_state(db, _load(db, kind, name), change)
             return _load(db, kind, name)
 
     def update_request(
@@ -230,14 +218,25 @@ class JobStore:
             )
             return _load(db, kind, name)
 
-    def request_stop(self, kind: JobKind, name: str, *, at: float) -> None:
+    def request_stop(
+        self,
+        kind: JobKind,
+        name: str,
+        *,
+        at: float,
+        change: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         """Note that the job shall stop; the first wish counts.
+
+        `change` edits the state in the same transaction; when it raises, nothing is noted.
 
         Raises:
             UnknownJobError: There is no such job.
         """
         with self.database.write() as db:
-            _load(db, kind, name)
+            row = _load(db, kind, name)
+            if change is not None:
+                self._change_state(db, row, change)
             db.execute(
                 "UPDATE jobs SET stop_requested_at = ?, revision = ? "
                 "WHERE kind = ? AND name = ? AND stop_requested_at IS NULL",
@@ -274,6 +273,22 @@ class JobStore:
     def close(self) -> None:
         """Close the idle connections."""
         self.database.close()
+
+    def _change_state(
+        self, db: sqlite3.Connection, row: JobRow, change: Callable[[dict[str, Any]], None]
+    ) -> None:
+        state = row.state
+        change(state)
+        modified_at = max(self._clock(), row.modified_at)
+        state["LastModifiedTime"] = modified_at
+        db.execute(
+            "UPDATE jobs SET state = ?, status = ?, modified_at = ?, revision = ? "
+            "WHERE kind = ? AND name = ?",
+            (
+                *(json.dumps(state), state[row.kind.status_key], modified_at),
+                *(_next_revision(db), row.kind.value, row.name),
+            ),
+        )
 
 
 def _next_revision(db: sqlite3.Connection) -> int:

@@ -67,8 +67,7 @@ def stop_job(context: ApiContext, kind: JobKind, name: str, *, noun: str) -> Non
             )
         life_cycle.enter(kind, state, "Stopping", at=now)
 
-    context.store.update_state(kind, name, change)
-    context.store.request_stop(kind, name, at=now)
+    context.store.request_stop(kind, name, at=now, change=change)
 
 
 def _fail(context: ApiContext, kind: JobKind, name: str, reason: str) -> None:

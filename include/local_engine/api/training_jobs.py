@@ -10,6 +10,7 @@ from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
 from include.local_engine.api.starting import start_job, stop_job
 from include.local_engine.api.training_rules import check_training_request
+from include.local_engine.api.warm_pool import warm_pool_status
 from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
@@ -72,7 +73,7 @@ class TrainingJobs:
 
     def describe(self, call: Call) -> dict[str, Any]:
         """Return all that is known of a job."""
-        return describe_training_job(self._job(call))
+        return describe_training_job(self._job(call), now=self.context.clock())
 
     def list(self, call: Call) -> dict[str, Any]:
         """Return one page of summaries.
@@ -81,9 +82,10 @@ class TrainingJobs:
         or empty and still have a NextToken.
         """
         page = list_jobs(self.context.store, KIND, call.request, filters_status=False)
-        wanted = [job for job in page.jobs if _passes(job, call.request)]
+        now = self.context.clock()
+        wanted = [job for job in page.jobs if _passes(job, call.request, now=now)]
         return {
-            "TrainingJobSummaries": [_summary(job) for job in wanted],
+            "TrainingJobSummaries": [_summary(job, now=now) for job in wanted],
             "NextToken": page.next_token,
         }
 
@@ -130,8 +132,8 @@ class TrainingJobs:
             ResourceInUseError: The job has not ended or holds a warm pool.
         """
         job = self._job(call)
-        pool = job.state.get("WarmPoolStatus", {}).get("Status")
-        if not job.is_terminal or pool in {"Available", "InUse"}:
+        pool = warm_pool_status(job, now=self.context.clock())
+        if not job.is_terminal or (pool is not None and pool["Status"] == "Available"):
             held = f"is in status {job.status}" if not job.is_terminal else "retains a warm pool"
             raise ResourceInUseError(
                 f"The request was rejected because the training job {held}. Only training jobs in "
@@ -149,8 +151,8 @@ class TrainingJobs:
             raise ValidationError("Requested resource not found.") from error
 
 
-def describe_training_job(job: JobRow) -> dict[str, Any]:
-    """Return the members of DescribeTrainingJob's answer."""
+def describe_training_job(job: JobRow, *, now: float) -> dict[str, Any]:
+    """Return the members of DescribeTrainingJob's answer at epoch second `now`."""
     output = job.request["OutputDataConfig"]["S3OutputPath"].rstrip("/")
     artifacts = {"S3ModelArtifacts": f"{output}/{job.name}/output/model.tar.gz"}
     return {
@@ -160,11 +162,16 @@ def describe_training_job(job: JobRow) -> dict[str, Any]:
         "TrainingJobArn": job.arn,
         "CreationTime": job.created_at,
         "LastModifiedTime": job.modified_at,
+        "WarmPoolStatus": warm_pool_status(job, now=now),
     }
 
 
-def _summary(job: JobRow) -> dict[str, Any]:
-    described = {**job.state, "LastModifiedTime": job.modified_at}
+def _summary(job: JobRow, *, now: float) -> dict[str, Any]:
+    described = {
+        **job.state,
+        "LastModifiedTime": job.modified_at,
+        "WarmPoolStatus": warm_pool_status(job, now=now),
+    }
     return {
         "TrainingJobName": job.name,
         "TrainingJobArn": job.arn,
@@ -174,8 +181,8 @@ def _summary(job: JobRow) -> dict[str, Any]:
     }
 
 
-def _passes(job: JobRow, request: dict[str, Any]) -> bool:
-    pool = job.state.get("WarmPoolStatus", {}).get("Status")
+def _passes(job: JobRow, request: dict[str, Any], *, now: float) -> bool:
+    pool = (warm_pool_status(job, now=now) or {}).get("Status")
     plan = job.request.get("ResourceConfig", {}).get("TrainingPlanArn")
     has = {
         "StatusEquals": job.status,
