@@ -10,6 +10,7 @@ import os
 import struct
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -192,13 +193,14 @@ class PipeFeeder(threading.Thread):
             while chunk := source.read(CHUNK_BYTES):
                 pipe.write(chunk)
 
-    def _source(self, record: Record) -> IO[bytes] | gzip.GzipFile:
+    @contextmanager
+    def _source(self, record: Record) -> Iterator[IO[bytes] | gzip.GzipFile]:
         if record.file is None:
-            return io.BytesIO(record.literal)
-        source = self._objects.open(record.file.bucket, record.file.key)
-        if self._channel.get("CompressionType") == "Gzip":
-            return gzip.GzipFile(fileobj=source)
-        return source
+            yield io.BytesIO(record.literal)
+            return
+        with self._objects.open(record.file.bucket, record.file.key) as source:
+            packed = self._channel.get("CompressionType") == "Gzip"
+            yield gzip.GzipFile(fileobj=source) if packed else source
 
 
 def _write_record(data: bytes, pipe: IO[bytes]) -> None:

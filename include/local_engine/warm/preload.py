@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,7 @@ def preload() -> None:
             _import(name)
         _preload_toolkits()
     _keep_service_models()
+    _keep_stores()
     gc.collect()
     gc.freeze()  # A collection in a child must not touch, and so copy, the shared pages.
     num_threads = len(list(Path("/proc/self/task").iterdir()))
@@ -93,6 +94,27 @@ def _keep_service_models() -> None:
         region_name="us-east-1",
     )
     session.resource("s3", endpoint_url="http://127.0.0.1:1")
+
+
+def _keep_stores() -> None:
+    """Keep the store of a static rendezvous until its torchrun ends.
+
+    The torchrun that serves the store lets go of it as soon as its own last barrier is passed, and
+    one that still waits there logs an error (torch 2.13, elastic/agent/server/api.py,
+    `_exit_barrier`). Can go when torch keeps the store until all agents have left.
+    """
+    from torch.distributed.elastic.rendezvous import static_tcp_rendezvous  # noqa: PLC0415
+
+    handler = static_tcp_rendezvous.StaticTCPRendezvous
+    rendezvous = handler.next_rendezvous
+    kept: list[object] = []
+
+    def next_rendezvous(self: Any) -> Any:
+        found = rendezvous(self)
+        kept.append(self._store)
+        return found
+
+    setattr(handler, "next_rendezvous", next_rendezvous)  # noqa: B010  (mypy forbids assigning)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.local_engine.sandbox import capabilities
+from include.local_engine.sandbox.cluster import Cluster, SandboxError
+from include.local_engine.sandbox.instance import ClusterPlan, Overlay
+from include.local_engine.sandbox.relay import Relay
+
+LIMIT_S = 20.0
+
+
+def test_each_instance_has_its_own_name_and_knows_the_others(run: Any, isolated: Any) -> None:
+    done = run(["hostname; grep -c algo-2 /etc/hosts"] * 2, isolated)
+
+    assert done.codes == {"algo-1": 0, "algo-2": 0}
+    assert done.output["algo-1"].split()[0] == "algo-1"
+    assert done.output["algo-2"].split()[0] == "algo-2"
+
+
+def test_opt_ml_is_real_and_private(run: Any, isolated: Any, tmp_path: Path) -> None:
+    before = Path("/opt/ml").exists()
+
+    done = run(["hostname > /opt/ml/who; ls /opt/ml"] * 2, isolated)
+
+    assert done.output["algo-2"] == "who\n"
+    assert (tmp_path / "algo-1" / "ml" / "who").read_text() == "algo-1\n"
+    assert (tmp_path / "algo-2" / "ml" / "who").read_text() == "algo-2\n"
+    assert Path("/opt/ml").exists() is before
+
+
+def test_tmp_is_private(run: Any, isolated: Any) -> None:
+    done = run(["touch /tmp/only-in-the-instance; ls /tmp"], isolated)
+
+    assert done.output["algo-1"] == "only-in-the-instance\n"
+    assert not Path("/tmp/only-in-the-instance").exists()  # noqa: S108
+
+
+def test_process_one_is_the_program_and_sees_only_its_own(run: Any, isolated: Any) -> None:
+    done = run(["echo $$; ls -d /proc/[0-9]* | wc -l"], isolated)
+
+    first, number = done.output["algo-1"].split()
+    assert first == "1"
+    assert int(number) <= 4
+
+
+def test_two_jobs_and_two_instances_can_bind_one_port(run: Any, isolated: Any) -> None:
+    program = (
+        "import socket; s = socket.create_server(('', 7777)); print(socket.gethostbyname('algo-2'))"
+    )
+
+    done = run([f'{sys.executable} -c "{program}"'] * 2, isolated)
+
+    assert done.codes == {"algo-1": 0, "algo-2": 0}
+    assert set(done.output.values()) == {"10.77.0.12\n"}
+
+
+def test_instances_reach_each_other_by_name(run: Any, isolated: Any) -> None:
+    serve = (
+        "import socket; s = socket.create_server(('', 7777)); c, a = s.accept(); "
+        "print(c.recv(99).decode())"
+    )
+    call = (
+        "import socket, time\n"
+        "for _ in range(200):\n"
+        "    try: s = socket.create_connection(('algo-1', 7777)); break\n"
+        "    except OSError: time.sleep(0.02)\n"
+        "s.sendall(b'from ' + socket.gethostname().encode())"
+    )
+
+    done = run([f'{sys.executable} -c "{code}"' for code in (serve, call)], isolated)
+
+    assert done.output["algo-1"] == "from algo-2\n"
+
+
+def test_a_write_below_an_overlay_stays_in_the_instance(
+    run: Any, isolated: Any, tmp_path: Path
+) -> None:
+    if "overlay" not in isolated:
+        pytest.skip("no overlays here")
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    (lower / "kept").write_text("original")
+    overlay = Overlay(
+        lower=str(lower), target="/opt/ml/input/data/train", scratch=str(tmp_path / "scratch")
+    )
+
+    done = run(
+        ["cd /opt/ml/input/data/train; cat kept; echo changed > kept; touch new; cat kept; ls"],
+        isolated,
+        overlays={"algo-1": [overlay]},
+    )
+
+    assert done.output["algo-1"].split() == ["originalchanged", "kept", "new"]
+    assert [path.name for path in lower.iterdir()] == ["kept"]
+    assert (lower / "kept").read_text() == "original"
+
+
+def test_exit_codes_and_signals_come_back_as_a_shell_shows_them(run: Any, isolated: Any) -> None:
+    assert run(["exit 3", "sh -c 'kill -9 $$'; exit $?"], isolated).codes == {
+        "algo-1": 3,
+        "algo-2": 137,
+    }
+
+
+def test_a_program_that_does_not_exist_is_named_in_the_log(plan_of: Any, isolated: Any) -> None:
+    plan, readers = plan_of(["unused"], isolated)
+    values = plan.to_json().replace('"/bin/sh", "-c", "unused"', '"no-such-program"')
+    cluster = Cluster(ClusterPlan.from_json(values))
+    try:
+        os.close(plan.instances[0].descriptor)
+        cluster.start()
+        assert [ended.code for ended in cluster.wait(LIMIT_S)] == [127]
+    finally:
+        cluster.close()
+    assert os.read(readers["algo-1"], 1000) == (
+        b"cannot execute 'no-such-program': no such file or directory\n"
+    )
+
+
+def test_closing_a_cluster_ends_everything_that_runs_in_it(plan_of: Any, isolated: Any) -> None:
+    plan, _ = plan_of(["setsid sleep 1000 & exec sleep 1000"] * 2, isolated)
+    cluster = Cluster(plan)
+    for instance in plan.instances:
+        os.close(instance.descriptor)
+    cluster.start()
+    pids = [_wait_for_process_one(cluster, name) for name in ("algo-1", "algo-2")]
+
+    cluster.close()
+
+    _wait_until(lambda: not any(_lives(pid) for pid in pids))
+
+
+def test_instances_end_with_the_process_that_holds_them(plan_of: Any, isolated: Any) -> None:
+    plan, readers = plan_of(["echo up; exec sleep 1000"], isolated)
+    holder = os.fork()
+    if holder == 0:
+        cluster = Cluster(plan)
+        cluster.start()
+        signal.pause()
+    os.close(plan.instances[0].descriptor)
+    assert os.read(readers["algo-1"], 10) == b"up\n"
+
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+
+    assert os.read(readers["algo-1"], 10) == b""  # The end: nobody holds the pipe any more.
+
+
+def test_process_one_ignores_a_termination_that_it_does_not_handle(
+    plan_of: Any, isolated: Any
+) -> None:
+    plan, readers = plan_of(["echo up; while :; do sleep 0.05; done"], isolated)
+    cluster = Cluster(plan)
+    try:
+        os.close(plan.instances[0].descriptor)
+        cluster.start()
+        assert os.read(readers["algo-1"], 10) == b"up\n"
+        cluster.wait(0)
+        cluster.signal("algo-1", signal.SIGTERM)
+        assert cluster.wait(0.5) == []
+        cluster.signal("algo-1", signal.SIGKILL)
+        assert [ended.code for ended in cluster.wait(LIMIT_S)] == [137]
+    finally:
+        cluster.close()
+
+
+def test_the_engine_is_reached_through_the_relay(run: Any, isolated: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as engine:
+        port = engine.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = engine.accept()
+            with connection:
+                connection.sendall(b"hello " + connection.recv(100))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        relay = Relay(lambda: ("127.0.0.1", port))
+        client = (
+            f"import socket; s = socket.create_connection(('127.0.0.1', {port})); "
+            "s.sendall(b'from inside'); print(s.recv(100).decode())"
+        )
+        done = run(
+            [f'{sys.executable} -c "{client}"'],
+            isolated,
+            relay_port=port,
+            on_listening=relay.serve,
+        )
+        thread.join(timeout=5)
+
+    assert done.output["algo-1"] == "hello from inside\n"
+
+
+def test_without_any_namespace_programs_still_run(run: Any) -> None:
+    done = run(["echo plain; exit 4"], [])
+
+    assert done.codes == {"algo-1": 4}
+    assert done.output["algo-1"] == "plain\n"
+
+
+def test_a_refused_set_up_says_what_was_refused(plan_of: Any, isolated: Any) -> None:
+    plan, _ = plan_of(["true"], isolated)
+    broken = plan.to_json().replace('/ml", "/opt/ml"', '/gone", "/opt/ml"')
+
+    with pytest.raises(SandboxError, match=r"algo-1.*No such file or directory"):
+        Cluster(ClusterPlan.from_json(broken))
+    os.close(plan.instances[0].descriptor)
+
+
+def test_features_are_tried_once_and_kept(tmp_path: Path) -> None:
+    cache = tmp_path / "sandbox.json"
+    first = capabilities.features(cache)
+    written = cache.stat().st_mtime_ns
+
+    assert capabilities.features(cache) == first
+    assert cache.stat().st_mtime_ns == written
+    assert first in capabilities.CANDIDATES
+
+
+def test_what_a_machine_lacks_is_said() -> None:
+    assert capabilities.losses(("mount", "pid", "net", "overlay")) == []
+    assert "SAGEMAKER_BASE_DIR" in " ".join(capabilities.losses(()))
+
+
+def test_two_instances_are_set_up_in_well_under_a_second(
+    plan_of: Any, isolated: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, _ = plan_of(["true"] * 2, isolated)
+    start = time.monotonic()
+    cluster = Cluster(plan)
+    seconds = time.monotonic() - start
+    cluster.close()
+    for instance in plan.instances:
+        os.close(instance.descriptor)
+    with capsys.disabled():
+        print(f"\n[two instances set up in {seconds:.3f} s]", end=" ")  # noqa: T201
+
+    assert seconds < 5.0  # 0.06 s on a quiet machine; a bound that a busy one keeps.
+
+
+def _wait_for_process_one(cluster: Cluster, name: str) -> int:
+    _wait_until(lambda: bool(cluster.wait(0.01) or name in cluster._pids))
+    return cluster._pids[name]
+
+
+def _wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    waiting = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        waiting.wait(0.01)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
