@@ -61,9 +61,19 @@ WAIT_STEP = "retry later, take another instance type, or allow several types"
 _RETRY_STEP = "retry: training resumes from the last checkpoint; if it repeats, read the host's log"
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
-# An exception by its name, but not the wrappers that the service and its toolkit put around every
-# failure.
-RAISED = r"\b(?!AlgorithmError|ClientError|ExecuteUserScriptError)\w+(Error|Exception)\b: "
+# An exception by its name, but not the wrappers that the service, its toolkit and torchrun put
+# around every failure.
+RAISED = (
+    r"\b(?!AlgorithmError|ClientError|ExecuteUserScriptError|ChildFailedError)"
+    r"\w+(Error|Exception)\b: "
+)
+# SIGKILL or SIGBUS on the rank that failed first. torchrun itself kills the ranks that are left
+# over, so a signal elsewhere in its table says nothing.
+KILLED = (
+    r"Root Cause \(first observed failure\):[\s\S]{0,300}?exitcode\s*:\s*-[97]\b"
+    r"|failed \(exitcode: -[97]\)|died with <Signals\.SIG(KILL|BUS)"
+    r"|\A(?![\s\S]*Root Cause)[\s\S]*(exitcode\s*:\s*-[97]\b|Signal [97] \(SIG)"
+)
 
 # First match wins.
 FAILURE_TABLE: tuple[FailureRow, ...] = (
@@ -93,11 +103,11 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         _MEMORY_STEP,
     ),
     _row(
-        r"Signal \d+ \((SIGKILL|SIGTERM|SIGHUP|SIGBUS)\) received by PID"
-        r"|exitcode\s*:\s*-(9|15|1|7)\b|died with <Signals\.SIG(KILL|TERM|HUP|BUS)",
+        KILLED,
         InfrastructureError,
         "a rank was killed from outside the script",
-        _RETRY_STEP,
+        "retry: training resumes from the last checkpoint; if it repeats, give the ranks more "
+        "memory (the kernel kills a rank that takes more than its host has)",
     ),
     _row(
         r"OutOfMemory: Process killed by SIGKILL|exit code:? 137\b|ExitCode:? 137\b",

@@ -32,15 +32,41 @@ from include.sagemaker_api.failures import (
 )
 from include.sagemaker_api.snapshot import JobSnapshot
 
+# torchrun's own words (torch 2.13), from jobs that ran.
 TORCHRUN_KILLED = """\
+E1121 10:46:21.237000 27 torch/distributed/elastic/multiprocessing/api.py:1002] failed
+Traceback (most recent call last):
+  File "torchrun", line 10, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
+===================================================
+train.py FAILED
+---------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+---------------------------------------------------
 Root Cause (first observed failure):
 [0]:
-  time      : 2026-11-21_10:12:01
+  time      : 2026-11-21_10:46:21
+  host      : algo-2
   rank      : 1 (local_rank: 0)
-  exitcode  : -9 (pid: 4242)
+  exitcode  : -9 (pid: 28)  (SIGKILL)
   error_file: <N/A>
-  traceback : Signal 9 (SIGKILL) received by PID 4242
+  traceback : Signal 9 (SIGKILL) received by PID 28
+===================================================
+"""  # noqa: W291
+TORCHRUN_CLEANED_UP = """\
+[rank0]: ValueError: boom
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 29)
+  traceback : Signal 9 (SIGKILL) received by PID 29
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 28)
 """
+PEER_GONE = "[rank0]: RuntimeError: [pair.cc:538] Connection closed by peer [10.0.0.2]:4242\n"
 TOOLKIT = (
     'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"\n'
     'Command "torchrun train_ddp.py", exit code: 1'
@@ -141,6 +167,8 @@ def test_a_stopped_job_is_never_success_and_says_what_stopped_it(
         ("AlgorithmError: , exit code: 1", "MemoryError: ", DeviceMemoryError),
         (TOOLKIT.format("KeyError: 'x'"), TORCHRUN_KILLED, ScriptError),
         ("", "KeyError: 'x'", ScriptError),
+        (TOOLKIT.format("====="), PEER_GONE + TORCHRUN_KILLED, InfrastructureError),
+        (TOOLKIT.format("====="), PEER_GONE + TORCHRUN_CLEANED_UP, ScriptError),
     ],
     ids=lambda v: str(v)[:40].replace("\n", " ") if not isinstance(v, type) else v.__name__,
 )
