@@ -102,8 +102,8 @@ def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id
 
 def test_scheduled_variant_starts_by_time_and_by_asset(bag):
     schedule = bag.dags["train_on_schedule"].timetable
-    assert "0 3 * * 1" in str(schedule.summary)
-    uris = [uri.uri for _, uri in schedule.asset_condition.iter_assets()]
+    assert schedule.timetable.expression == "0 3 * * 1"
+    uris = [asset.uri for asset in schedule.asset_condition.objects]
     assert uris == ["x-trainyard://dataset"]
 
 

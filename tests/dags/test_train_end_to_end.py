@@ -18,7 +18,7 @@ pytestmark = [
 
 TINY = {
     "image_uri": IMAGE,
-    "max_source_bytes": 400_000,
+    "max_source_bytes": 2_000_000,
     "num_layers": 1,
     "num_heads": 2,
     "hidden_size": 32,
@@ -86,7 +86,7 @@ def test_run_trains_evaluates_registers_and_reports(database, aws_connection, s3
 
 
 def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws_connection, s3):
-    dag_run, states = run(database, source="/nowhere", role="NoSuchRole", warmup_steps=99)
+    dag_run, states = run(database, source="/nowhere", role="NoSuchRole", warmup_steps=99, hyperparameters={"typo": 1})
 
     assert str(dag_run.state) == "failed"
     assert states["preflight"] == "failed"
@@ -96,18 +96,18 @@ def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws
     assert record["status"] == "failed"
     assert record["failure"]["task_id"] == "preflight"
     told = json.dumps(record["failure"])
-    for part in ("warmup_steps", "/nowhere", "NoSuchRole"):
+    for part in ("warmup_steps", "/nowhere", "NoSuchRole", "typo"):
         assert part in told
     assert record["jobs"] == []
 
 
 def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws_connection, s3):
-    dag_run, states = run(database, hyperparameters={"no_such_hyperparameter": 1})
+    dag_run, states = run(database, hyperparameters={"checkpoint_dir": "/proc/nowhere"})
 
     assert str(dag_run.state) == "failed"
     assert states["train"] == "failed"
     assert states["report"] == "success"
     record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
     assert record["failure"]["task_id"] == "train"
-    assert "no_such_hyperparameter" in json.dumps(record["failure"])
+    assert "/proc/nowhere" in json.dumps(record["failure"])
     assert [job["status"] for job in record["jobs"]] == ["Failed"]
