@@ -26,7 +26,7 @@ class RunPlan:
 
     Attributes:
         gradient_accumulation_steps: micro batches of one rank in one optimizer step.
-        num_shards: of the train split; a multiple of the ranks.
+        num_shards: the fewest of the train split; a multiple of the ranks.
         samples: of all steps together. tokens: the same in tokens; None for tables.
         ceiling_usd: what training and evaluation can cost at most; None when the price is unknown.
         cost_note: how the ceiling was worked out.
@@ -64,6 +64,8 @@ def plan_run(params: Mapping[str, Any]) -> RunPlan:
     findings += unknown
     if conf and instance:
         findings += _cluster_findings(conf, instance)
+    num_shards, uneven = _shards(conf) if conf else (0, [])
+    findings += uneven
     errors = [each for each in findings if each.severity is Severity.ERROR]
     if errors or conf is None:
         raise SpecError(errors, subject="run conf")
@@ -76,7 +78,7 @@ def plan_run(params: Mapping[str, Any]) -> RunPlan:
         world_size=conf.world_size,
         gradient_accumulation_steps=conf.global_batch_size
         // (conf.micro_batch_size * conf.world_size),
-        num_shards=conf.num_shards or SHARDS_PER_RANK * conf.world_size,
+        num_shards=num_shards,
         samples=samples,
         tokens=samples * conf.sequence_length if conf.model == "gpt" else None,
         ceiling_usd=estimate.ceiling_usd,
@@ -115,6 +117,22 @@ def _instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[Find
         return None, list(error.findings)
 
 
+def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
+    """Return the fewest shards of the train split, by the rule of sharding, and its findings."""
+    from include.sharding.settings import ShardSettings  # noqa: PLC0415  # DAG files import this
+    from include.sharding.shard_count import fit_num_shards  # noqa: PLC0415
+
+    settings = ShardSettings(
+        num_shards=conf.num_shards,
+        instance_count=conf.instance_count,
+        processes_per_instance=conf.processes_per_instance,
+    )
+    try:
+        return fit_num_shards(settings, train_bytes=0), []
+    except SpecError as error:
+        return 0, list(error.findings)
+
+
 def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     ranks, places = conf.processes_per_instance, instance.num_accelerators or instance.vcpus
     if ranks > places:
@@ -131,16 +149,6 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
             what=f"leaves {instance.num_accelerators - ranks} paid accelerators idle",
             got=f"{ranks} of {instance.num_accelerators} on {instance.name}",
             next_step=f"set it to {instance.num_accelerators}",
-            severity=Severity.WARNING,
-        )
-    if conf.num_shards and conf.num_shards % conf.world_size:
-        below = conf.num_shards // conf.world_size * conf.world_size
-        near = f"{below} or {below + conf.world_size}" if below else str(conf.world_size)
-        yield Finding(
-            where="num_shards",
-            what="does not divide evenly among the ranks",
-            got=f"{conf.num_shards} for {conf.world_size} ranks",
-            next_step=f"nearest: {near}; 0 chooses by itself",
             severity=Severity.WARNING,
         )
     if conf.precision == "bf16" and instance.accelerator in {

@@ -83,11 +83,17 @@ def test_bf16_on_hardware_without_it_is_refused() -> None:
     assert "NVIDIA T4" in refusal(precision="bf16", instance_type="ml.g4dn.xlarge")
 
 
-def test_idle_accelerators_and_uneven_shards_are_warnings() -> None:
-    plan = plan_run({"instance_type": "ml.g5.12xlarge", "instance_count": 2, "num_shards": 5})
+def test_idle_accelerators_are_a_warning() -> None:
+    plan = plan_run({"instance_type": "ml.g5.12xlarge", "instance_count": 2})
 
-    assert [each.where for each in plan.warnings] == ["processes_per_instance", "num_shards"]
-    assert "nearest: 4 or 6" in str(plan.warnings[1])
+    assert [each.where for each in plan.warnings] == ["processes_per_instance"]
+
+
+def test_shards_that_the_ranks_cannot_share_are_refused() -> None:
+    message = refusal(num_shards=5)
+
+    assert "num_shards" in message
+    assert "for example 4, 6; 0 picks one" in message
 
 
 def test_a_run_that_could_cost_more_than_its_budget_does_not_start() -> None:
@@ -118,8 +124,8 @@ def test_the_parameter_count_follows_its_formula() -> None:
 
 
 def test_a_plan_is_json() -> None:
-    data = json.loads(json.dumps(plan_run({"num_shards": 3}).to_dict()))
+    data = json.loads(json.dumps(plan_run({"instance_type": "ml.g5.12xlarge"}).to_dict()))
 
-    assert data["num_shards"] == 3
+    assert data["num_shards"] == 2
     assert data["warnings"]
     assert "conf" not in data
