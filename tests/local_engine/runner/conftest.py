@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import tarfile
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from include.local_engine.http_server import serve
+from include.local_engine.runner import launch, launching
+from include.local_engine.s3 import ObjectStore, S3Application
+from include.local_engine.s3.objects import ObjectInfo
+from include.local_engine.settings import EngineSettings
+from include.local_engine.store import JobKind, JobRow, JobStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+LIMIT_S = 90.0
+BUCKET = "jobs-bucket"
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312"
+
+
+@dataclass(kw_only=True)
+class Yard:
+    """Everything of an engine that a runner needs, without the API in front."""
+
+    settings: EngineSettings
+    store: JobStore
+    objects: ObjectStore
+
+    def submit(self, name: str, *, kind: JobKind = JobKind.TRAINING, **request: Any) -> None:
+        """Store a job and start its runner."""
+        now = time.time()
+        self.store.create(
+            kind,
+            name,
+            arn=f"arn:aws:sagemaker:us-east-1:123456789012:{kind.value}-job/{name}",
+            request=request,
+            created_at=now,
+            state=_first_state(kind, now),
+        )
+        launch(self.settings.root, kind, name, settings=self.settings)
+
+    def train(self, name: str, command: str | None = None, **members: Any) -> None:
+        """Start a training job that runs a shell command, or AWS's toolkit without one."""
+        entry = {"ContainerEntrypoint": ["/bin/sh", "-c", command]} if command else {}
+        algorithm = {"TrainingImage": IMAGE, "TrainingInputMode": "File", **entry}
+        algorithm |= members.pop("algorithm", {})
+        resources = {"InstanceType": "ml.m5.large", "InstanceCount": members.pop("instances", 1)}
+        request = {
+            "AlgorithmSpecification": algorithm,
+            "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
+            "ResourceConfig": resources,
+            "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+            **members,
+        }
+        self.submit(name, **request)
+
+    def row(self, name: str, kind: JobKind = JobKind.TRAINING) -> JobRow:
+        """Return the job as it is stored now."""
+        return self.store.get(kind, name)
+
+    def wait(
+        self,
+        name: str,
+        condition: Callable[[JobRow], bool] = lambda row: row.is_terminal,
+        *,
+        kind: JobKind = JobKind.TRAINING,
+    ) -> JobRow:
+        """Wait until the condition holds for the job and return it."""
+        return wait_for(lambda: self.row(name, kind), condition)
+
+    def run(self, name: str, command: str | None = None, **members: Any) -> JobRow:
+        """Run a training job to its end and return it."""
+        self.train(name, command, **members)
+        return self.wait(name)
+
+    def log(self, name: str, host: str = "algo-1", kind: JobKind = JobKind.TRAINING) -> list[str]:
+        """Return the lines of an instance's log."""
+        folder = self.settings.job_folder(kind, name) / "logs"
+        return [
+            json.loads(line)["m"]
+            for path in sorted(folder.glob(f"{host}-*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+
+    def wait_for_line(self, name: str, text: str, host: str = "algo-1") -> None:
+        """Wait until an instance has printed a line with this text."""
+        wait_for(lambda: self.log(name, host), lambda lines: any(text in line for line in lines))
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the keys of all objects."""
+        found = self.objects.list(BUCKET, prefix)
+        return [each.key for each in found if isinstance(each, ObjectInfo)]
+
+    def archive(self, key: str) -> dict[str, bytes]:
+        """Return the files of a tar.gz object."""
+        with self.objects.open(BUCKET, key) as file, tarfile.open(fileobj=file) as tar:
+            members = {each.name: tar.extractfile(each) for each in tar.getmembers()}
+            return {name: member.read() for name, member in members.items() if member}
+
+    def put_source(self, files: dict[str, str]) -> dict[str, str]:
+        """Store a source archive; return the hyperparameters that run its train.py."""
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w:gz") as tar:
+            for name, text in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(text.encode())
+                tar.addfile(member, io.BytesIO(text.encode()))
+        self.objects.put(BUCKET, "code/sourcedir.tar.gz", data.getvalue())
+        uri = f"s3://{BUCKET}/code/sourcedir.tar.gz"
+        return {"sagemaker_program": "train.py", "sagemaker_submit_directory": uri}
+
+
+def wait_for(look: Callable[[], Any], condition: Callable[[Any], bool]) -> Any:
+    """Look until the condition holds and return what was seen then."""
+    deadline = time.monotonic() + LIMIT_S
+    waiting = threading.Event()
+    while not condition(seen := look()):
+        assert time.monotonic() < deadline, f"still {seen}"
+        waiting.wait(0.02)
+    return seen
+
+
+def channel(name: str, uri: str, **members: Any) -> dict[str, Any]:
+    """Return an input channel over an S3 prefix."""
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri, **members.pop("source", {})}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, **members}
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    """A state folder with an engine's S3 in front of it, and its lock held as an engine does."""
+    objects = ObjectStore(tmp_path / "s3")
+    objects.create_bucket(BUCKET)
+    server = serve(S3Application(objects), "127.0.0.1", 0)
+    settings = EngineSettings(
+        root=tmp_path, endpoint_url=f"http://127.0.0.1:{server.port}", time_scale=0.01
+    )
+    store = JobStore(settings.database_path)
+    with settings.lock_path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Yard(settings=settings, store=store, objects=objects)
+        for kind in JobKind:
+            for row in store.list(kind):
+                if not row.is_terminal:
+                    store.request_stop(kind, row.name, at=time.time())
+        wait_for(lambda: launching.reap() or launching._started, lambda left: not left)
+    server.shutdown()
+    store.close()
+
+
+def _first_state(kind: JobKind, now: float) -> dict[str, Any]:
+    if kind is JobKind.PROCESSING:
+        return {"ProcessingJobStatus": "InProgress"}
+    return {
+        "TrainingJobStatus": "InProgress",
+        "SecondaryStatus": "Starting",
+        "SecondaryStatusTransitions": [{"Status": "Starting", "StartTime": now}],
+    }
