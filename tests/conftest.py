@@ -61,7 +61,7 @@ class RunningEngine:
         command += ["--warm", self.warm, *self.arguments]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
         with (self.root / "engine.log").open("a") as log:
-            self.process = subprocess.Popen(  # noqa: S603
+            self.process = subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
                 env={**environment, "OMP_NUM_THREADS": "1"},

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from include.local_engine.database import Database
+from include.local_engine.jobs import (
+    TERMINAL_STATUSES,
+    JobKind,
+    JobQuery,
+    JobRow,
+    NameTakenError,
+    UnknownJobError,
+)
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+__all__ = [
+    "TERMINAL_STATUSES",
+    "JobKind",
+    "JobQuery",
+    "JobRow",
+    "JobStore",
+    "NameTakenError",
+    "UnknownJobError",
+]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -29,91 +45,6 @@ CREATE TABLE IF NOT EXISTS tags (
 CREATE TABLE IF NOT EXISTS revisions (id INTEGER PRIMARY KEY, last INTEGER NOT NULL);
 INSERT OR IGNORE INTO revisions VALUES (1, 0)
 """
-
-
-class JobKind(StrEnum):
-    """The kinds of job that the engine runs itself."""
-
-    TRAINING = "training"
-    PROCESSING = "processing"
-
-    @property
-    def status_key(self) -> str:
-        """Return the wire name of the status of such a job."""
-        match self:
-            case JobKind.TRAINING:
-                return "TrainingJobStatus"
-            case JobKind.PROCESSING:
-                return "ProcessingJobStatus"
-        assert_never(self)
-
-
-TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
-
-
-class NameTakenError(Exception):
-    """A job of this kind and name exists."""
-
-
-class UnknownJobError(Exception):
-    """No job of this kind and name exists."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
-    """One job as stored. Times are epoch seconds; `state` and `request` use wire names."""
-
-    kind: JobKind
-    name: str
-    arn: str
-    request: dict[str, Any]
-    state: dict[str, Any]
-    tags: dict[str, str]
-    created_at: float
-    modified_at: float
-    stop_requested_at: float | None
-    runner_pid: int | None
-    runner_start_ticks: int | None
-    revision: int
-
-    @property
-    def status(self) -> str:
-        """Return the job's status, such as `InProgress`."""
-        return str(self.state[self.kind.status_key])
-
-    @property
-    def is_terminal(self) -> bool:
-        """Tell whether the job has ended for good."""
-        return self.status in TERMINAL_STATUSES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobQuery:
-    """Which jobs to list, in which order; absent filters let all pass.
-
-    `order_by` is a column: name, created_at or status. `after` is the `(order value, name)` of the
-    last job of the page before.
-    """
-
-    statuses: frozenset[str] = field(default_factory=frozenset)
-    name_contains: str | None = None
-    created_after: float | None = None
-    created_before: float | None = None
-    modified_after: float | None = None
-    modified_before: float | None = None
-    order_by: str = "created_at"
-    descending: bool = False
-    after: tuple[Any, str] | None = None
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the order.
-
-        Raises:
-            ValueError: `order_by` is no column to sort by.
-        """
-        if self.order_by not in {"name", "created_at", "status"}:
-            raise ValueError(f"order_by is {self.order_by!r}; it may be name, created_at, status")
 
 
 JobRows = list[JobRow]

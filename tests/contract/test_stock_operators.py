@@ -32,7 +32,7 @@ def results(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> dic
         ],
     }
     home = tmp_path_factory.mktemp("airflow")
-    finished = subprocess.run(  # noqa: S603
+    finished = subprocess.run(
         [sys.executable, str(PROGRAM), json.dumps(cases)],
         env={
             **os.environ,

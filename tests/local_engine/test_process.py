@@ -27,7 +27,7 @@ def test_endpoint_file_names_the_running_engine(engine: RunningEngine) -> None:
 
 def test_second_engine_over_the_same_root_is_refused(engine: RunningEngine) -> None:
     command = [sys.executable, "-m", "include.local_engine", "--port", "0"]
-    second = subprocess.run(  # noqa: S603
+    second = subprocess.run(
         [*command, "--root", str(engine.root)], capture_output=True, text=True, check=False
     )
     assert second.returncode == 2
@@ -47,7 +47,7 @@ def test_sigterm_ends_the_engine_with_status_0(own_engine: RunningEngine) -> Non
 def test_port_in_use_is_refused_with_a_sentence(engine: RunningEngine, tmp_path: Path) -> None:
     port = engine.endpoint_url.rpartition(":")[2]
     command = [sys.executable, "-m", "include.local_engine", "--port", port]
-    second = subprocess.run(  # noqa: S603
+    second = subprocess.run(
         [*command, "--root", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert second.returncode == 2
@@ -66,7 +66,7 @@ def test_port_in_use_is_refused_with_a_sentence(engine: RunningEngine, tmp_path:
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, arguments: list[str], expected: str) -> None:
     given = [argument.format(tmp_path) for argument in arguments]
-    refused = subprocess.run(  # noqa: S603
+    refused = subprocess.run(
         [sys.executable, "-m", "include.local_engine", "--port", "0", *given],
         capture_output=True,
         text=True,
