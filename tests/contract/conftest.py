@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -185,6 +186,15 @@ def answers_have_the_models_shape(endpoint: Endpoint) -> Iterator[None]:
     endpoint.shapes.problems.clear()
     yield
     assert endpoint.shapes.problems == []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the suite as what it is when it talks to a real account."""
+    if config.getoption("--aws"):
+        here = Path(__file__).parent
+        for item in items:
+            if item.path.is_relative_to(here):
+                item.add_marker(pytest.mark.aws)
 
 
 def _real_account(config: pytest.Config, shapes: ShapeCheck) -> Endpoint:
