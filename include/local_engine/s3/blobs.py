@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from include.local_engine.s3.checksums import Digests
+from include.local_engine.s3.reaper import Reaper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -63,6 +64,7 @@ class BlobFolder:
         self._pid = 0
         self._staging = self._staging_root
         self._lock_fd = -1
+        self.reaper = Reaper()
         self._blobs.mkdir(parents=True, exist_ok=True)
         self._staging_root.mkdir(parents=True, exist_ok=True)
 
@@ -155,9 +157,8 @@ class BlobFolder:
         return copy
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove blobs no object refers to any more."""
-        for name in names:
-            self.path(name).unlink(missing_ok=True)
+        """Remove blobs no object refers to any more, in the background."""
+        self.reaper.remove(self.path(name) for name in names)
 
     def names(self) -> Iterator[str]:
         """Yield the names of all blobs on disk."""

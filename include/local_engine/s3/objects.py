@@ -36,10 +36,11 @@ class ObjectAttributes:
     @classmethod
     def from_json(cls, text: str) -> ObjectAttributes:
         """Return what `to_json` wrote."""
-        return cls(**json.loads(text))
+        return _PLAIN if text == "{}" else cls(**json.loads(text))
 
 
-_DEFAULTS: dict[str, Any] = asdict(ObjectAttributes())
+_PLAIN = ObjectAttributes()
+_DEFAULTS: dict[str, Any] = asdict(_PLAIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

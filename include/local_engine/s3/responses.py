@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PROLOGUE = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_SPECIAL = re.compile(r"[&<>\x00-\x08\x0b-\x1f]")
 _CONTROL = {chr(n): f"&#x{n:x};" for n in (*range(9), 11, 12, *range(14, 32))} | {"\r": "&#13;"}
 
 
@@ -36,7 +38,10 @@ class Response:
 
 def text(name: str, value: object) -> str:
     """Return one element with escaped text; control characters become character references."""
-    return f"<{name}>{escape(str(value), _CONTROL)}</{name}>"
+    content = str(value)
+    if _SPECIAL.search(content):
+        content = escape(content, _CONTROL)
+    return f"<{name}>{content}</{name}>"
 
 
 def group(name: str, *children: str) -> str:
@@ -70,7 +75,7 @@ def error_response(error: S3Error, *, resource: str, request_id: str) -> Respons
 
 def iso_time(epoch_s: float) -> str:
     """Return a time as S3's documents write it. Worked: 0 -> 1970-01-01T00:00:00.000Z."""
-    return datetime.fromtimestamp(epoch_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    return f"{datetime.fromtimestamp(int(epoch_s), tz=UTC):%Y-%m-%dT%H:%M:%S}.000Z"
 
 
 def http_time(epoch_s: float) -> str:

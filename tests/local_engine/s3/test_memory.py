@@ -31,7 +31,7 @@ ALLOWED_KB = 24_000
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[int, int]]:
     """Yield (process id, port)."""
-    with subprocess.Popen(  # noqa: S603 (own command)
+    with subprocess.Popen(
         [sys.executable, "-c", SERVER, str(tmp_path)],
         cwd=REPOSITORY,
         stdin=subprocess.PIPE,

@@ -41,6 +41,7 @@ def complete(s3: Any, upload: dict[str, str], *parts: dict[str, Any], **options:
 
 
 def stored_blobs(store: ObjectStore) -> int:
+    store.blobs.reaper.wait()
     return sum(1 for _ in store.blobs.names())
 
 

@@ -73,8 +73,10 @@ def test_overwriting_and_deleting_leave_no_blob_behind(store: ObjectStore) -> No
     for body in (b"1", b"2", b"3"):
         store.put(BUCKET, "k", body)
     store.copy((BUCKET, "k"), (BUCKET, "copy"))
+    store.blobs.reaper.wait()
     assert len(list(store.blobs.names())) == 2
     assert store.delete_many(BUCKET, ["k", "copy", "absent"]) == 2
+    store.blobs.reaper.wait()
     assert list(store.blobs.names()) == []
 
 
