@@ -2,8 +2,8 @@
 
 Reads `<base>/processing/input/{model/model.tar.gz,test/,index/index.json}` and writes
 `<base>/processing/output/evaluation/evaluation.json`; `<base>` is --base-dir, else
-SAGEMAKER_BASE_DIR, else /opt/ml. One process. Exit codes: 0 measured, 1 failed with the reason on
-stderr and in `<base>/output/message`'s place for the service, `<base>/output/failure`.
+SAGEMAKER_BASE_DIR, else /opt/ml. One process. Exit codes: 0 measured; 1 failed, with the reason on
+stderr, in `<base>/output/message` (a processing job's ExitMessage) and `<base>/output/failure`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(options)
     except Exception as error:  # noqa: BLE001 the process boundary
-        report_failure(error, options.base_dir / "output" / "failure")
+        output = options.base_dir / "output"
+        report_failure(error, output / "failure", output / "message")
         return 1
     return 0
 

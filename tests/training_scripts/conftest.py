@@ -37,7 +37,7 @@ class RankServer:
     """The parent that forks ranks; see rank_server.py."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 our own script
+        self._process = subprocess.Popen(
             [sys.executable, str(HERE / "rank_server.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

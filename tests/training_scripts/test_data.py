@@ -75,7 +75,7 @@ def test_evaluation_takes_the_same_samples_for_any_number_of_ranks():
         )  # fmt: skip
         return sorted(int(row[0]) for inputs, _ in itertools.chain(*parts) for row in inputs)
 
-    assert seen(1, 8) == seen(3, 2) == seen(4, 30)
+    assert seen(1, 8) == seen(3, 2) == seen(4, 30) == seen(50, 1)
     assert len(set(seen(1, 8))) == 30
     assert max(seen(1, 8)) > 900
 

@@ -52,7 +52,9 @@ def test_evaluation_without_an_archive_says_what_is_missing(evaluation, tmp_path
     (tmp_path / "processing/input/model").mkdir(parents=True)
 
     assert evaluation(tmp_path) == 1
-    assert "model.tar.gz is missing" in (tmp_path / "output/failure").read_text()
+    reasons = [(tmp_path / "output" / name).read_text() for name in ("failure", "message")]
+    assert "model.tar.gz is missing" in reasons[0]
+    assert reasons[1] == reasons[0]
 
 
 def test_model_of_another_vocabulary_is_refused(make_job, evaluation, tmp_path, token_data):

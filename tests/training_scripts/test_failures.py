@@ -123,6 +123,17 @@ def test_lost_rank_ends_the_others_with_a_reason_that_points_at_it(make_job):
     assert "Another rank failed" in job.failure
 
 
+def test_rank_that_hangs_ends_the_others_after_the_timeout(make_job):
+    job = make_job()
+    job.start(world_size=2, max_steps=100_000, eval_interval=0, distributed_timeout_s=15)
+    job.wait_for_line("trainyard step=3 ")
+
+    job.kill(1, signal.SIGSTOP)
+
+    assert job.server.wait(job.pids.pop(0)) == 1
+    assert "Another rank failed" in job.failure
+
+
 def test_checkpoint_folder_that_cannot_be_written_says_what_to_do(make_job, tmp_path):
     (tmp_path / "file").write_text("")
 

@@ -66,7 +66,7 @@ def test_torchrun_starts_two_ranks(tmp_path, token_data):
     }
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
-    done = subprocess.run(  # noqa: S603 our own script
+    done = subprocess.run(
         [*torchrun, "train_ddp.py", "--max_steps", "3", "--global_batch_size=8"],
         cwd=SCRIPTS,
         env=environ,

@@ -19,8 +19,8 @@ PEER_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Bro
 MAX_REASON_CHARACTERS = 1024
 
 
-def report_failure(error: BaseException, failure_file: Path) -> None:
-    """Print the reason and leave it in `failure_file`, unless another rank was first."""
+def report_failure(error: BaseException, *files: Path) -> None:
+    """Print the reason and leave it in each of `files` that another rank has not written yet."""
     if isinstance(error, TrainerError):
         reason = f"{type(error).__name__}: {error}"
     else:
@@ -29,14 +29,19 @@ def report_failure(error: BaseException, failure_file: Path) -> None:
         reason = f"rank {rank}: {_as_peer_error(error) or f'{type(error).__name__}: {error}'}"
     sys.stderr.write(f"\n{reason}\n")
     sys.stderr.flush()
+    for file in files:
+        _leave(reason[:MAX_REASON_CHARACTERS], file)
+
+
+def _leave(reason: str, file: Path) -> None:
     try:
-        failure_file.parent.mkdir(parents=True, exist_ok=True)
-        with failure_file.open("x", encoding="utf-8") as stream:
-            stream.write(reason[:MAX_REASON_CHARACTERS])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(reason)
     except FileExistsError:
-        log.info("%s already holds the reason of another rank", failure_file)
+        log.info("%s already holds the reason of another rank", file)
     except OSError as problem:
-        log.warning("the reason could not be written to %s: %s", failure_file, problem)
+        log.warning("the reason could not be written to %s: %s", file, problem)
 
 
 def _as_peer_error(error: BaseException) -> PeerError | None:

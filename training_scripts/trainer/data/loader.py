@@ -38,9 +38,8 @@ def evaluation_batches(
     """
     total = len(dataset)  # type: ignore[arg-type]
     chosen = torch.arange(num_samples) * total // num_samples
-    yield from _loaded(
-        dataset, chosen[rank::world_size].split(batch_size), num_workers=0, device=device
-    )
+    batches = [part for part in chosen[rank::world_size].split(batch_size) if len(part)]
+    yield from _loaded(dataset, batches, num_workers=0, device=device)
 
 
 def _loaded(

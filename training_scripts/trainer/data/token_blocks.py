@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+TOKENS_AT_ONCE = 1 << 20
 SAME_WIDTH_SIGNED = {torch.uint16: (torch.int16, 0xFFFF), torch.uint32: (torch.int32, 0xFFFFFFFF)}
 
 
@@ -77,15 +78,14 @@ class TokenBlocks(Dataset[tuple[Tensor, Tensor]]):
             DataError: one finding for each shard that holds such an id.
         """
         highest = [
-            (path, int(_as_int64(shard).max()))
+            (path, max(int(_as_int64(part).max()) for part in shard.split(TOKENS_AT_ONCE)))
             for path, shard in zip(files, self._shards, strict=True)
             if len(shard)
         ]
         findings = [
             f"shard {path} holds token id {token}, but the index's tokenizer has vocab_size "
-            f"{vocab_size} "
-            f"(ids 0 to {vocab_size - 1}); the shards were written with another tokenizer: shard "
-            f"again"
+            f"{vocab_size} (ids 0 to {vocab_size - 1}); the shards were written with another "
+            "tokenizer: shard again"
             for path, token in highest
             if token >= vocab_size
         ]
