@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
-from xml.sax.saxutils import escape
 
 from include.local_engine.wire.json_service import read_body
 

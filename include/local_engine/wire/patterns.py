@@ -6,8 +6,6 @@ import re
 from functools import cache
 from typing import Any
 
-import regex  # type: ignore[import-untyped]  # Its stubs are not a dependency.
-
 # Characters outside the basic plane are written as two UTF-16 halves in Java, as one here.
 _SURROGATE = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _SURROGATE_RANGE = re.compile(f"{_SURROGATE * 2}-{_SURROGATE * 2}")
@@ -22,4 +20,9 @@ def matches(pattern: str, text: str) -> bool:
 @cache
 def _compile(pattern: str) -> Any:
     translated = _SURROGATE_RANGE.sub(_ASTRAL_RANGE, pattern)
-    return regex.compile(translated, regex.V0)
+    try:
+        return re.compile(translated)
+    except re.error:  # \p{L} and ranges such as [\w-_] are Java's; few members need them.
+        import regex  # type: ignore[import-untyped]  # noqa: PLC0415  # Slow to import.
+
+        return regex.compile(translated, regex.V0)
