@@ -171,7 +171,7 @@ def _open_stream(
         errors="backslashreplace" if descriptor == 2 else errors,
         newline=None if is_input else "\n",
         line_buffering=not unbuffered and (buffer.isatty() or descriptor == 2),
-        write_through=unbuffered and not is_input,
+        write_through=unbuffered,
     )
     text.mode = "r" if is_input else "w"  # type: ignore[misc]  # As the interpreter sets it.
     return text

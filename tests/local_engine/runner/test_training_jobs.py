@@ -277,7 +277,7 @@ def test_what_a_job_installs_stays_in_the_job(yard: Yard) -> None:
     yard.run("installs", command)
 
     assert yard.log("installs") == ["1"]
-    import sysconfig  # noqa: PLC0415
+    import sysconfig
 
     assert not os.path.exists(sysconfig.get_paths()["purelib"] + "/only_in_this_job.py")  # noqa: PTH110
 
