@@ -28,6 +28,7 @@ class Database:
         self.path = path
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
+        self._of_parent: list[sqlite3.Connection] = []
         self._owner_pid = os.getpid()
         self.apply(schema)
 
@@ -71,7 +72,9 @@ class Database:
 
     def _take(self) -> sqlite3.Connection:
         with self._lock:
-            if self._owner_pid != os.getpid():  # A connection must not be carried over a fork.
+            if self._owner_pid != os.getpid():
+                # A connection must be neither used nor closed on the far side of a fork.
+                self._of_parent += self._idle
                 self._idle, self._owner_pid = [], os.getpid()
             if self._idle:
                 return self._idle.pop()
