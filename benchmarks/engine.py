@@ -258,7 +258,7 @@ def start_moto(root: Path) -> Contender:
 
 
 def _started(name: str, command: list[str], port: int, *, folder: Path = REPOSITORY) -> Contender:
-    process = subprocess.Popen(  # noqa: S603 (own command)
+    process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + START_LIMIT_S

@@ -12,12 +12,14 @@ store) survives power cuts as well, for one disk flush a write.
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from include.local_engine.database import Database
+
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -43,73 +45,31 @@ CREATE TABLE IF NOT EXISTS parts (
     PRIMARY KEY (upload, number)
 ) WITHOUT ROWID;
 """
-_BUSY_TIMEOUT_S = 60
 _WAL_PAGES = 4000
 
 
-class Index:
-    """Connections to the database: `read` and `write` lend one for the length of a block."""
+class Index(Database):
+    """The store's database. `write` lends the write lock of all threads and processes."""
 
     def __init__(self, path: Path, *, fsync: bool = False) -> None:
-        self._path = path
         self._synchronous = "FULL" if fsync else "NORMAL"
-        self._pid = 0
-        self._idle: list[sqlite3.Connection] = []
-        self._before_fork: list[sqlite3.Connection] = []
-        self._one_writer = threading.Lock()
-        with self.read() as connection:
-            connection.executescript(_SCHEMA)
-
-    @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection; each statement sees one consistent state."""
-        connection = self._borrow()
-        try:
-            yield connection
-        finally:
-            self._idle.append(connection)
+        self._one_writer = (os.getpid(), threading.Lock())
+        super().__init__(path, _SCHEMA)
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection inside a transaction that holds the write lock of all processes.
+        """Yield a connection inside one transaction: it commits, or an exception rolls it back.
 
-        The block's normal end commits; an exception rolls everything back.
+        Threads queue at a lock of their own rather than in SQLite, whose waiting is a poll of up
+        to 100 ms; a forked child makes its own, since the parent's may be held for good there.
         """
-        connection = self._borrow()
-        try:
-            # Threads queue here rather than in SQLite, whose waiting is a poll of up to 100 ms.
-            with self._one_writer:
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield connection
-                except BaseException:
-                    connection.execute("ROLLBACK")
-                    raise
-                connection.execute("COMMIT")
-        finally:
-            self._idle.append(connection)
-
-    def close(self) -> None:
-        """Close the idle connections; the index opens new ones when it is used again."""
-        while self._idle:
-            self._idle.pop().close()
-
-    def _borrow(self) -> sqlite3.Connection:
-        if self._pid != os.getpid():
-            # A forked child must neither use nor close its parent's connections (sqlite.org,
-            # "How to corrupt an SQLite database file", section 2.6): they are kept and left alone.
-            self._before_fork += self._idle
-            self._idle, self._one_writer, self._pid = [], threading.Lock(), os.getpid()
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connect()
+        if self._one_writer[0] != os.getpid():
+            self._one_writer = (os.getpid(), threading.Lock())
+        with self._one_writer[1], super().write() as db:
+            yield db
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(f"PRAGMA synchronous={self._synchronous}")
-        connection.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
-        return connection
+        db = super()._connect()
+        db.execute(f"PRAGMA synchronous={self._synchronous}")
+        db.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
+        return db
