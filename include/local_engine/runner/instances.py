@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from include.local_engine.runner.container import HOME_INSIDE, STUBS_INSIDE, base_environment
-from include.local_engine.sandbox import capabilities, network
+from include.local_engine.sandbox import capabilities, egress, network
 from include.local_engine.sandbox.cluster import Cluster
 from include.local_engine.sandbox.instance import ClusterPlan, Instance, Overlay
 from include.local_engine.sandbox.relay import Relay
@@ -87,18 +88,21 @@ def make_cluster(
 
     Fails with SandboxError: the machine refused, though it allowed the same at the first try.
     """
-    relayed = ground.has_network and not ground.is_isolated
+    has_way_out = ground.has_network and not ground.is_isolated
+    ports = {"engine": _engine_address(job)[1], "egress": egress.PORT_INSIDE}
     plan = ClusterPlan(
         instances=[
-            _instance(job, runtime, ground, each, index, len(requests))
+            _instance(job, runtime, ground, each, index, [other.host.name for other in requests])
             for index, each in enumerate(requests)
         ],
         features=list(ground.features),
-        relay_port=_engine_address(job)[1] if relayed else 0,
+        ports=ports if has_way_out else {},
         needed=[str(runtime.prefix), str(runtime.base_prefix)],
     )
     relay = Relay(lambda: _engine_address(job))
-    return Cluster(plan, on_listening=relay.serve)
+    return Cluster(
+        plan, answer={"engine": relay.serve, "egress": egress.EgressProxy(os.environ).serve}
+    )
 
 
 def _instance(
@@ -107,7 +111,7 @@ def _instance(
     ground: Ground,
     request: InstanceRequest,
     index: int,
-    count: int,
+    names: list[str],
 ) -> Instance:
     folder = job.host_folder(request.host.name)
     home = folder / "home"
@@ -117,7 +121,7 @@ def _instance(
     environment = base_environment(
         job,
         runtime,
-        num_hosts=count,
+        num_hosts=len(names),
         stubs=_stubs(stubs, ground),
         endpoint_url=_endpoint_inside(job, ground),
     )
@@ -127,6 +131,10 @@ def _instance(
             binds.append((str(stubs), STUBS_INSIDE))
     else:
         environment |= {"HOME": str(home), "SAGEMAKER_BASE_DIR": str(folder / "ml")}
+    if not ground.is_isolated:
+        environment |= _package_index_environment()
+        if ground.has_network:
+            environment |= egress.proxy_environment(names)
     copied = [
         *request.copied,
         *([(runtime.prefix, str(runtime.prefix))] if ground.has_overlay else []),
@@ -145,6 +153,16 @@ def _instance(
             for number, (lower, target) in enumerate(copied)
         ],
     )
+
+
+def _package_index_environment() -> dict[str, str]:
+    """Return this machine's variables that say where packages come from and whom to trust."""
+    trusted = {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in trusted or name.startswith("PIP_")
+    }
 
 
 def _stubs(stubs: Path, ground: Ground) -> str | None:

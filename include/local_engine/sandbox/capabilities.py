@@ -35,18 +35,27 @@ LOSSES = {
 
 def features(cache: Path) -> tuple[str, ...]:
     """Return the best feature set that works here; tried once a boot and user, kept in `cache`."""
-    key = f"{_boot_id()} {os.geteuid()} {os.uname().release} {network.ip_program()}"
     try:
         kept = json.loads(cache.read_text(encoding="utf-8"))
-        if kept["key"] == key:
+        if kept["machine"] == machine():
             return tuple(kept["features"])
     except (OSError, ValueError, KeyError):
-        pass  # Not tried yet, or half written by a process that was killed.
+        pass  # Not tried yet.
     found = next(each for each in CANDIDATES if not each or works(each, cache.parent) is None)
-    fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
-    fresh.write_text(json.dumps({"key": key, "features": found}), encoding="utf-8")
-    fresh.replace(cache)
+    keep(cache, found)
     return found
+
+
+def keep(cache: Path, found: tuple[str, ...]) -> None:
+    """Have jobs on this machine use these features until it boots again."""
+    fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
+    fresh.write_text(json.dumps({"machine": machine(), "features": found}), encoding="utf-8")
+    fresh.replace(cache)
+
+
+def machine() -> str:
+    """Return what the features depend on: this boot, the user, the kernel and iproute2."""
+    return f"{_boot_id()} {os.geteuid()} {os.uname().release} {network.ip_program()}"
 
 
 def works(wanted: tuple[str, ...], folder: Path) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from include.local_engine.sandbox.instance import ClusterPlan
 
@@ -44,15 +44,20 @@ class Cluster:
     """All instances of one job; `close`, or the end of this process, ends whatever they do."""
 
     def __init__(
-        self, plan: ClusterPlan, *, on_listening: Callable[[socket.socket], None] | None = None
+        self,
+        plan: ClusterPlan,
+        *,
+        answer: Mapping[str, Callable[[socket.socket], None]] | None = None,
     ) -> None:
         """Set up the instances; nothing of the user runs before `start`.
+
+        `answer` takes the listening socket of each of the plan's ports, by purpose.
 
         Raises:
             SandboxError: The machine refused a step of the set-up.
         """
         self.plan = plan
-        self._on_listening = on_listening
+        self._answer = answer or {}
         self._running = {each.name for each in plan.instances}
         self._pids: dict[str, int] = {}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -159,8 +164,5 @@ class Cluster:
         message: dict[str, Any] = json.loads(data)
         for descriptor in descriptors:
             listener = socket.socket(fileno=descriptor)
-            if self._on_listening is None:
-                listener.close()
-            else:
-                self._on_listening(listener)
+            self._answer.get(message["purpose"], socket.socket.close)(listener)
         return message

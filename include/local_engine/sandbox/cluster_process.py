@@ -173,22 +173,20 @@ class Box:
         if kinds:
             linux.unshare(kinds)
         self._step_done()
-        if "net" in features:
-            network.configure(self.instance.address)
         if "mount" in features:
             linux.set_host_name(self.instance.name)
-        if self.plan.relay_port and "net" in features:
-            self._send_relay_socket()
+        if "net" in features:
+            network.configure(self.instance.address)
+            for purpose, port in self.plan.ports.items():
+                self._send_listener(purpose, port)
         root = filesystem.build_root(self.instance, self.plan) if "mount" in features else None
         self._step_done()
         self._is_started = True
         self._run(root)
 
-    def _send_relay_socket(self) -> None:
-        with socket.create_server(("127.0.0.1", self.plan.relay_port), backlog=128) as listener:
-            self.control.send(
-                "listening", instance=self.instance.name, descriptors=[listener.fileno()]
-            )
+    def _send_listener(self, purpose: str, port: int) -> None:
+        with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+            self.control.send("listening", purpose=purpose, descriptors=[listener.fileno()])
 
     def _run(self, root: str | None) -> NoReturn:
         supervisor = os.getpid()

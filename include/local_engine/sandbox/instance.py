@@ -38,13 +38,14 @@ class Instance:
 class ClusterPlan:
     """All instances of one job and what they share.
 
-    `relay_port` is the loopback port under which the engine is seen inside; 0 for none.
+    `ports` are loopback ports inside every instance that something outside answers, by what it is
+    for (`engine`, `egress`); they need networks of their own.
     `needed` are host folders that must stay visible below a private /tmp.
     """
 
     instances: list[Instance]
     features: list[str]
-    relay_port: int = 0
+    ports: dict[str, int] = field(default_factory=dict)
     needed: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:

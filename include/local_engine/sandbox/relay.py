@@ -41,15 +41,19 @@ class Relay:
             log.warning("the engine is not reached: %s", error)
             inside.close()
             return
-        outside.settimeout(None)
-        for each in (inside, outside):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        back = threading.Thread(target=_pump, args=(outside, inside), daemon=True)
-        back.start()
-        _pump(inside, outside)
-        back.join()
-        inside.close()
-        outside.close()
+        with inside, outside:
+            pump_both_ways(inside, outside)
+
+
+def pump_both_ways(inside: socket.socket, outside: socket.socket) -> None:
+    """Pass bytes between two connections until both sides have said their last."""
+    outside.settimeout(None)
+    for each in (inside, outside):
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    back = threading.Thread(target=_pump, args=(outside, inside), daemon=True)
+    back.start()
+    _pump(inside, outside)
+    back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

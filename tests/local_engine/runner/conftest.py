@@ -106,14 +106,15 @@ class Yard:
             members = {each.name: tar.extractfile(each) for each in tar.getmembers()}
             return {name: member.read() for name, member in members.items() if member}
 
-    def put_source(self, files: dict[str, str]) -> dict[str, str]:
+    def put_source(self, files: dict[str, str | bytes]) -> dict[str, str]:
         """Store a source archive; return the hyperparameters that run its train.py."""
         data = io.BytesIO()
         with tarfile.open(fileobj=data, mode="w:gz") as tar:
-            for name, text in files.items():
+            for name, content in files.items():
+                raw = content.encode() if isinstance(content, str) else content
                 member = tarfile.TarInfo(name)
-                member.size = len(text.encode())
-                tar.addfile(member, io.BytesIO(text.encode()))
+                member.size = len(raw)
+                tar.addfile(member, io.BytesIO(raw))
         self.objects.put(BUCKET, "code/sourcedir.tar.gz", data.getvalue())
         uri = f"s3://{BUCKET}/code/sourcedir.tar.gz"
         return {"sagemaker_program": "train.py", "sagemaker_submit_directory": uri}

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
 import os
 import signal
 import time
-from typing import Any
+import zipfile
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from include.local_engine.runner import recover
 from include.local_engine.runner.launching import is_alive
+from include.local_engine.sandbox import capabilities
 from tests.local_engine.runner.conftest import BUCKET, Yard, channel, wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.engine
 
@@ -261,6 +268,77 @@ def test_the_container_finds_its_configuration(yard: Yard) -> None:
         *("configured", "value", "us-east-1"),
         yard.row("configured").arn,
     ]
+
+
+@pytest.mark.parametrize("features", capabilities.CANDIDATES, ids="-".join)
+def test_a_job_runs_with_whatever_the_machine_allows(
+    yard: Yard, features: tuple[str, ...], tmp_path: Path
+) -> None:
+    reason = capabilities.works(features, tmp_path) if features else None
+    if reason is not None:
+        pytest.skip(f"{features} is not allowed here: {reason}")
+    capabilities.keep(yard.settings.root / "sandbox.json", features)
+    yard.objects.put(BUCKET, "in/a", b"text")
+    yard.objects.put(BUCKET, "ck/step", b"1")
+    base = "${SAGEMAKER_BASE_DIR:-/opt/ml}"
+    command = (
+        f"cd {base}; cat input/data/train/a checkpoints/step; echo; echo scribble > "
+        "input/data/train/a; cp checkpoints/step checkpoints/$CURRENT_HOST; "
+        "echo m > model/$CURRENT_HOST; grep -o current_host.*interface input/config/*resource*"
+        " | wc -l"
+    )
+
+    row = yard.run(
+        "job",
+        command,
+        instances=2,
+        InputDataConfig=[channel("train", f"s3://{BUCKET}/in")],
+        CheckpointConfig={"S3Uri": f"s3://{BUCKET}/ck"},
+    )
+
+    assert row.status == "Completed", row.state
+    hosts = sorted(yard.archive("out/job/output/model.tar.gz"))
+    assert hosts == (["algo-1", "algo-2"] if features else ["127.77.0.11", "127.77.0.12"])
+    for host in hosts:
+        lines = [line for line in yard.log("job", host) if "trainyard engine" not in line]
+        assert lines == ["text1", "1"]
+    assert yard.keys("ck/") == sorted(["ck/step", *(f"ck/{host}" for host in hosts)])
+    with yard.objects.open(BUCKET, "in/a") as file:
+        assert file.read() == b"text"
+    said = [line for line in yard.log("job", hosts[0]) if "trainyard engine" in line]
+    assert len(said) == len(capabilities.losses(features))
+
+
+def test_requirements_are_installed_in_the_job_only(yard: Yard) -> None:
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        info = "trainyard_tiny-1.0.dist-info"
+        archive.writestr("trainyard_tiny.py", "VALUE = 'installed'")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: trainyard-tiny\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    name = "trainyard_tiny-1.0-py3-none-any.whl"
+    hyperparameters = yard.put_source(
+        {
+            "train.py": "import trainyard_tiny; print('it is', trainyard_tiny.VALUE)",
+            "requirements.txt": f"--no-index\n./{name}\n",
+            name: wheel.getvalue(),
+        }
+    )
+
+    row = yard.run(
+        "installs",
+        HyperParameters=hyperparameters,
+        algorithm={"TrainingImage": "local/sagemaker-base-python:1"},
+    )
+
+    assert row.status == "Completed", yard.log("installs")
+    assert any("it is installed" in line for line in yard.log("installs"))
+    assert importlib.util.find_spec("trainyard_tiny") is None
 
 
 def test_an_image_that_nothing_stands_in_for_is_refused_with_the_known_ones(yard: Yard) -> None:

@@ -23,12 +23,21 @@ def best() -> tuple[str, ...]:
         return capabilities.features(Path(folder) / "sandbox.json")
 
 
-@pytest.fixture
-def isolated(best: tuple[str, ...]) -> list[str]:
-    """Features with instances of their own, or a skip where the machine has none."""
+@pytest.fixture(params=["as-this-user", "in-a-user-namespace"])
+def isolated(request: pytest.FixtureRequest, best: tuple[str, ...], tmp_path: Path) -> list[str]:
+    """Features with instances of their own, or a skip where the machine has none.
+
+    In a user namespace the instances have no rights over the machine, even if these tests have.
+    """
     if "mount" not in best or "net" not in best:
         pytest.skip(f"this machine allows only {best}")
-    return list(best)
+    if request.param == "as-this-user":
+        return list(best)
+    own = ("user", *(each for each in best if each != "user"))
+    reason = capabilities.works(own, tmp_path / "probe")
+    if "user" in best or reason is not None:
+        pytest.skip(f"no other user namespace to try: {reason}")
+    return list(own)
 
 
 class Run:
@@ -66,8 +75,8 @@ def plan_of(tmp_path: Path) -> Iterator[Callable[..., tuple[ClusterPlan, dict[st
                 binds=[(str(folder / "ml"), "/opt/ml")],
             )
             instances.append(replace(instance, overlays=more.get("overlays", {}).get(name, [])))
-        relay_port = more.get("relay_port", 0)
-        return ClusterPlan(instances=instances, features=features, relay_port=relay_port), readers
+        ports = more.get("ports", {})
+        return ClusterPlan(instances=instances, features=features, ports=ports), readers
 
     yield plan
     for descriptor in opened:
@@ -81,7 +90,7 @@ def run(plan_of: Any) -> Callable[..., Run]:
     def execute(commands: list[str], features: list[str], **more: Any) -> Run:
         plan, readers = plan_of(commands, features, **more)
         codes: dict[str, int] = {}
-        cluster = Cluster(plan, on_listening=more.get("on_listening"))
+        cluster = Cluster(plan, answer=more.get("answer"))
         try:
             for instance in plan.instances:
                 os.close(instance.descriptor)

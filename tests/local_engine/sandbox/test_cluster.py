@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from include.local_engine.sandbox import capabilities
 from include.local_engine.sandbox.cluster import Cluster, SandboxError
+from include.local_engine.sandbox.egress import PORT_INSIDE, EgressProxy
 from include.local_engine.sandbox.instance import ClusterPlan, Overlay
 from include.local_engine.sandbox.relay import Relay
 
@@ -193,12 +195,50 @@ def test_the_engine_is_reached_through_the_relay(run: Any, isolated: Any) -> Non
         done = run(
             [f'{sys.executable} -c "{client}"'],
             isolated,
-            relay_port=port,
-            on_listening=relay.serve,
+            ports={"engine": port},
+            answer={"engine": relay.serve},
         )
         thread.join(timeout=5)
 
     assert done.output["algo-1"] == "hello from inside\n"
+
+
+def test_programs_reach_the_world_through_the_proxy(run: Any, isolated: Any) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f"{self.path} {self.headers['Connection']}".encode())
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as world:
+        thread = threading.Thread(target=world.serve_forever)
+        thread.start()
+        address = f"127.0.0.1:{world.server_port}"
+        plain = f"GET http://{address}/index?q=1 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
+        tunnel = f"CONNECT {address} HTTP/1.1\\r\\n\\r\\n"
+        inner = "GET /secret HTTP/1.0\\r\\n\\r\\n"
+        refused = "CONNECT 127.0.0.1:1 HTTP/1.1\\r\\n\\r\\n"
+        client = (
+            "import socket\n"
+            f"for first, second in (('{plain}', ''), ('{tunnel}', '{inner}'), ('{refused}', '')):\n"
+            f"    s = socket.create_connection(('127.0.0.1', {PORT_INSIDE}))\n"
+            "    s.sendall(first.encode())\n"
+            "    if second: s.recv(100); s.sendall(second.encode())\n"
+            "    print(s.makefile().read().splitlines()[-1] or 'refused')\n"
+        )
+        done = run(
+            [f'{sys.executable} -c "{client}"'],
+            isolated,
+            ports={"egress": PORT_INSIDE},
+            answer={"egress": EgressProxy({}).serve},
+        )
+        world.shutdown()
+        thread.join()
+
+    assert done.output["algo-1"].splitlines() == ["/index?q=1 close", "/secret None", "refused"]
 
 
 def test_without_any_namespace_programs_still_run(run: Any) -> None:
