@@ -26,7 +26,6 @@ from include.local_engine.s3.index import Index
 from include.local_engine.s3.listing import walk
 from include.local_engine.s3.objects import (
     ALWAYS,
-    MAX_KEY_BYTES,
     CommonPrefix,
     ObjectAttributes,
     ObjectInfo,
@@ -34,6 +33,7 @@ from include.local_engine.s3.objects import (
     WriteCondition,
 )
 from include.local_engine.s3.rows import find_object, save_object
+from include.local_engine.s3.write_rules import check_key, replaced_blob
 
 if TYPE_CHECKING:
     import sqlite3
@@ -109,7 +109,7 @@ class ObjectStore(BucketTable):
             upload_id=upload_id,
         )
         with self.index.write() as db:
-            replaced = self._checked_blob(db, bucket, key, condition)
+            replaced = replaced_blob(db, bucket, key, condition)
             if also is not None:
                 also(db)
             self.blobs.adopt(staged)
@@ -121,7 +121,7 @@ class ObjectStore(BucketTable):
         """Check what can be known before the bytes arrive; `publish` checks it again."""
         check_key(key)
         with self.index.read() as db:
-            self._checked_blob(db, bucket, key, condition)
+            replaced_blob(db, bucket, key, condition)
 
     def head(self, bucket: str, key: str) -> ObjectInfo:
         """Return the object.
@@ -204,7 +204,7 @@ class ObjectStore(BucketTable):
             if old is None:
                 self.head_bucket(source[0])
                 raise S3Error("NoSuchKey", Key=source[1])
-            replaced = self._checked_blob(db, bucket, key, condition)
+            replaced = replaced_blob(db, bucket, key, condition)
             info = ObjectInfo(
                 bucket=bucket,
                 key=key,
@@ -277,36 +277,6 @@ class ObjectStore(BucketTable):
             except FileNotFoundError:
                 log.debug("%s/%s was replaced while it was opened; looking again", bucket, key)
         raise S3Error("InternalError", f"the bytes of {bucket}/{key} are missing from the disk")
-
-    def _checked_blob(
-        self, db: sqlite3.Connection, bucket: str, key: str, condition: WriteCondition
-    ) -> str | None:
-        row = db.execute(
-            "SELECT o.blob, o.etag FROM buckets b LEFT JOIN objects o"
-            " ON o.bucket = b.name AND o.key = ? WHERE b.name = ?",
-            (key.encode(), bucket),
-        ).fetchone()
-        if row is None:
-            raise S3Error("NoSuchBucket", BucketName=bucket)
-        blob, etag = row
-        if condition.must_be_absent and blob is not None:
-            raise S3Error("PreconditionFailed", Condition="If-None-Match")
-        if condition.etag is not None and blob is None:
-            raise S3Error("NoSuchKey", Key=key)
-        if condition.etag not in {None, "*", etag}:
-            raise S3Error("PreconditionFailed", Condition="If-Match")
-        return None if blob is None else str(blob)
-
-
-def check_key(key: str) -> None:
-    """Refuse a key S3 would refuse.
-
-    Raises:
-        S3Error: KeyTooLongError.
-    """
-    size = len(key.encode())
-    if size > MAX_KEY_BYTES:
-        raise S3Error("KeyTooLongError", Size=str(size), MaxSizeAllowed=str(MAX_KEY_BYTES))
 
 
 def _link_or_copy(path: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The wire of multipart uploads: create, parts, part copies, complete, abort and the listings."""
+"""The wire of multipart uploads: create, parts, part copies, complete and abort."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from include.local_engine.s3 import uploads
 from include.local_engine.s3.checksums import DIGEST_BYTES, composite
 from include.local_engine.s3.crc import combine
-from include.local_engine.s3.documents import OWNER, read_xml
+from include.local_engine.s3.documents import read_xml
 from include.local_engine.s3.errors import S3Error
 from include.local_engine.s3.object_reads import check_conditions, parse_range
 from include.local_engine.s3.object_writes import (
@@ -18,7 +18,7 @@ from include.local_engine.s3.object_writes import (
     written_headers,
 )
 from include.local_engine.s3.payload import Payload
-from include.local_engine.s3.responses import Response, group, iso_time, text, xml
+from include.local_engine.s3.responses import Response, iso_time, text, xml
 from include.local_engine.s3.rows import find_object
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from include.local_engine.s3.request import S3Request
 
 _MAX_PARTS = 10_000
-_PAGE = 1000
 _MIN_PART_BYTES = 5 << 20
 _ONLY_WHOLE = {"CRC64NVME"}
 _ONLY_COMPOSITE = {"SHA1", "SHA256"}
@@ -145,56 +144,6 @@ def abort_upload(store: ObjectStore, request: S3Request) -> Response:
     return Response(status=204)
 
 
-def list_parts(store: ObjectStore, request: S3Request) -> Response:
-    """Answer ListParts."""
-    upload = _upload(store, request)
-    after = request.number("part-number-marker", 0)
-    limit = min(request.number("max-parts", _PAGE), _PAGE)
-    found = uploads.list_parts(store, upload, after=after)
-    shown = found[:limit]
-    algorithm = upload.checksum_algorithm
-    return xml(
-        "ListPartsResult",
-        text("Bucket", upload.bucket),
-        text("Key", upload.key),
-        text("UploadId", upload.id),
-        text("PartNumberMarker", after),
-        *([text("NextPartNumberMarker", shown[-1].number)] if shown else []),
-        text("MaxParts", limit),
-        text("IsTruncated", str(len(found) > len(shown)).lower()),
-        *([text("ChecksumAlgorithm", algorithm)] if algorithm else []),
-        *([text("ChecksumType", upload.attributes.checksum_type)] if algorithm else []),
-        *(_part_element(part) for part in shown),
-        OWNER,
-        text("StorageClass", upload.attributes.storage_class),
-    )
-
-
-def list_uploads(store: ObjectStore, request: S3Request) -> Response:
-    """Answer ListMultipartUploads; keys are not rolled up by a delimiter."""
-    prefix = request.query.get("prefix", "")
-    marker = (request.query.get("key-marker", ""), request.query.get("upload-id-marker", ""))
-    limit = min(request.number("max-uploads", _PAGE), _PAGE)
-    found = [
-        upload
-        for upload in uploads.list_uploads(store, request.bucket)
-        if upload.key.startswith(prefix) and _is_after(upload, marker)
-    ]
-    shown = found[:limit]
-    return xml(
-        "ListMultipartUploadsResult",
-        text("Bucket", request.bucket),
-        text("KeyMarker", marker[0]),
-        text("UploadIdMarker", marker[1]),
-        *([text("NextKeyMarker", shown[-1].key)] if shown else []),
-        *([text("NextUploadIdMarker", shown[-1].id)] if shown else []),
-        text("Prefix", prefix),
-        text("MaxUploads", limit),
-        text("IsTruncated", str(len(found) > len(shown)).lower()),
-        *(_upload_element(upload) for upload in shown),
-    )
-
-
 def _complete(store: ObjectStore, request: S3Request) -> ObjectInfo:
     upload = _upload(store, request)
     items = read_xml(request.document(), "CompleteMultipartUpload").findall("Part")
@@ -290,34 +239,3 @@ def _whole_checksum(
         )
     value = whole or claim
     return {algorithm: value} if value else {}
-
-
-def _part_element(part: PartInfo) -> str:
-    return group(
-        "Part",
-        text("PartNumber", part.number),
-        text("LastModified", iso_time(part.modified_at)),
-        text("ETag", f'"{part.etag}"'),
-        text("Size", part.size),
-        *(text(f"Checksum{name}", value) for name, value in part.checksums.items()),
-    )
-
-
-def _upload_element(upload: UploadInfo) -> str:
-    return group(
-        "Upload",
-        text("Key", upload.key),
-        text("UploadId", upload.id),
-        OWNER,
-        text("StorageClass", upload.attributes.storage_class),
-        text("Initiated", iso_time(upload.started_at)),
-    )
-
-
-def _is_after(upload: UploadInfo, marker: tuple[str, str]) -> bool:
-    key, identity = marker
-    if not key:
-        return True
-    if upload.key.encode() != key.encode():
-        return upload.key.encode() > key.encode()
-    return bool(identity) and upload.id > identity

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from include.local_engine.s3.checksums import multipart_etag
 from include.local_engine.s3.errors import S3Error
-from include.local_engine.s3.object_store import check_key
 from include.local_engine.s3.objects import ALWAYS, ObjectAttributes, PartInfo, UploadInfo
 from include.local_engine.s3.rows import PART_COLUMNS, UPLOAD_COLUMNS, part_info, upload_info
+from include.local_engine.s3.write_rules import check_key
 
 if TYPE_CHECKING:
     import sqlite3
