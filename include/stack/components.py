@@ -99,4 +99,10 @@ def with_environment(home: Home, changes: Mapping[str, str]) -> dict[str, str]:
     foreign = ("AIRFLOW", "AWS_", "SAGEMAKER_", "SM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
     search_path = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", "")))
-    return {**kept, "PATH": search_path, "PYTHONUNBUFFERED": "1", MARK: str(home.path), **changes}
+    own = {
+        "PATH": search_path,
+        "PYTHONUNBUFFERED": "1",
+        MARK: str(home.path),
+        "SPT_NOENV": "1",  # setproctitle writes its title over the environment, and the mark with it
+    }
+    return {**kept, **own, **changes}

@@ -1,6 +1,5 @@
 """The launcher's death, of any kind, leaves nothing behind."""
 
-# ruff: noqa: S603 - the tests' own commands
 from __future__ import annotations
 
 import os

@@ -1,6 +1,5 @@
 """Nothing that was started, however deep, escapes."""
 
-# ruff: noqa: S603 - the tests' own commands
 from __future__ import annotations
 
 import os

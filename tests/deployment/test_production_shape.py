@@ -1,0 +1,57 @@
+"""The production shape runs the DAG end to end: PostgreSQL, Redis, Celery, and every service of the file."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.stack import leftovers
+from include.stack.airflow_api import AirflowApi
+from tests.deployment.compose_file import SECRETS
+from tests.deployment.native_services import Deployment, missing_programs
+from tests.stack.small_run import SMALL_RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAG_ID = "train_end_to_end"
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="processes by mark: Linux only"),
+    pytest.mark.skipif(bool(missing_programs()), reason=f"not installed: {missing_programs()}"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    deployment = Deployment(folder=tmp_path_factory.mktemp("production"))
+    try:
+        deployment.start()
+        yield deployment
+    finally:
+        deployment.stop()
+        assert leftovers.marked(deployment.home) == []
+
+
+def test_a_run_succeeds_on_celery_and_every_service_passes_its_health_check(
+    deployment: Deployment,
+) -> None:
+    url = f"http://127.0.0.1:{deployment.ports['api-server']}"
+    api = AirflowApi(url, password=SECRETS["AIRFLOW_ADMIN_PASSWORD"])
+    deployment.wait(lambda: api.health() is not None, "the api-server's answer")
+    deployment.wait(lambda: api.has_dag(DAG_ID), "parsing of the DAG")
+    api.set_paused(DAG_ID, paused=False)
+
+    run_id = api.trigger(DAG_ID, conf=SMALL_RUN)
+    deployment.wait(
+        lambda: api.run(DAG_ID, run_id)["state"] in ("success", "failed"), "the run's end"
+    )
+
+    states = {task["task_id"]: task["state"] for task in api.tasks(DAG_ID, run_id)}
+    assert set(states.values()) == {"success"}, f"{states}\n{deployment.log('')}"
+    checked = [name for name, service in deployment.services.items() if "healthcheck" in service]
+    native = [name for name in checked if name not in ("postgres", "redis")]
+    assert [name for name in native if not deployment.is_healthy(name)] == [], deployment.log("")
