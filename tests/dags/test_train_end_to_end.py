@@ -86,7 +86,9 @@ def test_run_trains_evaluates_registers_and_reports(database, aws_connection, s3
 
 
 def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws_connection, s3):
-    dag_run, states = run(database, source="/nowhere", role="NoSuchRole", warmup_steps=99, hyperparameters={"typo": 1})
+    dag_run, states = run(
+        database, source="/nowhere", role="NoSuchRole", warmup_steps=99, hyperparameters={"typo": 1}
+    )
 
     assert str(dag_run.state) == "failed"
     assert states["preflight"] == "failed"

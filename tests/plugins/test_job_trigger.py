@@ -48,11 +48,11 @@ def steady_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[R
 def submit(spec: dict[str, Any], task: Any) -> JobTrigger:
     """Create the job as the operator does and return a trigger that follows it."""
     made = TrainingJobOperator(task_id="train", spec=spec)
-    name = made._name(task.context, 1)
+    name = made.name_of(task.context, 1)
     request, facts = made.render(task.context, name=name)
     made.jobs.create(request)
     return JobTrigger(
-        facts=facts,
+        echoed={"facts": facts},
         kind="training",
         job_name=name,
         poll_interval_s=1.0,
@@ -77,7 +77,7 @@ def test_serialised_trigger_comes_back_the_same(aws_connection):
         "region_name": "eu-west-1",
         "verify": False,
         "botocore_config": {"read_timeout": 5},
-        "facts": {"attempt": 2},
+        "echoed": {"facts": {"attempt": 2}},
     }
     path, serialised = JobTrigger(**arguments).serialize()
 
@@ -131,7 +131,7 @@ def test_on_kill_of_an_ended_job_changes_nothing(aws_connection, task, script):
 
 def test_second_creation_of_a_name_is_a_typed_error(aws_connection, task, script):
     made = TrainingJobOperator(task_id="train", spec=script("print('done')\n"))
-    request, _ = made.render(task.context, name=made._name(task.context, 1))
+    request, _ = made.render(task.context, name=made.name_of(task.context, 1))
     made.jobs.create(request)
     with pytest.raises(NameTakenError):
         made.jobs.create(request)

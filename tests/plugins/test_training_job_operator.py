@@ -266,3 +266,30 @@ def first_event(trigger: Any) -> dict[str, Any]:
         return events[0].payload
 
     return asyncio.run(run())
+
+
+def test_cleared_task_that_re_attached_too_early_starts_the_next_attempt(
+    aws_connection, task, script, sagemaker
+):
+    first = deferred(operator(script(WAITS), deferrable=True), task).trigger
+    second = deferred(operator(script(WAITS), deferrable=True), task).trigger
+    asyncio.run(first.on_kill())
+    event = first_event(second)
+
+    result = operator(script(PRINTS)).execute_complete(task.context, event)
+
+    assert result["status"] == "Completed"
+    assert result["attempt"] == 2
+
+
+def test_re_attached_job_that_a_person_stopped_is_not_started_again(
+    aws_connection, task, script, sagemaker
+):
+    deferred(operator(script(WAITS), deferrable=True), task)
+    second = deferred(operator(script(WAITS), deferrable=True), task).trigger
+    sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
+    event = first_event(second)
+
+    with pytest.raises(JobStoppedError):
+        operator(script(PRINTS)).execute_complete(task.context, event)
+    assert len(job_names(sagemaker, task)) == 1

@@ -32,6 +32,8 @@ class JobApi:
     console_path: str
 
 
+KILLED_TAG = {"Key": "trainyard:killed", "Value": "task cleared or marked in Airflow"}
+
 JOB_APIS = {
     JobKind.TRAINING: JobApi(
         noun="TrainingJob",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
+from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
 from include.errors import TrainingRunError
 from include.sagemaker_api.failures import is_name_taken, is_unknown_job, service_error
 from include.sagemaker_api.snapshot import JobSnapshot
@@ -74,6 +74,14 @@ class SageMakerJobs:
                 return False
             raise typed(error, where=f"job {name}") from error
         return True
+
+    def was_killed(self, arn: str) -> bool:
+        """Return whether the job was stopped because its task was cleared or marked, and not by a person."""
+        try:
+            tags = self._client.list_tags(ResourceArn=arn)["Tags"]
+        except ClientError as error:
+            raise typed(error, where=arn) from error
+        return KILLED_TAG in tags
 
 
 def typed(error: ClientError, *, where: str) -> TrainingRunError:

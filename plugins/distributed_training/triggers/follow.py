@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
+from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
 from distributed_training.hooks.jobs import code_and_message, typed
 from distributed_training.triggers.log_tail import LogTail
 from distributed_training.triggers.pace import Pace, backoff_s
@@ -112,22 +112,27 @@ async def _follow(followed: Followed, look: _Look) -> JobSnapshot:
 
 
 async def stop_job(followed: Followed) -> None:
-    """Ask the service to stop the job; a job that has ended already is left alone.
+    """Ask the service to stop the job of a killed task; a job that has ended already is left alone.
+
+    The job is tagged first: a cleared task may start again while its old job still runs, and must be able to
+    tell this stop from one that a person asked for.
 
     Raises:
-        ClientError: the service refused although the job runs.
+        ClientError: the service refused although the job runs, or knows no such job.
     """
     api = JOB_APIS[followed.kind]
+    named = {api.name_key: followed.job_name}
     async with await AwsClients(followed.connection).async_client("sagemaker") as client:
+        answer = await getattr(client, f"describe_{api.method}")(**named)
+        status = answer[f"{api.noun}Status"]
+        if status != "InProgress":
+            log.info("Job %s needs no stop: it is %s", followed.job_name, status)
+            return
         try:
-            await getattr(client, f"stop_{api.method}")(**{api.name_key: followed.job_name})
+            await client.add_tags(ResourceArn=answer[f"{api.noun}Arn"], Tags=[KILLED_TAG])
         except ClientError as error:
-            answer = await getattr(client, f"describe_{api.method}")(
-                **{api.name_key: followed.job_name}
-            )
-            if answer[f"{api.noun}Status"] == "InProgress":
-                raise
-            log.info("Job %s needs no stop: %s", followed.job_name, error)
+            log.warning("Job %s is stopped without a mark why: %s", followed.job_name, error)
+        await getattr(client, f"stop_{api.method}")(**named)
 
 
 def _is_refusal(error: ClientError) -> bool:

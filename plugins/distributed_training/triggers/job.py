@@ -20,29 +20,29 @@ class JobTrigger(BaseTrigger):
     trigger starts again from these arguments and reads the log from its beginning.
 
     Args:
-        facts: what the task knows of its job and wants back with the event, JSON-safe.
+        echoed: what the task wants back with the event, JSON-safe.
         followed: the fields of `Followed.to_dict`.
     """
 
-    def __init__(self, *, facts: dict[str, Any] | None = None, **followed: Any) -> None:
+    def __init__(self, *, echoed: dict[str, Any] | None = None, **followed: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
-        self.facts = facts or {}
+        self.echoed = echoed or {}
         self.followed = Followed.from_dict(followed)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        arguments = {**self.followed.to_dict(), "facts": self.facts}
+        arguments = {**self.followed.to_dict(), "echoed": self.echoed}
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `snapshot` or `error`, and the facts that were handed in."""
+        """Yield one event: `snapshot` or `error`, with what is to be echoed."""
         try:
             snapshot = await follow_job(self.followed)
         except TrainingRunError as error:
             told = {"error": error.to_dict()}
         else:
             told = {"snapshot": snapshot.to_dict()}
-        yield TriggerEvent({**told, "facts": self.facts})  # type: ignore[no-untyped-call]  # see above
+        yield TriggerEvent({**told, **self.echoed})  # type: ignore[no-untyped-call]  # see above
 
     async def on_kill(self) -> None:
         """Stop the job: somebody cleared the task or marked it."""

@@ -1,0 +1,146 @@
+"""`JobTask`: what ties an Airflow task to its SageMaker job: connection, name, links, memory."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from distributed_training.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
+from distributed_training.operators.redaction import spec_secrets
+from distributed_training.operators.task_memory import TaskMemory
+from distributed_training.retry_policy import TrainingRetryPolicy
+from include.sagemaker_api.names import job_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import jinja2
+    from airflow.sdk import Context
+
+    from distributed_training.hooks.aws_clients import AwsClients
+    from distributed_training.hooks.job_kinds import JobApi
+    from distributed_training.hooks.jobs import SageMakerJobs
+    from distributed_training.triggers.follow import Followed
+
+JOB_XCOM_KEY = "job_name"
+
+
+class JobTask(BaseOperator):
+    """A task with one SageMaker job at a time. Its arguments are described at `SageMakerJobOperator`."""
+
+    template_fields: Sequence[str] = ("spec", "aws_conn_id", "region_name")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"spec": "json"}
+    operator_extra_links = JOB_LINKS
+    job_kind: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        spec: Any,
+        deferrable: bool = True,
+        poll_interval_s: float = 15.0,
+        stream_logs: bool = True,
+        aws_conn_id: str | None = "aws_default",
+        region_name: str | None = None,
+        verify: bool | str | None = None,
+        botocore_config: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
+        super().__init__(**kwargs)
+        self.spec = spec
+        self.deferrable = deferrable
+        self.poll_interval_s = poll_interval_s
+        self.stream_logs = stream_logs
+        self.aws_conn_id = aws_conn_id
+        self.region_name = region_name
+        self.verify = verify
+        self.botocore_config = botocore_config
+        self.links: dict[str, str] = {}
+
+    def render_template_fields(
+        self, context: Context, jinja_env: jinja2.Environment | None = None
+    ) -> None:
+        """Render the templates, or call the function, and keep the spec's secrets out of every log and page."""
+        from airflow.sdk.log import mask_secret
+
+        super().render_template_fields(context, jinja_env)
+        for secret in spec_secrets(self.spec):
+            mask_secret(secret)
+
+    @cached_property
+    def clients(self) -> AwsClients:
+        """The connection's clients."""
+        from distributed_training.hooks.aws_clients import AwsClients
+
+        return AwsClients(self.followed("").connection)
+
+    @cached_property
+    def jobs(self) -> SageMakerJobs:
+        """The service's jobs of this kind."""
+        from distributed_training.hooks.job_kinds import JobKind
+        from distributed_training.hooks.jobs import SageMakerJobs
+
+        return SageMakerJobs(self.clients, JobKind(self.job_kind))
+
+    @property
+    def api(self) -> JobApi:
+        """The service's names for this kind of job."""
+        from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
+
+        return JOB_APIS[JobKind(self.job_kind)]
+
+    def name_of(self, context: Context, attempt: int) -> str:
+        """Return the name of the task's job number `attempt`."""
+        ti = context["ti"]
+        return job_name(
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            task_id=ti.task_id,
+            map_index=-1 if ti.map_index is None else ti.map_index,
+            attempt=attempt,
+        )
+
+    def followed(self, name: str) -> Followed:
+        """Return how the job is followed, in the triggerer as in the worker."""
+        from distributed_training.hooks.aws_clients import ConnectionArguments
+        from distributed_training.hooks.job_kinds import JobKind
+        from distributed_training.triggers.follow import Followed
+
+        return Followed(
+            kind=JobKind(self.job_kind),
+            job_name=name,
+            poll_interval_s=self.poll_interval_s,
+            stream_logs=self.stream_logs,
+            connection=ConnectionArguments(
+                aws_conn_id=self.aws_conn_id,
+                region_name=self.region_name,
+                verify=self.verify,
+                botocore_config=self.botocore_config,
+            ),
+        )
+
+    def announce(
+        self, context: Context, name: str, facts: Mapping[str, Any], *, output: str | None = None
+    ) -> None:
+        """Tell Airflow which job this task has: XComs, links, task state.
+
+        Args:
+            context: the task's.
+            name: the job's name.
+            facts: what is known since it was submitted, remembered for later tries.
+            output: S3 prefix the job writes to, once it is known.
+        """
+        TaskMemory(context).note_job(name, facts)
+        self.links = job_links(
+            job_name=name,
+            console_path=self.api.console_path,
+            log_group=self.api.log_group,
+            output_s3_uri=output,
+            region=self.clients.region,
+            partition=self.clients.partition,
+        )
+        context["ti"].xcom_push(key=JOB_XCOM_KEY, value=name)
+        context["ti"].xcom_push(key=LINKS_XCOM_KEY, value=self.links)
