@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from include.sharding.index import SchemaColumn
+from include.sharding.pass_context import Written
 from include.sharding.prefetch import prefetched
 from include.sharding.split_rule import SPLITS
 from include.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight
@@ -22,21 +23,22 @@ from include.sharding.table_schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    import numpy.typing as npt
     import pyarrow as pa
 
-    from include.sharding.index import Split
     from include.sharding.pass_context import PassContext
     from include.sharding.quarantine import BadRows
     from include.sharding.reading import Table
     from include.sharding.source_files import SourceFile
+    from include.sharding.table_batch import TableBatch
 
 log = logging.getLogger(__name__)
 
 
-def write_columns(context: PassContext) -> tuple[dict[str, Split], dict[str, Any]]:
+def write_columns(context: PassContext) -> Written:
     """Return the splits and what the index says about columns: the schema.
 
     A column of whole numbers that turns out to hold a missing value or a fraction far into the source is planned
@@ -56,9 +58,11 @@ def write_columns(context: PassContext) -> tuple[dict[str, Split], dict[str, Any
             context.start_again()
 
 
-def _read_once(context: PassContext, table: Table) -> tuple[dict[str, Split], dict[str, Any]]:
+def _read_once(context: PassContext, table: Table) -> Written:
     settings = context.reading.settings
-    plans = plan_columns(table.schema, table.nullable, settings)
+    # Parts must agree on types: any column of one of them may lack a value in another.
+    nullable = table.schema.names if context.is_part else table.nullable
+    plans = plan_columns(table.schema, nullable, settings)
     encoder = TableEncoder(plans, max_categories=settings.max_categories)
     columns = [(plan.name, plan.dtype) for plan in plans]
 
@@ -72,25 +76,45 @@ def _read_once(context: PassContext, table: Table) -> tuple[dict[str, Split], di
     row_bytes = sum(np.dtype(dtype).itemsize for _, dtype in columns)
     shards = context.shard_set(open_writer, unit_bytes=row_bytes)
     moments = {plan.name: ColumnMoments() for plan in plans if plan.kind is not ColumnKind.CATEGORY}
-    with prefetched(table.batches()) as batches:
-        for file, batch in batches:
-            rows_with_target = _with_target(batch.batch, plans, file, context.reading.bad_rows)
-            arrays, hashes = encoder.encode(rows_with_target)
-            numbers = context.rule.assign(hashes)
-            rows = {split: np.flatnonzero(numbers == number) for number, split in enumerate(SPLITS)}
-            shards.observe(batch.done, {split: len(at) for split, at in rows.items()})
-            for split, at in rows.items():
-                if not len(at):
-                    continue
-                chosen = [array.take(at) for array in arrays]
-                shards.writer(split).append(chosen)
-                if split == "train":
-                    for plan, values in zip(plans, chosen, strict=True):
-                        if plan.name in moments:
-                            moments[plan.name].add(values)
+    with (
+        prefetched(table.batches()) as batches,
+        prefetched(_split_batches(batches, plans, encoder, context)) as split_batches,
+    ):
+        for done, by_split in split_batches:
+            shards.observe(done, {split: len(each[0]) for split, each in by_split.items()})
+            for split, arrays in by_split.items():
+                shards.writer(split).append(arrays)
+            for plan, values in zip(plans, by_split["train"], strict=True):
+                if plan.name in moments:
+                    moments[plan.name].add(values)
     context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
     schema = tuple(_described(plan, encoder, moments.get(plan.name)) for plan in plans)
-    return shards.finish(), {"kind": "columns", "schema": schema}
+    return Written(
+        splits=shards.finish(),
+        described={"kind": "columns", "schema": schema},
+        tallies={name: each.sums for name, each in moments.items()},
+    )
+
+
+def _split_batches(
+    batches: Iterator[tuple[SourceFile, TableBatch]],
+    plans: Sequence[ColumnPlan],
+    encoder: TableEncoder,
+    context: PassContext,
+) -> Iterator[tuple[float, dict[str, list[npt.NDArray[Any]]]]]:
+    """Yield the share of the source read so far, and the rows of each split, one array a column."""
+    for file, batch in batches:
+        rows = _with_target(batch.batch, plans, file, context.reading.bad_rows)
+        arrays, hashes = encoder.encode(rows)
+        numbers = context.rule.assign(hashes)
+        places = [np.flatnonzero(numbers == number) for number in range(len(SPLITS))]
+        yield (
+            batch.done,
+            {
+                split: [array.take(at) for array in arrays]
+                for split, at in zip(SPLITS, places, strict=True)
+            },
+        )
 
 
 def _with_target(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from include.errors import DataError
 from include.sharding.shard_set import OpenWriter, ShardSet, Writer, fetcher
@@ -12,20 +12,42 @@ from include.sharding.shard_set import OpenWriter, ShardSet, Writer, fetcher
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from include.sharding.index import Split
     from include.sharding.reading import Reading
+    from include.sharding.shard_set import Numbering
     from include.sharding.split_rule import SplitRule
     from include.sharding.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a pass leaves behind.
+
+    Attributes:
+        described: members of the index that tell the content: kind, schema or tokenizer, baseline.
+        tallies: JSON-safe sums from which the parts of a data set get their common statistics.
+    """
+
+    splits: dict[str, Split]
+    described: dict[str, Any]
+    tallies: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
-    """One pass over a source."""
+    """One pass over a source, or (with a numbering) over one part of it."""
 
     reading: Reading
     rule: SplitRule
     uploads: Uploads
     prefix: str
     folder: Path
+    numbering: Numbering | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Return whether other processes shard the rest of the source."""
+        return self.numbering is not None
 
     def shard_set(self, open_writer: OpenWriter[Writer], *, unit_bytes: int) -> ShardSet[Writer]:
         """Return an empty set of shards that this pass fills."""
@@ -37,6 +59,7 @@ class PassContext:
             open_writer=open_writer,
             uploads=self.uploads,
             fetch=fetcher(self.reading.objects, self.prefix),
+            numbering=self.numbering,
         )
 
     def check_rows(self, num_good: int) -> None:
@@ -45,6 +68,8 @@ class PassContext:
         Raises:
             DataError: that is so.
         """
+        if self.is_part:
+            return  # the parts are judged together
         if num_good + self.reading.bad_rows.count == 0:
             raise DataError(
                 "the source has no rows",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+from threading import Lock
 
 MAX_SAMPLES = 1_000
 _MAX_CONTENT = 500
@@ -24,18 +25,17 @@ class BadRows:
         self._samples: list[dict[str, object]] = []
         self._reasons: Counter[str] = Counter()
         self.count = 0
+        self._lock = Lock()  # the thread that reads and the one that encodes both find bad rows
 
     def add(self, file: str, line: int, reason: str, content: bytes | str) -> None:
         """Count one bad row; the first thousand are kept as samples, cut to 500 characters."""
-        self.count += 1
-        self._reasons[reason.split(":", 1)[0]] += 1
-        if len(self._samples) < MAX_SAMPLES:
-            text = (
-                content if isinstance(content, str) else content.decode(errors="backslashreplace")
-            )
-            self._samples.append(
-                {"file": file, "line": line, "reason": reason, "content": text[:_MAX_CONTENT]}
-            )
+        text = content if isinstance(content, str) else content.decode(errors="backslashreplace")
+        sample = {"file": file, "line": line, "reason": reason, "content": text[:_MAX_CONTENT]}
+        with self._lock:
+            self.count += 1
+            self._reasons[reason.split(":", 1)[0]] += 1
+            if len(self._samples) < MAX_SAMPLES:
+                self._samples.append(sample)
 
     def clear(self) -> None:
         """Forget everything: the source is read again from its start."""

@@ -31,11 +31,6 @@ class LocalShard:
     num_tokens: int | None = None
 
     @property
-    def name(self) -> str:
-        """Return the shard's name below the data set's prefix."""
-        return f"{self.split}/shard-{self.number:05d}.bin"
-
-    @property
     def weight(self) -> int:
         """Return what balancing counts: tokens, or rows of a table."""
         return self.rows if self.num_tokens is None else self.num_tokens

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar, TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from include.sharding.balance import balance, too_few_rows
 from include.sharding.expected_weight import ExpectedWeight
@@ -32,6 +33,23 @@ _PART_BYTES = 8 * 1024**2
 _UNEVEN = 1.1
 
 Writer = TypeVar("Writer", TokenSplitWriter, ColumnSplitWriter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbering:
+    """Which shard numbers a part may use: `first`, `first + step`, ..."""
+
+    first: int
+    step: int
+
+    def name(self, shard: LocalShard) -> str:
+        """Return a shard's name below the data set's prefix."""
+        return f"{shard.split}/shard-{self.first + shard.number * self.step:05d}.bin"
+
+
+_ALL_NUMBERS = Numbering(first=0, step=1)
+
+
 OpenWriter = Callable[[str, Path, NextWeight, Finished], Writer]
 
 
@@ -46,6 +64,7 @@ class ShardSet(Generic[Writer]):
         open_writer: makes the writer of one split.
         uploads: where finished shards go.
         fetch: copies an uploaded object, by its name, back to a path.
+        numbering: for one part of a data set: its shards' numbers; such a part may have few rows, or none.
     """
 
     def __init__(
@@ -58,11 +77,12 @@ class ShardSet(Generic[Writer]):
         open_writer: OpenWriter[Writer],
         uploads: Uploads,
         fetch: Callable[[str, Path], None],
-        parts_bytes: int = PARTS_BYTES,
+        numbering: Numbering | None = None,
     ) -> None:
         self._rule, self._settings, self._folder = rule, settings, folder
         self._unit_bytes, self._uploads, self._fetch = unit_bytes, uploads, fetch
-        self._parts_bytes = parts_bytes
+        self._is_part = numbering is not None
+        self._numbering = numbering or _ALL_NUMBERS
         self._expected = ExpectedWeight(rule)
         self._num_shards: dict[str, int] | None = None
         self._is_direct = False
@@ -85,7 +105,7 @@ class ShardSet(Generic[Writer]):
         self._expected.observe(done, seen)
         if self._num_shards is None:
             num_bytes = int(self._expected.total) * self._unit_bytes
-            self._is_direct = num_bytes > self._parts_bytes
+            self._is_direct = num_bytes > PARTS_BYTES
             self._num_shards = self._counts(int(num_bytes * self._rule.fraction("train")))
 
     def finish(self) -> dict[str, Split]:
@@ -99,8 +119,11 @@ class ShardSet(Generic[Writer]):
         if not self._is_direct or self._num_shards is None:
             self._num_shards = self._counts(self._writers["train"].weight * self._unit_bytes)
         wanted = {split: count for split, count in self._num_shards.items() if count}
+        if self._is_part:
+            wanted = {split: count for split, count in wanted.items() if self._writers[split].rows}
         for split, count in wanted.items():
-            if self._writers[split].rows < (count if split == "train" else 1):
+            least = 1 if self._is_part or split != "train" else count
+            if self._writers[split].rows < least:
                 raise too_few_rows(split, self._writers[split].rows, count)
         shards = {split: self._evened(split, count) for split, count in wanted.items()}
         return {split: self._described(each) for split, each in shards.items()}
@@ -135,7 +158,9 @@ class ShardSet(Generic[Writer]):
             self._send(shard)
 
     def _send(self, shard: LocalShard) -> None:
-        self._sent[shard.path] = self._uploads.send(shard.path, shard.name, then_delete=True)
+        self._sent[shard.path] = self._uploads.send(
+            shard.path, self._numbering.name(shard), then_delete=True
+        )
 
     def _evened(self, split: str, num_shards: int) -> list[LocalShard]:
         """Return the split's shards, all on their way; cut again unless they are as many and as even as wanted."""
@@ -146,7 +171,7 @@ class ShardSet(Generic[Writer]):
         for shard in first:
             if sent := self._sent.pop(shard.path, None):
                 sent.result()
-                self._fetch(shard.name, shard.path)
+                self._fetch(self._numbering.name(shard), shard.path)
         evened: list[LocalShard] = []
 
         def finished(shard: LocalShard) -> None:
@@ -167,7 +192,7 @@ class ShardSet(Generic[Writer]):
             has_tokens = shard.num_tokens is not None
             entries.append(
                 Shard(
-                    file=shard.name,
+                    file=self._numbering.name(shard),
                     rows=shard.rows,
                     bytes=sent.size,
                     sha256=sent.sha256,

@@ -35,11 +35,21 @@ class ColumnMoments:
         numbers *= (
             numbers  # not a dot product: BLAS would start threads that spin on a busy machine
         )
-        squares = float(numbers.sum())
+        self.absorb(count, mean, float(numbers.sum()))
+
+    def absorb(self, count: int, mean: float, squares: float) -> None:
+        """Take in values of which only these sums are known: their number, mean, squared distances from it."""
+        if count == 0:
+            return
         total, apart = self._count + count, mean - self._mean
         self._squares += squares + apart * apart * self._count * count / total
         self._mean += apart * count / total
         self._count = total
+
+    @property
+    def sums(self) -> tuple[int, float, float]:
+        """Return what `absorb` takes."""
+        return self._count, self._mean, self._squares
 
     @property
     def mean(self) -> float | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from include.sharding.pass_context import Written
 from include.sharding.prefetch import prefetched
 from include.sharding.split_rule import SPLITS, text_hashes
 from include.sharding.split_writer import Finished, NextWeight, TokenSplitWriter
@@ -15,11 +16,10 @@ from include.sharding.tokenizer import load_tokenizer, token_dtype
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from include.sharding.index import Split
     from include.sharding.pass_context import PassContext
 
 
-def write_tokens(context: PassContext) -> tuple[dict[str, Split], dict[str, Any]]:
+def write_tokens(context: PassContext) -> Written:
     """Return the splits and what the index says about tokens: dtype, tokenizer, baseline.
 
     Raises:
@@ -53,7 +53,7 @@ def write_tokens(context: PassContext) -> tuple[dict[str, Split], dict[str, Any]
                 shards.writer(split).append(tokens, ends)
     context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
     loss = unigram_loss_nats(counts["train"], counts["validation"])
-    return shards.finish(), {
+    described = {
         "kind": "tokens",
         "dtype": dtype,
         "tokenizer": {
@@ -63,3 +63,5 @@ def write_tokens(context: PassContext) -> tuple[dict[str, Split], dict[str, Any]
         },
         "baseline": None if loss is None else {"unigram_loss_nats": loss},
     }
+    tallies = {split: counts[split].counts.tolist() for split in ("train", "validation")}
+    return Written(splits=shards.finish(), described=described, tallies=tallies)

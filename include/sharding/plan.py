@@ -1,0 +1,122 @@
+"""What is known of a data set before a row is read: where it goes, what it is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from include.errors import ContractError
+from include.sharding.index import INDEX_NAME, ShardIndex, dataset_uri
+from include.sharding.settings import BYTES_TOKENIZER, DataFormat, ShardSettings, Source
+from include.sharding.shard_count import fit_num_shards
+from include.sharding.source_files import SourceFile, bytes_to_read, fingerprint, list_files
+
+if TYPE_CHECKING:
+    from include.sharding.objects import Objects
+
+_LAYOUT_VERSION = 1
+"""Raised whenever the same source and settings would give other shards than before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetPlan:
+    """A data set that can be sharded, by one process or by several that know nothing of each other.
+
+    Attributes:
+        uri: the data set's prefix.
+        fingerprint: SHA-256 over the source's content and the settings.
+        source: what the index says of the source.
+        described: what the index says of the settings.
+        num_parts: processes that share the work; 1 writes the index at once, more need a merge.
+    """
+
+    uri: str
+    fingerprint: str
+    data_format: DataFormat
+    settings: ShardSettings
+    source: dict[str, Any]
+    described: dict[str, Any]
+    num_parts: int = 1
+
+    def to_json(self) -> str:
+        """Return the plan as a document for the processes of the parts."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> DatasetPlan:
+        """Return the plan that `to_json` wrote.
+
+        Raises:
+            ContractError: the document is not a plan.
+        """
+        try:
+            data = json.loads(text)
+            settings = data.pop("settings")
+            for name in ("ignore_columns", "category_columns"):
+                settings[name] = tuple(settings[name])
+            data_format = DataFormat(data.pop("data_format"))
+            return cls(settings=ShardSettings(**settings), data_format=data_format, **data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ContractError(
+                "this is not the plan of a data set", got=f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def plan_dataset(
+    source: Source,
+    settings: ShardSettings,
+    objects: Objects,
+    *,
+    destination: str,
+    num_parts: int = 1,
+) -> tuple[DatasetPlan, list[SourceFile]]:
+    """Return the plan and the files of a source. Reads a local source once, to know its content.
+
+    A wrong number of shards is refused before anything is read (`SpecError`), as is a source that is missing, empty or
+    of no known format (`DataError`).
+    """
+    fit_num_shards(settings, train_bytes=0)
+    data_format, files = list_files(source, objects)
+    source_mark = fingerprint(files)
+    described = {**_described(settings, data_format), "num_parts": num_parts}
+    text = json.dumps([source_mark, described], sort_keys=True, default=str)
+    mark = hashlib.sha256(text.encode()).hexdigest()
+    plan = DatasetPlan(
+        uri=dataset_uri(destination, mark),
+        fingerprint=mark,
+        data_format=data_format,
+        settings=settings,
+        described=described,
+        num_parts=num_parts,
+        source={
+            "uri": source.uri,
+            "files": len(files),
+            "bytes": sum(bytes_to_read(file) for file in files),
+            "fingerprint": source_mark,
+            "format": data_format.value,
+        },
+    )
+    return plan, files
+
+
+def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
+    """Return the index of the data set where it is complete already, else None."""
+    uri = f"{plan.uri}/{INDEX_NAME}"
+    if objects.head(uri) is None:
+        return None
+    with objects.open(uri) as stream:
+        return ShardIndex.from_json(stream.read())
+
+
+def _described(settings: ShardSettings, data_format: DataFormat) -> dict[str, Any]:
+    """Return every setting that changes a byte of the result, as JSON-safe data."""
+    described = asdict(settings)
+    if settings.tokenizer != BYTES_TOKENIZER:
+        from include.sharding.tokenizer import load_tokenizer  # noqa: PLC0415 - heavy
+
+        described["tokenizer"] = load_tokenizer(settings.tokenizer).identity
+    for name in ("ignore_columns", "category_columns"):
+        described[name] = list(described[name])
+    return {"layout_version": _LAYOUT_VERSION, "data_format": data_format.value, **described}
