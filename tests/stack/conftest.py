@@ -1,0 +1,101 @@
+"""One real stack for the tests that need one: `up` at the first of them, `down` after the last."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from include.stack import leftovers
+from include.stack.airflow_api import AirflowApi
+from include.stack.home import REPOSITORY, Home
+from include.stack.identity import load_or_create
+from include.stack.stack import read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RUN_LIMIT_S = 300.0
+POLL_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveStack:
+    """A stack that is up."""
+
+    home: Home
+    url: str
+    engine: str
+    password: str
+    up_output: str
+
+    @property
+    def api(self) -> AirflowApi:
+        """A client of its Airflow."""
+        return AirflowApi(self.url, password=self.password)
+
+    def wait(self, is_so: Callable[[], Any], what: str, *, limit_s: float = RUN_LIMIT_S) -> Any:
+        """Wait for a condition up to a limit and return what it returned."""
+        deadline = time.monotonic() + limit_s
+        while not (value := is_so()):
+            assert time.monotonic() < deadline, f"{what} did not happen within {limit_s:.0f} s"
+            time.sleep(POLL_S)
+        return value
+
+    def end_of(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Wait for a run's end and return its tasks' states."""
+        ended = ("success", "failed")
+        self.wait(lambda: self.api.run(dag_id, run_id)["state"] in ended, f"the end of {run_id}")
+        return {task["task_id"]: task["state"] for task in self.api.tasks(dag_id, run_id)}
+
+    def database(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run one statement on the metadata database."""
+        with closing(sqlite3.connect(self.home.database, timeout=30)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+
+def launcher(home: Home, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -m include.stack` in a home of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "include.stack", "--home", str(home.path), *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
+    """A stack that is up; the test session fails if one of its processes outlives `down`."""
+    if sys.platform != "linux":
+        pytest.skip("the stack's supervision needs Linux")
+    home = Home.of(tmp_path_factory.mktemp("stack"))
+    done = launcher(home, "up", timeout=300)
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        record = read_record(home)
+        assert record is not None
+        password = load_or_create(home).password
+        yield LiveStack(
+            home=home, url=record.ui, engine=record.engine, password=password, up_output=done.stdout
+        )
+    finally:
+        down = launcher(home, "down", timeout=120)
+        assert (down.returncode, leftovers.marked(home)) == (0, []), down.stdout + down.stderr
+
+
+def as_json(value: object) -> str:
+    """Return a value as SQLite's JSON columns hold it."""
+    return json.dumps(value).replace("'", "''")

@@ -1,0 +1,93 @@
+"""The three starts without a browser: by REST, by an asset's event, by the clock. Each ends in a trained model."""
+
+# ruff: noqa: S608 - the statements hold nothing but this file's constants
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.errors import RejectedRequestError
+from tests.stack.conftest import LiveStack, as_json
+from tests.stack.small_run import SMALL_RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANUAL = "train_end_to_end"
+SCHEDULED = "train_on_schedule"
+ASSET = "x-trainyard://dataset"
+
+pytestmark = pytest.mark.timeout(420)
+
+
+@pytest.fixture
+def scheduled(stack: LiveStack) -> Iterator[LiveStack]:
+    """The stack with the scheduled DAG unpaused for one test."""
+    stack.api.set_paused(SCHEDULED, paused=False)
+    yield stack
+    stack.api.set_paused(SCHEDULED, paused=True)
+
+
+def run_of_type(stack: LiveStack, run_type: str) -> str:
+    """Wait for a run of that type and return its id."""
+    query = f"SELECT run_id FROM dag_run WHERE dag_id = '{SCHEDULED}' AND run_type = '{run_type}'"
+    return str(
+        stack.wait(lambda: stack.database(query), f"a run of type {run_type}", limit_s=60)[0][0]
+    )
+
+
+def test_a_run_started_by_rest_succeeds(stack: LiveStack) -> None:
+    stack.api.set_paused(MANUAL, paused=False)
+    run_id = stack.api.trigger(MANUAL, conf=SMALL_RUN)
+    states = stack.end_of(MANUAL, run_id)
+    assert set(states.values()) == {"success"}, states
+
+
+def test_an_assets_event_starts_a_run_on_the_data_it_names(scheduled: LiveStack) -> None:
+    scheduled.api.post_asset_event(ASSET, extra=SMALL_RUN)
+    run_id = run_of_type(scheduled, "asset_triggered")
+    states = scheduled.end_of(SCHEDULED, run_id)
+    assert set(states.values()) == {"success"}, states
+
+
+def test_the_schedule_starts_a_run_when_its_time_comes(scheduled: LiveStack) -> None:
+    # The clock cannot be given a conf: the row of the run that it makes gets one here.
+    scheduled.database(
+        "CREATE TRIGGER small_scheduled_runs AFTER INSERT ON dag_run WHEN NEW.run_type = 'scheduled' "
+        f"BEGIN UPDATE dag_run SET conf = '{as_json(SMALL_RUN)}' WHERE id = NEW.id; END"
+    )
+    scheduled.database(
+        "UPDATE dag SET next_dagrun = '2026-01-05 03:00:00.000000', "
+        "next_dagrun_create_after = '2026-01-05 03:00:00.000000', "
+        "next_dagrun_data_interval_start = '2026-01-05 03:00:00.000000', "
+        "next_dagrun_data_interval_end = '2026-01-05 03:00:00.000000' "
+        f"WHERE dag_id = '{SCHEDULED}'"
+    )
+    run_id = run_of_type(scheduled, "scheduled")
+    states = scheduled.end_of(SCHEDULED, run_id)
+    assert set(states.values()) == {"success"}, states
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        pytest.param({"max_steps": "many"}, "max_steps", id="wrong type"),
+        pytest.param({"max_steps": 0}, "max_steps", id="out of range"),
+        pytest.param({"strategy": "magic"}, "strategy", id="not one of the choices"),
+    ],
+)
+def test_rest_refuses_a_conf_that_does_not_fit(
+    stack: LiveStack, conf: dict[str, object], message: str
+) -> None:
+    before = len(stack.api.unfinished_runs(MANUAL))
+    with pytest.raises(RejectedRequestError, match=message) as caught:
+        stack.api.trigger(MANUAL, conf=conf)
+    assert caught.value.code == "400"
+    assert len(stack.api.unfinished_runs(MANUAL)) == before
+
+
+def test_up_prints_where_the_ui_is_and_how_to_log_in(stack: LiveStack) -> None:
+    assert stack.url in stack.up_output
+    assert f"admin / {stack.password}" in stack.up_output
+    assert f"export AWS_ENDPOINT_URL={stack.engine}" in stack.up_output
