@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from include.local_engine import runner
 from include.local_engine.runner import launching, life_cycle
+from include.local_engine.sandbox.processes import is_alive
 
 if TYPE_CHECKING:
     from include.local_engine.settings import EngineSettings
@@ -66,6 +67,4 @@ class RunnerCare:
 
 
 def _is_dead(job: JobRow) -> bool:
-    return job.runner_pid is not None and not launching.is_alive(
-        job.runner_pid, job.runner_start_ticks
-    )
+    return job.runner_pid is not None and not is_alive(job.runner_pid, job.runner_start_ticks)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.runner import life_cycle
+from include.local_engine.sandbox.processes import is_alive
 from include.local_engine.store import TERMINAL_STATUSES, JobKind, JobStore
 
 if TYPE_CHECKING:
@@ -108,26 +109,6 @@ def _fail(row: JobRow, state: dict[str, Any]) -> None:
         f"(process {row.runner_pid}); everything of the job was ended. Please try your request "
         "again.",
     )
-
-
-def is_alive(pid: int | None, start_ticks: int | None) -> bool:
-    """Tell whether this very process runs; a zombie does not, nor another one with its number."""
-    if pid is None:
-        return False
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] not in {"Z", "X"} and int(fields[19]) == start_ticks
-
-
-def start_ticks_of(pid: int) -> int:
-    """Return when the process started, in clock ticks since boot (proc(5), stat field 22).
-
-    Fails with OSError: there is no such process.
-    """
-    text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
-    return int(text.rpartition(")")[2].split()[19])
 
 
 def kill_leftovers(folder: Path) -> int:

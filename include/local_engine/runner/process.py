@@ -10,19 +10,23 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from include.local_engine.runner.job import Job, JobError
-from include.local_engine.runner.launching import start_ticks_of
 from include.local_engine.runner.processing import ProcessingRun
 from include.local_engine.runner.supervision import Ending
 from include.local_engine.runner.training import TrainingRun
 from include.local_engine.s3.object_store import ObjectStore
+from include.local_engine.sandbox.processes import is_flock_held, start_ticks_of
 from include.local_engine.settings import EngineSettings
 from include.local_engine.store import JobKind, JobStore, UnknownJobError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 log = logging.getLogger(__name__)
 
+LOOK_INTERVAL_S = 1.0
 ENGINE_ABSENCE_S = 120.0
 """How long a job goes on without an engine before it stops by itself."""
 
@@ -111,18 +115,8 @@ class Watch:
         if self.job.store.get(self.job.kind, self.job.name).stop_requested_at is not None:
             return Ending.STOPPED
         now = time.monotonic()
-        if now - self._looked_at >= 1.0:
+        if now - self._looked_at >= LOOK_INTERVAL_S:
             self._looked_at = now
             if is_flock_held(self.job.settings.lock_path):
                 self._engine_seen_at = now
         return Ending.ABANDONED if now - self._engine_seen_at > ENGINE_ABSENCE_S else None
-
-
-def is_flock_held(path: Path) -> bool:
-    """Tell whether any process holds a lock on the file, without touching the lock (proc(5))."""
-    try:
-        inode = path.stat().st_ino
-        with Path("/proc/locks").open(encoding="ascii") as file:
-            return any(line.split()[-3].endswith(f":{inode}") for line in file)
-    except OSError:
-        return False

@@ -1,7 +1,7 @@
 """The warm parent's process: preload, then fork a supervisor for every program that is asked for.
 
-It ends when its stdin closes, that is, with the engine. Supervisors and programs do not: they go on
-as long as the instance that asked for them.
+It ends some seconds after the engine, so that the engine that is started next finds it warm.
+Supervisors and programs go on as long as the instance that asked for them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import os
 import select
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from include.local_engine.sandbox.processes import is_alive, is_flock_held, start_ticks_of
 from include.local_engine.warm import preload
 from include.local_engine.warm.supervisor import Supervisor, Warmth, package_stamps
 
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BACKLOG = 256
+ABSENCE_S = 20.0
+"""How long the parent waits for the next engine."""
 
 
-def main(folder: str) -> None:
-    """Serve programs on `folder/socket` until stdin closes."""
+def main(folder: str, owner: int) -> None:
+    """Serve programs on `folder/socket` while the owner or any engine of the state folder lives."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s warm: %(message)s")
     base_path = [path for path in sys.path if path]
     own_environment = dict(os.environ)
@@ -43,7 +47,7 @@ def main(folder: str) -> None:
         logging.root.removeHandler(handler)
     logging.root.setLevel(logging.WARNING)
     Path(folder, "ready").touch()
-    program = serve(listener, warmth)
+    program = serve(listener, warmth, Keeper(Path(folder).parent / "engine.lock", owner))
     if program is not None:
         preload.forget(("include",))
         program.become()
@@ -62,23 +66,39 @@ def listen(folder: Path) -> socket.socket:
     return listener
 
 
-def serve(listener: socket.socket, warmth: Warmth) -> Program | None:
+class Keeper:
+    """Whether somebody still needs the parent."""
+
+    def __init__(self, lock: Path, owner: int) -> None:
+        """`lock` is held by any engine; `owner` is the process that started the parent."""
+        self._lock = lock
+        self._owner = (owner, start_ticks_of(owner))
+        self._seen_at = time.monotonic()
+
+    def is_needed(self) -> bool:
+        """Tell whether the owner or an engine lives, or did a moment ago."""
+        now = time.monotonic()
+        if is_alive(*self._owner) or is_flock_held(self._lock):
+            self._seen_at = now
+        return now - self._seen_at < ABSENCE_S
+
+
+def serve(listener: socket.socket, warmth: Warmth, keeper: Keeper) -> Program | None:
     """Fork a supervisor for every caller; return the program in the process that becomes it.
 
-    None: stdin closed, so that the parent is to end.
+    None: nobody needs the parent any more.
     """
-    while True:
-        readable, _, _ = select.select([listener, sys.stdin], [], [], 1.0)
+    while keeper.is_needed():
+        readable, _, _ = select.select([listener], [], [], 1.0)
         collect()
-        if sys.stdin in readable and not os.read(0, 1):
-            return None
-        if listener not in readable:
+        if not readable:
             continue
         link, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
             return Supervisor(link, warmth).run()
         link.close()
+    return None
 
 
 def collect() -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from include.local_engine.runner import recover
-from include.local_engine.runner.launching import is_alive
 from include.local_engine.sandbox import capabilities
+from include.local_engine.sandbox.processes import is_alive
 from tests.local_engine.runner.conftest import BUCKET, Yard, channel, wait_for
 
 if TYPE_CHECKING:

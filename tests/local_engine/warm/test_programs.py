@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from include.local_engine.warm import WarmParent
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -176,6 +178,15 @@ def test_killing_the_stand_in_kills_the_program(warm: Warm, tmp_path: Path) -> N
         process.kill()
         process.wait(timeout=30)
         assert process.reader.read() == ""  # The end: the program holds the FIFO no more.
+
+
+def test_the_next_engine_finds_the_parent_again(warm: Warm) -> None:
+    following = WarmParent(warm.root)
+
+    following.start()
+
+    assert following.is_ready
+    assert following._process == warm.parent._process
 
 
 def test_a_hidden_module_makes_the_program_run_cold(warm: Warm, tmp_path: Path) -> None:
