@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training_scripts"))
+import torch._dynamo  # noqa: F401 what the first optimizer of a process imports: seconds
+import torch.nn.parallel.distributed  # noqa: F401
+
 import evaluate
 import train_ddp
 
