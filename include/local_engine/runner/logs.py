@@ -38,7 +38,7 @@ class LogFile:
         self._last_ms = 0
         self._has_ended = False
         self.last_line = ""
-        """The last line that the user's program, not AWS's toolkit after it, printed."""
+        """The last words of the user's program, not of AWS's toolkit after it; no ruler lines."""
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they were printed; a line is written once it has ended.
@@ -76,7 +76,7 @@ class LogFile:
 
     def _remember(self, text: str) -> None:
         self._has_ended = self._has_ended or any(report in text for report in TOOLKIT_REPORTS)
-        if not self._has_ended:
+        if not self._has_ended and any(each.isalnum() for each in text):
             self.last_line = text.strip()
 
 

@@ -92,14 +92,22 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
             f"({type(error).__name__}: {error})",
         )
     finally:
-        shutil.rmtree(job.folder / "scratch", ignore_errors=True)
+        clear_instances(job.folder)
 
 
 def clear(folder: Path) -> None:
     """Remove what an earlier, deleted job of the same name left."""
-    for name in ("instances", "scratch", "logs"):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    clear_instances(folder)
+    shutil.rmtree(folder / "logs", ignore_errors=True)
     (folder / "metrics.jsonl").unlink(missing_ok=True)
+
+
+def clear_instances(folder: Path) -> None:
+    """Remove what the instances had on disk, as their end does on SageMaker."""
+    for work in folder.glob("instances/*/overlays/*/work/work"):
+        work.chmod(0o700)  # The kernel leaves it without any rights.
+    for name in ("instances", "scratch"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BACKLOG = 256
-ABSENCE_S = 20.0
+ABSENCE_S = 10.0
 """How long the parent waits for the next engine."""
 
 

@@ -60,6 +60,17 @@ def test_what_instances_leave_is_merged_into_two_archives(yard: Yard) -> None:
     assert sorted(yard.archive("out/good/output/output.tar.gz")) == ["deep/algo-1", "deep/algo-2"]
 
 
+def test_an_ended_job_leaves_only_its_logs_and_metrics(yard: Yard) -> None:
+    yard.objects.put(BUCKET, "in/a", b"text")
+    row = yard.run("good", "echo x", InputDataConfig=[channel("train", f"s3://{BUCKET}/in")])
+
+    folder = yard.settings.job_folder(row.kind, "good")
+    wait_for(
+        lambda: sorted(path.name for path in folder.iterdir()),
+        lambda names: names == ["logs", "runner.lock", "runner.log"],
+    )
+
+
 def test_artifacts_may_stay_unpacked(yard: Yard) -> None:
     output = {"S3OutputPath": f"s3://{BUCKET}/out/", "CompressionType": "NONE"}
 
