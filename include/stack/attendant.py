@@ -14,6 +14,7 @@ from include.stack.outcome import explain_failures, fetch_report, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from include.stack.airflow_api import AirflowApi
     from include.stack.aws import AwsEndpoint
@@ -33,13 +34,15 @@ class Attendant:
         aws: AwsEndpoint,
         display: Display,
         dag_id: str,
+        reports: Path,
         keep_alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """`keep_alive` is called between looks: a supervisor restarts there what died."""
+        """Reports go below `reports`; `keep_alive` is called between looks, to restart what died."""
         self._api = api
         self._aws = aws
         self._display = display
         self._dag_id = dag_id
+        self._reports = reports
         self._keep_alive = keep_alive
 
     def run(self, conf: Mapping[str, Any]) -> int:
@@ -84,7 +87,7 @@ class Attendant:
     def _conclude(self, view: RunView) -> int:
         for line in explain_failures(self._api, self._dag_id, view):
             self._display.say(line)
-        report = fetch_report(self._api, self._aws, self._dag_id, view.run_id)
+        report = fetch_report(self._api, self._aws, self._dag_id, view.run_id, to=self._reports)
         for line in summary(view, report):
             self._display.say(line)
         return 0 if view.state == "success" else 1

@@ -75,7 +75,8 @@ def _become(command: list[str], log: str, launcher: int) -> NoReturn:
         time.sleep(0.001)
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    prctl(PR_SET_NAME, " ".join(command)[:15].encode(), 0, 0, 0)
+    title = " ".join((Path(command[0]).name, *command[1:]))
+    prctl(PR_SET_NAME, title[:15].encode(), 0, 0, 0)
     sys.argv = list(command)
     (script,) = entry_points(group="console_scripts", name=Path(command[0]).name)
     sys.exit(cast("int | None", script.load()()))

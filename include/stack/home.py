@@ -53,6 +53,11 @@ class Home:
         return self.path / "passwords.json"
 
     @property
+    def reports(self) -> Path:
+        """The reports of runs, one folder each; beside the home, so that resetting it keeps them."""
+        return self.path.parent / "runs"
+
+    @property
     def record(self) -> Path:
         """What runs now: supervisor process, addresses. Present while a stack is up."""
         return self.path / "stack.json"

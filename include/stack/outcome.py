@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from include.stack.display import seconds
-from include.stack.home import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,12 +33,14 @@ class Report:
         return {} if self.json_file is None else dict(json.loads(self.json_file.read_text()))
 
 
-def fetch_report(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> Report:
-    """Copy the report's objects to `runs/<run_id>/` and return where they are."""
+def fetch_report(
+    api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str, *, to: Path
+) -> Report:
+    """Copy the report's objects to `to/<run_id>/` and return where they are."""
     uris = api.xcom(dag_id, run_id, REPORT_TASK, "return_value")
     if not isinstance(uris, dict):
         return Report()
-    folder = REPOSITORY / "runs" / run_id.replace("/", "_")
+    folder = to / run_id.replace("/", "_")
     files: dict[str, Path] = {}
     for key, name in (("report_html", "report.html"), ("report_json", "report.json")):
         try:

@@ -34,7 +34,9 @@ def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = 
             display.say(f"using the stack that is up at {record.ui}")
             api = AirflowApi(record.ui, password=load_or_create(home).password)
             aws = AwsEndpoint(record.engine)
-            return Attendant(api=api, aws=aws, display=display, dag_id=dag_id).run(conf)
+            return Attendant(
+                api=api, aws=aws, display=display, dag_id=dag_id, reports=home.reports
+            ).run(conf)
         return _run_in_own_stack(home, conf=conf, display=display, dag_id=dag_id)
 
 
@@ -54,6 +56,7 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
             aws=AwsEndpoint(stack.addresses.engine),
             display=display,
             dag_id=dag_id,
+            reports=home.reports,
             keep_alive=stack.check,
         )
         return attendant.run(conf)

@@ -56,6 +56,11 @@ class LiveStack:
         self.wait(lambda: self.api.run(dag_id, run_id)["state"] in ended, f"the end of {run_id}")
         return {task["task_id"]: task["state"] for task in self.api.tasks(dag_id, run_id)}
 
+    def runs(self, dag_id: str) -> list[str]:
+        """Return the ids of all runs of a DAG."""
+        rows = self.database(f"SELECT run_id FROM dag_run WHERE dag_id = '{dag_id}' ORDER BY id")  # noqa: S608
+        return [str(run_id) for (run_id,) in rows]
+
     def database(self, statement: str) -> list[tuple[Any, ...]]:
         """Run one statement on the metadata database."""
         with closing(sqlite3.connect(self.home.database, timeout=30)) as connection, connection:

@@ -1,0 +1,101 @@
+"""`python -m include.stack run`: one command from nothing to a report, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.stack import leftovers
+from include.stack.home import REPOSITORY, Home
+from tests.stack.conftest import launcher
+from tests.stack.small_run import SMALL_RUN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the stack's supervision needs Linux"),
+    pytest.mark.timeout(420),
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home.of(tmp_path_factory.mktemp("run") / "home")
+
+
+def conf_file(folder: Path, conf: object) -> str:
+    file = folder / "conf.json"
+    file.write_text(json.dumps(conf))
+    return str(file)
+
+
+def test_a_run_ends_with_a_summary_both_reports_and_no_process(home: Home, tmp_path: Path) -> None:
+    done = launcher(home, "run", "--conf", conf_file(tmp_path, SMALL_RUN), timeout=400)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = home.reports.iterdir()
+    assert (folder / "report.html").read_text().lower().startswith("<!doctype html>")
+    record = json.loads((folder / "report.json").read_text())
+    assert record["run_id"] in done.stdout
+    assert {task["task_id"] for task in record["tasks"]} >= {
+        "preflight",
+        "shard",
+        "train",
+        "evaluate",
+    }
+    assert str(folder / "report.html") in done.stdout
+    assert "unigram baseline" in done.stdout
+    assert leftovers.marked(home) == []
+
+
+def test_a_refused_conf_ends_with_airflows_text_and_no_process(home: Home, tmp_path: Path) -> None:
+    conf = conf_file(tmp_path, {**SMALL_RUN, "max_steps": "many"})
+    done = launcher(home, "run", "--conf", conf, timeout=300)
+    assert done.returncode == 2
+    assert "max_steps" in done.stdout
+    assert leftovers.marked(home) == []
+
+
+def test_a_conf_file_that_is_missing_is_refused_before_anything_starts(home: Home) -> None:
+    done = launcher(home, "run", "--conf", "/no/such/conf.json", timeout=30)
+    assert done.returncode == 2
+    assert "the conf file cannot be read" in done.stdout
+    assert "starting" not in done.stdout
+
+
+def test_ctrl_c_ends_the_run_and_everything_it_started(home: Home, tmp_path: Path) -> None:
+    conf = conf_file(tmp_path, {**SMALL_RUN, "max_steps": 100_000})
+    command = [
+        sys.executable,
+        "-m",
+        "include.stack",
+        "--home",
+        str(home.path),
+        "run",
+        "--conf",
+        conf,
+    ]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        training = next(line for line in process.stdout if "step " in line)
+
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.stdout.read()
+
+    assert process.returncode == 130, training + rest
+    assert "interrupted" in rest
+    assert leftovers.marked(home) == []
+
+
+def test_down_is_fine_when_nothing_runs(home: Home) -> None:
+    done = launcher(home, "down", timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "nothing was running")

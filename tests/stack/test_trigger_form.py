@@ -1,0 +1,136 @@
+"""The trigger form of the UI, driven in headless Chromium as a person would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support import expected_conditions as condition
+from selenium.webdriver.support.wait import WebDriverWait
+
+from include.errors import RejectedRequestError
+from tests.stack.small_run import SMALL_RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from selenium.webdriver.chrome.webdriver import WebDriver
+    from selenium.webdriver.remote.webelement import WebElement
+
+    from tests.stack.conftest import LiveStack
+
+DAG_ID = "train_end_to_end"
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+SECTIONS = ("Data", "Model", "Training")
+LIMIT_S = 60
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,1400",
+)
+
+pytestmark = [
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER), reason="chromium and chromium-driver are not installed"
+    ),
+    pytest.mark.timeout(420),
+]
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[WebDriver]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(BROWSER)
+    for option in (*OPTIONS, f"--user-data-dir={tmp_path}"):
+        options.add_argument(option)
+    service = webdriver.ChromeService(str(DRIVER), log_output=os.devnull)
+    driver = webdriver.Chrome(options=options, service=service)
+    driver.set_page_load_timeout(LIMIT_S)
+    yield driver
+    driver.quit()
+
+
+class TriggerForm:
+    """The DAG's trigger form, opened by a logged-in user."""
+
+    def __init__(self, browser: WebDriver, stack: LiveStack) -> None:
+        self._browser = browser
+        browser.get(f"{stack.url}/dags/{DAG_ID}")
+        self._await(By.NAME, "username").send_keys("admin")
+        self._await(By.NAME, "password").send_keys(stack.password)
+        self._click(By.CSS_SELECTOR, "button[type=submit]")
+        self._click(By.CSS_SELECTOR, "[data-testid=trigger-dag-button]")
+        for section in SECTIONS:
+            self._click(By.XPATH, f"//button[normalize-space()='{section}']")
+
+    def fill(self, values: dict[str, object]) -> None:
+        """Type a value into each param's field."""
+        for name, value in values.items():
+            field = self._await(By.NAME, f"element_{name}")
+            self._browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", field)
+            field.send_keys(Keys.CONTROL, "a")
+            field.send_keys(str(value), Keys.TAB)
+
+    def submit(self) -> None:
+        """Press the form's own Trigger button."""
+        self._click(By.CSS_SELECTOR, "[data-testid=trigger-dag-submit]")
+
+    def shows(self, text: str) -> bool:
+        """Tell whether the page comes to show a text."""
+        page = WebDriverWait(self._browser, LIMIT_S)
+        return bool(
+            page.until(condition.text_to_be_present_in_element((By.TAG_NAME, "body"), text))
+        )
+
+    def _await(self, by: str, what: str) -> WebElement:
+        return WebDriverWait(self._browser, LIMIT_S).until(
+            condition.visibility_of_element_located((by, what)), f"{what} did not appear"
+        )
+
+    def _click(self, by: str, what: str) -> None:
+        WebDriverWait(self._browser, LIMIT_S).until(
+            condition.element_to_be_clickable((by, what)), f"{what} cannot be clicked"
+        ).click()
+
+
+def test_a_run_started_with_the_form_succeeds(browser: WebDriver, stack: LiveStack) -> None:
+    stack.api.set_paused(DAG_ID, paused=False)
+    before = set(stack.runs(DAG_ID))
+    form = TriggerForm(browser, stack)
+
+    form.fill(SMALL_RUN)
+    form.submit()
+
+    (run_id,) = stack.wait(lambda: set(stack.runs(DAG_ID)) - before, "the form's run", limit_s=60)
+    conf = stack.api.run(DAG_ID, run_id)["conf"]
+    assert {name: conf[name] for name in SMALL_RUN} == SMALL_RUN
+    states = stack.end_of(DAG_ID, run_id)
+    assert set(states.values()) == {"success"}, states
+
+
+def test_the_form_refuses_what_rest_refuses_with_the_same_message(
+    browser: WebDriver, stack: LiveStack
+) -> None:
+    before = stack.runs(DAG_ID)
+    with pytest.raises(RejectedRequestError) as refused:
+        stack.api.trigger(DAG_ID, conf={"max_steps": 0})
+    message = refused.value.what.splitlines()[0]
+    form = TriggerForm(browser, stack)
+
+    form.fill({"max_steps": 0})
+    form.submit()
+
+    assert form.shows(message)
+    assert stack.runs(DAG_ID) == before
