@@ -11,4 +11,4 @@ class TrainyardPlugin(AirflowPlugin):
     """Trainyard as an Airflow plugin."""
 
     name = "trainyard"
-    operator_extra_links = list(JOB_LINKS)
+    operator_extra_links = list(JOB_LINKS)  # noqa: RUF012  # as Airflow declares it

@@ -37,7 +37,7 @@ def standing(statuses: list[str], *, reported: int | None = None):
         (["Failed", "Stopped", "InProgress"], 1, Step.ATTACH, 3),
         (["Failed", "Completed"], 1, Step.ADOPT, 2),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_standing_follows_from_the_attempts_there_are(statuses, reported, step, attempt):
     found = standing(statuses, reported=reported)

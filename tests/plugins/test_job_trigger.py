@@ -159,5 +159,5 @@ async def wait_for(condition: Any, limit_s: float = 90) -> None:
         TimeoutError: it did not in time.
     """
     async with asyncio.timeout(limit_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # the condition is text in a log
             await asyncio.sleep(0.02)

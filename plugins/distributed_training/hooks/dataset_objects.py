@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from botocore.exceptions import ClientError
-
-from distributed_training.hooks.jobs import typed
 from distributed_training.hooks.objects import S3Address
+from distributed_training.hooks.refusals import (
+    answer_or_none,
+    is_absent_object,
+    refusals_typed,
+)
 from include.sharding.objects import ObjectHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_ABSENT = {"404", "NoSuchKey", "NotFound"}
 _READ_AHEAD_BYTES = 1024 * 1024
 
 
@@ -28,22 +30,18 @@ class S3DatasetObjects:
     def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
         """Upload the file in flat memory, large ones in parts, with its digest as metadata."""
         at = S3Address.parse(uri)
-        try:
+        with refusals_typed(uri):
             self._client.upload_file(
                 str(path), at.bucket, at.key, ExtraArgs={"Metadata": {"sha256": sha256}}
             )
-        except ClientError as error:
-            raise typed(error, where=uri) from error
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return the object's head with its digest; None when there is no such object."""
         at = S3Address.parse(uri)
-        try:
-            answer = self._client.head_object(Bucket=at.bucket, Key=at.key)
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _ABSENT:
-                return None
-            raise typed(error, where=uri) from error
+        call = partial(self._client.head_object, Bucket=at.bucket, Key=at.key)
+        answer = answer_or_none(call, where=uri, is_absent=is_absent_object)
+        if answer is None:
+            return None
         return ObjectHead(
             uri=uri,
             size=answer["ContentLength"],
@@ -55,13 +53,11 @@ class S3DatasetObjects:
         """Yield the objects whose address starts with the prefix, in key order."""
         at = S3Address.parse(prefix)
         pages = self._client.get_paginator("list_objects_v2")
-        try:
+        with refusals_typed(prefix):
             for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
                 for each in page.get("Contents", ()):
                     uri = f"s3://{at.bucket}/{each['Key']}"
                     yield ObjectHead(uri=uri, size=each["Size"], etag=each["ETag"].strip('"'))
-        except ClientError as error:
-            raise typed(error, where=prefix) from error
 
     def open(self, uri: str) -> BinaryIO:
         """Return a stream of the object's content; the caller closes it.
@@ -70,10 +66,8 @@ class S3DatasetObjects:
             FileNotFoundError: there is no such object.
         """
         at = S3Address.parse(uri)
-        try:
-            body = self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"]
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _ABSENT:
-                raise FileNotFoundError(uri) from error
-            raise typed(error, where=uri) from error
-        return cast("BinaryIO", io.BufferedReader(body, _READ_AHEAD_BYTES))
+        call = partial(self._client.get_object, Bucket=at.bucket, Key=at.key)
+        answer = answer_or_none(call, where=uri, is_absent=is_absent_object)
+        if answer is None:
+            raise FileNotFoundError(uri)
+        return cast("BinaryIO", io.BufferedReader(answer["Body"], _READ_AHEAD_BYTES))

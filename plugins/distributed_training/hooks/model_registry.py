@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from distributed_training.hooks.jobs import typed
+from distributed_training.hooks.refusals import refusals_typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,14 +32,12 @@ class ModelRegistry:
             TrainingRunError: the service refused.
         """
         group = request["ModelPackageGroupName"]
-        try:
+        with refusals_typed(f"model package group {group}"):
             self._ensure_group(group)
             known = self._find(group, request["ModelPackageDescription"])
             if known:
                 return known, False
             return str(self._client.create_model_package(**request)["ModelPackageArn"]), True
-        except ClientError as error:
-            raise typed(error, where=f"model package group {group}") from error
 
     def _ensure_group(self, group: str) -> None:
         try:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from botocore.exceptions import ClientError
-
-from distributed_training.hooks.jobs import typed
+from distributed_training.hooks.refusals import (
+    answer_or_none,
+    is_absent_object,
+    refusals_typed,
+)
 from include.errors import Finding, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _BLOCK_BYTES = 1024 * 1024
-_ABSENT = {"404", "NoSuchKey", "NotFound"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,53 +50,40 @@ class S3Objects:
     def exists(self, uri: str) -> bool:
         """Return whether there is an object at this address."""
         at = S3Address.parse(uri)
-        try:
-            self._client.head_object(Bucket=at.bucket, Key=at.key)
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _ABSENT:
-                return False
-            raise typed(error, where=uri) from error
-        return True
+        call = partial(self._client.head_object, Bucket=at.bucket, Key=at.key)
+        return answer_or_none(call, where=uri, is_absent=is_absent_object) is not None
 
     def read(self, uri: str) -> bytes:
         """Return the object's bytes."""
         at = S3Address.parse(uri)
-        try:
+        with refusals_typed(uri):
             content: bytes = self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"].read()
-        except ClientError as error:
-            raise typed(error, where=uri) from error
         return content
 
     def write(self, uri: str, content: bytes, *, content_type: str) -> None:
         """Store the bytes at this address."""
         at = S3Address.parse(uri)
-        try:
+        with refusals_typed(uri):
             self._client.put_object(
                 Bucket=at.bucket, Key=at.key, Body=content, ContentType=content_type
             )
-        except ClientError as error:
-            raise typed(error, where=uri) from error
 
     def blocks(self, uri: str) -> Iterator[bytes]:
         """Yield the object's bytes in blocks of at most 1 MiB."""
         at = S3Address.parse(uri)
-        try:
+        with refusals_typed(uri):
             body = self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"]
-        except ClientError as error:
-            raise typed(error, where=uri) from error
         yield from body.iter_chunks(_BLOCK_BYTES)
 
     def newest(self, prefix: str, *, name: str) -> str | None:
         """Return the address of the newest object below the prefix with this file name; None when there is none."""
         at = S3Address.parse(prefix)
         pages = self._client.get_paginator("list_objects_v2")
-        try:
+        with refusals_typed(prefix):
             found = [
                 (each["LastModified"], each["Key"])
                 for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
                 for each in page.get("Contents", ())
                 if each["Key"].rpartition("/")[2] == name
             ]
-        except ClientError as error:
-            raise typed(error, where=prefix) from error
         return f"s3://{at.bucket}/{max(found)[1]}" if found else None

@@ -7,12 +7,16 @@ reported already, so that a failure nobody saw is reported instead of being paid
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from include.errors import ContractError
-from include.sagemaker_api.snapshot import JobSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 _MOST_ATTEMPTS = 200
 

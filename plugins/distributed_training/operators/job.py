@@ -77,7 +77,8 @@ class SageMakerJobOperator(JobTask):
             TrainingRunError: the job did not complete, or could not be followed.
         """
         if "error" in event:
-            raise error_from_dict(event["error"])  # noqa: DOC501  # a TrainingRunError
+            error = error_from_dict(event["error"])
+            raise error
         snapshot = JobSnapshot.from_dict(event["snapshot"])
         return self._ended(context, snapshot, event["facts"], was_attached=event["was_attached"])
 
@@ -229,4 +230,5 @@ class SageMakerJobOperator(JobTask):
         TaskMemory(context).note_reported(attempt)
         context["ti"].xcom_push(key=FAILED_JOB_XCOM_KEY, value=result)
         where = f"log group {self.api.log_group}, above in this log"
-        raise failure_error(snapshot, log_hint=where)  # noqa: DOC501  # a JobFailedError
+        error = failure_error(snapshot, log_hint=where)
+        raise error

@@ -1,4 +1,4 @@
-"""Reads a training script without running it: does it compile, and are its own packages all there. Pure but for files."""
+"""Reads a training script without running it: does it compile, and are its own packages all there."""
 
 from __future__ import annotations
 

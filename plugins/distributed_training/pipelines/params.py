@@ -24,8 +24,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
     "Data": {
         "source": (
             "Source",
-            "`python-stdlib` (the standard library's own source, on every machine), a path that the workers "
-            "can read, or an `s3://` prefix.",
+            "`python-stdlib` (the standard library's source), a path all workers read, or `s3://`.",
             _TEXT,
         ),
         "data_format": (

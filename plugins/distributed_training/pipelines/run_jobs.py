@@ -83,7 +83,11 @@ def evaluation_spec(
     """Return the processing job that measures the trained model on the test split.
 
     Args:
+        conf: what the run shall do.
+        paths: where it keeps what.
+        dataset_uri: the sharded data set.
         training: the result of the training task.
+        role: the execution role's ARN.
     """
     sources = {
         "model": str(training["model_artifact"]),

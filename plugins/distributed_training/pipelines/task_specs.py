@@ -1,4 +1,5 @@
 """What each task of a run works on: `RunState` in, specs out. Airflow calls these where it renders templates."""
+# ruff: noqa: ARG001  # Airflow hands each the context and its template environment
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from include.specs.training_job import TrainingJobSpec
 
 
-def shard_task_spec(context: Context, jinja_env: object = None) -> ShardingSpec:
+def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
     """Return what the run shards: its source, cut to fit the ranks that will read it."""
     from include.sharding import DataFormat, ShardSettings, Source
 
@@ -47,7 +48,7 @@ def shard_task_spec(context: Context, jinja_env: object = None) -> ShardingSpec:
     )
 
 
-def train_task_spec(context: Context, jinja_env: object = None) -> TrainingJobSpec:
+def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
     """Return the training job on the run's shards."""
     state = RunState.of(context)
     return training_spec(
@@ -59,7 +60,7 @@ def train_task_spec(context: Context, jinja_env: object = None) -> TrainingJobSp
     )
 
 
-def evaluate_task_spec(context: Context, jinja_env: object = None) -> ProcessingJobSpec:
+def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec:
     """Return the processing job that measures the model on the test split."""
     state = RunState.of(context)
     return evaluation_spec(
@@ -71,7 +72,7 @@ def evaluate_task_spec(context: Context, jinja_env: object = None) -> Processing
     )
 
 
-def register_task_version(context: Context, jinja_env: object = None) -> ModelVersion:
+def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the run, with its lineage."""
     state = RunState.of(context)
     training, dataset = result_of(context, TRAIN), result_of(context, SHARD)

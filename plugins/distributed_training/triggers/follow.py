@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
-from distributed_training.hooks.jobs import code_and_message, typed
+from distributed_training.hooks.refusals import code_and_message, typed
 from distributed_training.triggers.log_tail import LogTail
 from distributed_training.triggers.pace import Pace, backoff_s
 from include.errors import ContractError, RejectedRequestError
@@ -100,7 +100,8 @@ async def _follow(followed: Followed, look: _Look) -> JobSnapshot:
             refusals += _is_refusal(error)
             failures += 1
             if refusals >= _REFUSALS_IN_A_ROW:
-                raise typed(error, where=f"job {followed.job_name}") from error
+                ours = typed(error, where=f"job {followed.job_name}")
+                raise ours from error
             delay = _after(error, failures)
         except _TRANSIENT as error:
             failures += 1
