@@ -14,12 +14,14 @@ alone; memory does not grow with the data. Rows keep the source's order: shuffli
 
 from include.sharding.index import ShardIndex
 from include.sharding.objects import LocalObjects, ObjectHead, Objects
+from include.sharding.plan import DatasetPlan, plan_dataset
 from include.sharding.run import ShardingResult, shard_dataset
 from include.sharding.settings import DataFormat, ShardSettings, Source
 from include.sharding.shard_count import fit_num_shards
 
 __all__ = [
     "DataFormat",
+    "DatasetPlan",
     "LocalObjects",
     "ObjectHead",
     "Objects",
@@ -28,5 +30,6 @@ __all__ = [
     "ShardingResult",
     "Source",
     "fit_num_shards",
+    "plan_dataset",
     "shard_dataset",
 ]

@@ -62,7 +62,7 @@ def _read_once(context: PassContext, table: Table) -> Written:
     settings = context.reading.settings
     # Parts must agree on types: any column of one of them may lack a value in another.
     nullable = table.schema.names if context.is_part else table.nullable
-    plans = plan_columns(table.schema, nullable, settings)
+    plans = plan_columns(table.schema, table.names, nullable, settings)
     encoder = TableEncoder(plans, max_categories=settings.max_categories)
     columns = [(plan.name, plan.dtype) for plan in plans]
 
@@ -74,9 +74,9 @@ def _read_once(context: PassContext, table: Table) -> Written:
         )
 
     row_bytes = sum(np.dtype(dtype).itemsize for _, dtype in columns)
-    shards = context.shard_set(open_writer, unit_bytes=row_bytes)
     moments = {plan.name: ColumnMoments() for plan in plans if plan.kind is not ColumnKind.CATEGORY}
     with (
+        context.shard_set(open_writer, unit_bytes=row_bytes) as shards,
         prefetched(table.batches()) as batches,
         prefetched(_split_batches(batches, plans, encoder, context)) as split_batches,
     ):
@@ -87,10 +87,11 @@ def _read_once(context: PassContext, table: Table) -> Written:
             for plan, values in zip(plans, by_split["train"], strict=True):
                 if plan.name in moments:
                     moments[plan.name].add(values)
-    context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
+        context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
+        splits = shards.finish()
     schema = tuple(_described(plan, encoder, moments.get(plan.name)) for plan in plans)
     return Written(
-        splits=shards.finish(),
+        splits=splits,
         described={"kind": "columns", "schema": schema},
         tallies={name: each.sums for name, each in moments.items()},
     )

@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 from include.errors import DataError
 from include.sharding.csv_types import FALSE, MISSING, TRUE, column_type, parse_column
 from include.sharding.line_blocks import LineBlock, line_blocks
-from include.sharding.source_files import Progress, SourceFile, suffix_of, unreadable
+from include.sharding.source_files import Progress, SourceFile, suffix_of
 from include.sharding.table_batch import TableBatch
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class CsvTable:
     ) -> None:
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
         self._header, _ = self._read_header(files[0])
+        self.names = self._header
         samples = [self._sample(file) for file in files[:_SAMPLE_FILES]]
         table = pa.concat_tables(samples).combine_chunks()
         strings = {name: table.column(name).combine_chunks() for name in self._header}
@@ -75,19 +76,13 @@ class CsvTable:
         progress = Progress(self._files)
         for file in self._files:
             header, delimiter = self._read_header(file)
-            for block in self._blocks(file):
+            for block in line_blocks(file, self._objects, quoted=True):
                 table = self._parsed(file, block, header, delimiter)
                 batches = table.select(self._header).combine_chunks().to_batches()
                 batch = (
                     batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
                 )
                 yield file, TableBatch(batch=batch, done=progress.at(file, block.position))
-
-    def _blocks(self, file: SourceFile) -> Iterator[LineBlock]:
-        try:
-            yield from line_blocks(file, self._objects, quoted=True)
-        except (OSError, EOFError, ValueError) as error:
-            raise unreadable(file, error) from error
 
     def _parsed(
         self, file: SourceFile, block: LineBlock, header: list[str], delimiter: str
@@ -140,7 +135,7 @@ class CsvTable:
         return table.filter(kept) if faults else table
 
     def _read_header(self, file: SourceFile) -> tuple[list[str], str]:
-        block = next(self._blocks(file), None)
+        block = next(line_blocks(file, self._objects, quoted=True), None)
         data = b"" if block is None else block.data
         first = data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
         delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(first)
@@ -166,7 +161,7 @@ class CsvTable:
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file)
-        text = next(self._blocks(file)).data.decode("utf-8-sig", errors="replace")
+        text = next(line_blocks(file, self._objects, quoted=True)).data.decode("utf-8-sig", errors="replace")
         rows = _split_rows(text, delimiter, first_line=1)[1 : _SAMPLE_ROWS + 1]
         fitting = [row for _, row in rows if len(row) == len(header)]
         columns = {

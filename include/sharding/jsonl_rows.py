@@ -10,7 +10,7 @@ import pyarrow.json as pajson
 
 from include.errors import DataError, SpecError
 from include.sharding.line_blocks import LineBlock, line_blocks
-from include.sharding.source_files import Progress, SourceFile, unreadable
+from include.sharding.source_files import Progress, SourceFile
 from include.sharding.table_batch import TableBatch
 from include.sharding.table_schema import WiderTypeNeededError, unknown_column
 
@@ -56,6 +56,7 @@ class JsonlTable:
         text = settings.text_column
         if text is not None and text not in names:
             raise SpecError([unknown_column("text_column", text, names)], subject="shard settings")
+        self.names = names
         wanted = [name for name in names if name not in settings.ignore_columns]
         self.schema = pa.schema(
             [(name, self._type_of(name, rows)) for name in ([text] if text else wanted)]
@@ -78,18 +79,12 @@ class JsonlTable:
         """
         progress = Progress(self._files)
         for file in self._files:
-            for block in self._blocks(file):
+            for block in line_blocks(file, self._objects):
                 batch = self._parsed(file, block)
                 yield file, TableBatch(batch=batch, done=progress.at(file, block.position))
 
-    def _blocks(self, file: SourceFile) -> Iterator[LineBlock]:
-        try:
-            yield from line_blocks(file, self._objects)
-        except (OSError, EOFError, ValueError) as error:
-            raise unreadable(file, error) from error
-
     def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
-        block = next(self._blocks(file), None)
+        block = next(line_blocks(file, self._objects), None)
         for line in [] if block is None else block.data.split(b"\n", _SAMPLE_LINES)[:-1]:
             try:
                 row = json.loads(line)

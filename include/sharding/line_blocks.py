@@ -5,17 +5,22 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, cast, TYPE_CHECKING
 
 
+from include.sharding.source_files import unreadable
+
 if TYPE_CHECKING:
     from include.sharding.source_files import SourceFile
     from include.sharding.objects import Objects
     from collections.abc import Iterator
 
+READ_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
+MAX_LINE_BYTES = 64 * 1024**2
 BLOCK_BYTES = 4 * 1024**2
 
 
@@ -45,24 +50,33 @@ def line_blocks(
         quoted: line ends inside double quotes do not end a line (csv).
 
     Raises:
-        OSError, EOFError, ValueError: the file cannot be read or is not what its compression suffix says.
+        DataError: the file cannot be read, or is not what its compression suffix says.
     """
+    try:
+        yield from _blocks(file, objects, block_bytes, quoted=quoted)
+    except READ_ERRORS as error:
+        raise unreadable(file, error) from error
+
+
+def _blocks(
+    file: SourceFile, objects: Objects, block_bytes: int, *, quoted: bool
+) -> Iterator[LineBlock]:
     left = file.max_bytes
     carry, first_line = b"", 1
     with opened(file, objects) as (stream, raw):
         while True:
             data = stream.read(block_bytes if left is None else min(left, block_bytes))
-            if left is not None:
-                left -= len(data)
-            cut = 0 if not data else _last_line_end(carry + data, quoted=quoted)
-            whole = carry + data
             if not data:
                 break
-            if cut == 0:
-                carry = whole
-                continue
-            yield LineBlock(first_line=first_line, data=whole[:cut], position=raw.tell())
-            first_line += whole.count(b"\n", 0, cut)
+            if left is not None:
+                left -= len(data)
+            whole = carry + data
+            cut = _last_line_end(whole, quoted=quoted)
+            if cut == 0 and len(whole) > MAX_LINE_BYTES:
+                raise ValueError(f"line {first_line} is longer than {MAX_LINE_BYTES} bytes")
+            if cut:
+                yield LineBlock(first_line=first_line, data=whole[:cut], position=raw.tell())
+                first_line += whole.count(b"\n", 0, cut)
             carry = whole[cut:]
         if carry and (left is None or left > 0 or first_line == 1):
             yield LineBlock(first_line=first_line, data=carry, position=raw.tell())

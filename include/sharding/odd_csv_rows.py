@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from include.errors import DataError
 from include.sharding.csv_types import MISSING, column_type, parse_column
-from include.sharding.line_blocks import opened
+from include.sharding.line_blocks import READ_ERRORS, opened
 from include.sharding.source_files import Progress, SourceFile, unreadable
 from include.sharding.table_batch import TableBatch
 
@@ -49,6 +49,7 @@ class OddCsvTable:
         with self._chunks(files[0], None) as (chunks, _):
             first = next(iter(chunks))
         strings = {str(name): self._strings(first[name]) for name in first.columns}
+        self.names = list(strings)
         self.schema = pa.schema(
             [
                 (name, column_type(self._plain_numbers(values), settings, name=name))
@@ -97,7 +98,7 @@ class OddCsvTable:
                     on_bad_lines=bad_line,
                 )
                 yield chunks, raw
-        except (OSError, EOFError, ValueError, TypeError) as error:
+        except (*READ_ERRORS, TypeError) as error:
             raise unreadable(file, error) from error
 
     def _strings(self, column: pd.Series[str]) -> pa.Array:

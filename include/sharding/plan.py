@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from include.errors import ContractError
@@ -43,6 +43,10 @@ class DatasetPlan:
     def to_json(self) -> str:
         """Return the plan as a document for the processes of the parts."""
         return json.dumps(asdict(self), indent=1) + "\n"
+
+    def at(self, uri: str) -> DatasetPlan:
+        """Return the same plan for another prefix, such as a container's output folder."""
+        return replace(self, uri=uri)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> DatasetPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 
 from include.errors import DataError
 from typing import TYPE_CHECKING
@@ -34,6 +35,14 @@ class BadRows:
         with self._lock:
             self.count += 1
             self._reasons[reason.split(":", 1)[0]] += 1
+            if len(self._samples) < MAX_SAMPLES:
+                self._samples.append(sample)
+
+    def restore(self, lines: Iterable[bytes]) -> None:
+        """Take in samples that another process wrote; their rows are counted by the caller."""
+        for line in lines:
+            sample = json.loads(line)
+            self._reasons[str(sample["reason"]).split(":", 1)[0]] += 1
             if len(self._samples) < MAX_SAMPLES:
                 self._samples.append(sample)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Table(Protocol):
     """Files read as one table."""
 
+    names: list[str]
     schema: pa.Schema
     nullable: set[str]
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from include.sharding.balance import balance, too_few_rows
 from include.sharding.expected_weight import ExpectedWeight
@@ -54,7 +54,7 @@ OpenWriter = Callable[[str, Path, NextWeight, Finished], Writer]
 
 
 class ShardSet(Generic[Writer]):
-    """All shards of one data set.
+    """All shards of one data set; as a context it closes what an error leaves open.
 
     Args:
         rule: the split fractions.
@@ -94,6 +94,13 @@ class ShardSet(Generic[Writer]):
             )
             for split in SPLITS
         }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.discard()
 
     def writer(self, split: str) -> Writer:
         """Return the writer of one split."""

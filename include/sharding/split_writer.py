@@ -56,6 +56,12 @@ class TokenSplitWriter:
             self._shard = None
             self.num_shards += 1
 
+    def discard(self) -> None:
+        """Close the file of an unfinished shard; nothing to do when there is none."""
+        if self._shard is not None:
+            self._shard.discard()
+            self._shard = None
+
     def _open(self) -> TokenShardFile:
         self._target = self._next_weight(self.num_shards, self.weight)
         path = self._folder / f"shard-{self.num_shards:05d}.bin"
@@ -106,6 +112,12 @@ class ColumnSplitWriter:
             self._finished(self._shard.close())
             self._shard = None
             self.num_shards += 1
+
+    def discard(self) -> None:
+        """Close the file of an unfinished shard; nothing to do when there is none."""
+        if self._shard is not None:
+            self._shard.discard()
+            self._shard = None
 
     def _open(self) -> ColumnShardFile:
         capacity = max(1, self._next_weight(self.num_shards, self.weight))

@@ -48,12 +48,13 @@ class WiderTypeNeededError(Exception):
 
 
 def plan_columns(
-    schema: pa.Schema, nullable: Iterable[str], settings: ShardSettings
+    schema: pa.Schema, names: list[str], nullable: Iterable[str], settings: ShardSettings
 ) -> tuple[ColumnPlan, ...]:
     """Return the columns of the shards, in the table's order.
 
     Args:
-        schema: the table's Arrow schema.
+        schema: the Arrow schema of the columns that are read.
+        names: all columns of the table.
         nullable: names of columns with missing values; whole numbers among them are stored as floats.
         settings: names the target and the columns to leave out.
 
@@ -61,7 +62,7 @@ def plan_columns(
         SpecError: a named column does not exist, or no column is left.
         DataError: a column's type has no place in a typed column.
     """
-    _check_names(schema.names, settings)
+    _check_names(names, settings)
     missing = frozenset(nullable) - {settings.target_column}  # rows without a target are bad rows
     plans = tuple(
         _plan(field.name, field.type, settings, is_nullable=field.name in missing)

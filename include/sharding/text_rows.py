@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from include.sharding.line_blocks import line_blocks
-from include.sharding.source_files import Progress, SourceFile, unreadable
+from include.sharding.source_files import Progress, SourceFile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,16 +33,13 @@ def text_file_rows(
         DataError: the file cannot be read.
     """
     carry, carry_line = b"", 1
-    try:
-        for block in line_blocks(file, objects):
-            if not carry:
-                carry_line = block.first_line
-            pieces, carry, next_line = _pieces(carry + block.data, carry_line, row_bytes)
-            rows = [row for line, row in pieces if _is_text(row, file.name, line, bad_rows)]
-            carry_line = next_line
-            yield TextBatch(rows=rows, done=progress.at(file, block.position))
-    except (OSError, EOFError, ValueError) as error:
-        raise unreadable(file, error) from error
+    for block in line_blocks(file, objects):
+        if not carry:
+            carry_line = block.first_line
+        pieces, carry, next_line = _pieces(carry + block.data, carry_line, row_bytes)
+        rows = [row for line, row in pieces if _is_text(row, file.name, line, bad_rows)]
+        carry_line = next_line
+        yield TextBatch(rows=rows, done=progress.at(file, block.position))
     if carry.strip() and _is_text(carry, file.name, carry_line, bad_rows):
         yield TextBatch(rows=[carry], done=progress.at(file, file.size))
 

@@ -36,22 +36,23 @@ def write_tokens(context: PassContext) -> Written:
             split, folder, dtype=dtype, next_weight=next_weight, finished=finished
         )
 
-    shards = context.shard_set(open_writer, unit_bytes=np.dtype(dtype).itemsize)
     counts = {split: TokenCounts(tokenizer.vocab_size) for split in SPLITS}
-    with prefetched(context.reading.text_batches()) as batches:
+    with (
+        context.shard_set(open_writer, unit_bytes=np.dtype(dtype).itemsize) as shards,
+        prefetched(context.reading.text_batches()) as batches,
+    ):
         for batch in batches:
             numbers = context.rule.assign(text_hashes(batch.rows))
             coming = {
-                split: tokenizer.encode(
-                    [batch.rows[at] for at in np.flatnonzero(numbers == number)]
-                )
+                split: tokenizer.encode([batch.rows[at] for at in np.flatnonzero(numbers == number)])
                 for number, split in enumerate(SPLITS)
             }
             shards.observe(batch.done, {split: len(each[0]) for split, each in coming.items()})
             for split, (tokens, ends) in coming.items():
                 counts[split].add(tokens)
                 shards.writer(split).append(tokens, ends)
-    context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
+        context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
+        splits = shards.finish()
     loss = unigram_loss_nats(counts["train"], counts["validation"])
     described = {
         "kind": "tokens",
@@ -64,4 +65,4 @@ def write_tokens(context: PassContext) -> Written:
         "baseline": None if loss is None else {"unigram_loss_nats": loss},
     }
     tallies = {split: counts[split].counts.tolist() for split in ("train", "validation")}
-    return Written(splits=shards.finish(), described=described, tallies=tallies)
+    return Written(splits=splits, described=described, tallies=tallies)

@@ -1,0 +1,229 @@
+"""Make one data set of the parts that several processes wrote."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from include.errors import DataError
+from include.sharding.balance import too_few_rows
+from include.sharding.index import INDEX_NAME, SchemaColumn, Shard, ShardIndex, Split
+from include.sharding.parts import PartIndex, read_parts
+from include.sharding.quarantine import BadRows
+from include.sharding.run import folder_under_way
+from include.sharding.split_rule import SPLITS, SplitRule
+from include.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
+from include.sharding.uploads import Uploads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.sharding.objects import Objects
+    from include.sharding.plan import DatasetPlan
+
+_PIECE_CODES = 1024**2
+
+
+def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = None) -> ShardIndex:
+    """Write and return the index of a data set whose parts are all there.
+
+    Raises:
+        DataError: a part is missing, parts disagree on the columns, there are too many bad rows, or a split is empty.
+    """
+    parts = read_parts(plan, objects)
+    filled = [part for part in parts if part.index.splits]
+    num_rows = sum(part.index.num_rows for part in parts)
+    bad_rows = BadRows(plan.settings.max_bad_row_fraction)
+    quarantines = [
+        part.index.bad_rows["quarantine"] for part in parts if part.index.bad_rows["quarantine"]
+    ]
+    for name in quarantines:
+        with objects.open(f"{plan.uri}/{name}") as stream:
+            bad_rows.restore(stream.read().splitlines())
+    bad_rows.count = sum(part.index.bad_rows["count"] for part in parts)
+    fraction = bad_rows.check(num_rows)
+    _check_splits(plan, filled)
+    existing = frozenset[str]()
+    with (
+        folder_under_way(work_dir) as folder,
+        Uploads(objects, plan.uri, existing=existing) as uploads,
+    ):
+        merged = _merged_columns if filled[0].index.kind == "columns" else _merged_tokens
+        splits, described = merged(plan, filled, objects, uploads, folder)
+        quarantine = "quarantine/bad-rows.jsonl"
+        if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
+            uploads.send(folder / "bad-rows.jsonl", quarantine)
+        uploads.wait()
+        index = ShardIndex(
+            fingerprint=plan.fingerprint,
+            source=plan.source,
+            settings=plan.described,
+            splits=splits,
+            bad_rows={
+                "count": bad_rows.count,
+                "fraction": fraction,
+                "quarantine": quarantine if has_samples else None,
+            },
+            **described,
+        )
+        (folder / "index.json").write_text(index.to_json())
+        uploads.send(folder / "index.json", INDEX_NAME)
+        uploads.wait()
+    return index
+
+
+def _check_splits(plan: DatasetPlan, parts: list[PartIndex]) -> None:
+    rule = SplitRule(
+        validation_fraction=plan.settings.validation_fraction,
+        test_fraction=plan.settings.test_fraction,
+    )
+    for split in SPLITS:
+        if rule.fraction(split) and not any(split in part.index.splits for part in parts):
+            raise too_few_rows(split, 0, 1)
+
+
+def _merged_tokens(
+    plan: DatasetPlan, parts: list[PartIndex], objects: Objects, uploads: Uploads, folder: Path
+) -> tuple[dict[str, Split], dict[str, Any]]:
+    first = parts[0].index
+    vocab_size = (first.tokenizer or {})["vocab_size"]
+    counts = {split: TokenCounts(vocab_size) for split in ("train", "validation")}
+    for part, (split, each) in itertools.product(parts, counts.items()):
+        each.counts += np.array(part.tallies[split], dtype=np.int64)
+    loss = unigram_loss_nats(counts["train"], counts["validation"])
+    return _joined_splits(part.index.splits for part in parts), {
+        "kind": first.kind,
+        "dtype": first.dtype,
+        "tokenizer": first.tokenizer,
+        "baseline": None if loss is None else {"unigram_loss_nats": loss},
+    }
+
+
+def _merged_columns(
+    plan: DatasetPlan, parts: list[PartIndex], objects: Objects, uploads: Uploads, folder: Path
+) -> tuple[dict[str, Split], dict[str, Any]]:
+    categories = _merged_categories(parts)
+    recoded = []
+    for part in parts:
+        codes = _code_tables(part, categories)
+        splits = part.index.splits
+        if codes:
+            splits = {
+                name: replace(
+                    split,
+                    shards=tuple(
+                        _recoded(shard, codes, plan, objects, uploads, folder)
+                        for shard in split.shards
+                    ),
+                )
+                for name, split in splits.items()
+            }
+        recoded.append(splits)
+    schema = tuple(
+        _merged_column(column, parts, categories) for column in parts[0].index.schema or ()
+    )
+    return _joined_splits(recoded), {"kind": "columns", "schema": schema}
+
+
+def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
+    """Return each category column's codes: the first part's, then what the others add.
+
+    Raises:
+        DataError: the parts do not have the same columns.
+    """
+    expected = [(column.name, column.dtype) for column in parts[0].index.schema or ()]
+    merged: dict[str, dict[str, int]] = {}
+    for part in parts:
+        found = [(column.name, column.dtype) for column in part.index.schema or ()]
+        if found != expected:
+            different = sorted({*map(str, found)} ^ {*map(str, expected)})
+            raise DataError(
+                "the parts of the data set disagree on its columns",
+                job_name="sharding",
+                where=f"part {part.part}",
+                got=", ".join(different),
+                next_step="give the files one schema, for example by writing them as Parquet",
+            )
+        for column in part.index.schema or ():
+            codes = merged.setdefault(column.name, {})
+            for value in column.categories or ():
+                codes.setdefault(value, len(codes))
+    return merged
+
+
+def _code_tables(
+    part: PartIndex, merged: dict[str, dict[str, int]]
+) -> dict[str, np.ndarray[Any, np.dtype[np.int32]]]:
+    """Return, for each column whose codes change, the new code of each old one; the last entry is for -1."""
+    tables = {}
+    for column in part.index.schema or ():
+        new = [merged[column.name][value] for value in column.categories or ()]
+        if new != list(range(len(new))):
+            tables[column.name] = np.array([*new, -1], dtype=np.int32)
+    return tables
+
+
+def _recoded(
+    shard: Shard,
+    codes: dict[str, np.ndarray[Any, np.dtype[np.int32]]],
+    plan: DatasetPlan,
+    objects: Objects,
+    uploads: Uploads,
+    folder: Path,
+) -> Shard:
+    """Rewrite the codes of a shard, piece by piece, and put it in its place."""
+    path = folder / shard.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with objects.open(f"{plan.uri}/{shard.file}") as stream, path.open("wb") as copy:
+        shutil.copyfileobj(stream, copy, 1024**2)
+    for place in shard.columns:
+        if place.name in codes and place.bytes:
+            column = np.memmap(
+                path, dtype=np.int32, mode="r+", offset=place.offset, shape=(place.bytes // 4,)
+            )
+            for start in range(0, len(column), _PIECE_CODES):
+                piece = column[start : start + _PIECE_CODES]
+                piece[:] = codes[place.name][piece]
+            column.flush()
+    sent = uploads.send(path, shard.file, then_delete=True).result()
+    return replace(shard, sha256=sent.sha256)
+
+
+def _merged_column(
+    column: SchemaColumn, parts: list[PartIndex], categories: dict[str, dict[str, int]]
+) -> SchemaColumn:
+    if column.categories is not None:
+        return replace(column, categories=tuple(categories[column.name]))
+    moments = ColumnMoments()
+    for part in parts:
+        moments.absorb(*part.tallies[column.name])
+    return replace(column, mean=moments.mean, std=moments.std)
+
+
+def _joined_splits(parts: Any) -> dict[str, Split]:
+    """Return the splits of all parts as one, shards by their numbers, first rows and tokens counted through."""
+    joined = {}
+    parts = list(parts)
+    for split in SPLITS:
+        shards = sorted(
+            (shard for part in parts if split in part for shard in part[split].shards),
+            key=lambda shard: shard.file,
+        )
+        if not shards:
+            continue
+        first_rows = [0, *itertools.accumulate(shard.rows for shard in shards)]
+        first_tokens = [0, *itertools.accumulate(shard.num_tokens or 0 for shard in shards)]
+        has_tokens = shards[0].num_tokens is not None
+        joined[split] = Split(
+            num_rows=first_rows[-1],
+            num_tokens=first_tokens[-1] if has_tokens else None,
+            shards=tuple(
+                replace(shard, first_row=row, first_token=token if has_tokens else None)
+                for shard, row, token in zip(shards, first_rows, first_tokens, strict=False)
+            ),
+        )
+    return joined

@@ -1,0 +1,165 @@
+"""Several processes make the same data set as one would."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from include.errors import ContractError, DataError
+from include.sharding import DatasetPlan, ShardIndex, ShardingResult, ShardSettings, Source
+from include.sharding.__main__ import main
+from include.sharding.merge import merge_parts
+from include.sharding.parts import files_of_part, part_name, write_part
+from include.sharding.plan import plan_dataset
+from tests.sharding.conftest import DESTINATION, Store
+
+
+def table_files(folder: Path, *, num_files: int = 6) -> Path:
+    folder.mkdir()
+    colours = ["red", "green", "blue", None, "grey", "pink", "black"]
+    for number in range(num_files):
+        at = range(number * 200, number * 200 + 200)
+        own = colours[number:] + colours[:number]
+        table = pa.table(
+            {
+                "number": pa.array([None if each == 317 else each for each in at], pa.int64()),
+                "colour": [own[each % 7] for each in at],
+                "label": pa.array([each % 2 for each in at], pa.int8()),
+            }
+        )
+        pq.write_table(table, folder / f"{number}.parquet")
+    return folder
+
+
+def shard_in_parts(
+    store: Store, source: Path, *, num_parts: int, **settings: Any
+) -> ShardingResult:
+    wanted = ShardSettings(**{"num_shards": 6, "max_bad_row_fraction": 0.0, **settings})
+    plan, files = plan_dataset(
+        Source(uri=str(source)), wanted, store, destination=DESTINATION, num_parts=num_parts
+    )
+    plan = DatasetPlan.from_json(plan.to_json())
+    for part in range(num_parts):
+        write_part(plan, files_of_part(files, part=part, num_parts=num_parts), store, part=part)
+    index = merge_parts(plan, store)
+    return ShardingResult(index=index, uri=plan.uri, uploaded=0, reused=0, uploaded_bytes=0)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3])
+def test_parts_hold_the_same_rows_in_the_same_splits(
+    tmp_path: Path, store: Store, num_parts: int
+) -> None:
+    source = table_files(tmp_path / "in")
+    whole = store.shard(source, num_shards=6, target_column="label")
+    parts = shard_in_parts(store, source, num_parts=num_parts, target_column="label")
+    for split in ("train", "validation", "test"):
+        assert Counter(store.table(parts, split)) == Counter(store.table(whole, split))
+    assert store.index(parts) == parts.index
+    for ours, theirs in zip(parts.index.schema or (), whole.index.schema or (), strict=True):
+        assert (ours.name, ours.role) == (theirs.name, theirs.role)
+        assert set(ours.categories or ()) == set(theirs.categories or ())
+        if theirs.mean is not None:
+            assert ours.mean == pytest.approx(theirs.mean)
+            assert ours.std == pytest.approx(theirs.std)
+
+
+def test_merged_index_counts_rows_through(tmp_path: Path, store: Store) -> None:
+    index = shard_in_parts(store, table_files(tmp_path / "in"), num_parts=3).index
+    for split in index.splits.values():
+        rows = [shard.rows for shard in split.shards]
+        starts = [shard.first_row for shard in split.shards]
+        assert starts == [0, *np.cumsum(rows)[:-1].tolist()]
+        assert split.num_rows == sum(rows)
+        assert len({shard.file for shard in split.shards}) == len(rows)
+
+
+def test_parts_of_text_share_one_baseline(tmp_path: Path, store: Store) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.txt").write_text(f"the text of file {number}\n" * 200)
+    settings = {"text_row_bytes": 50, "validation_fraction": 0.3}
+    whole = store.shard(folder, num_shards=6, **settings)
+    parts = shard_in_parts(store, folder, num_parts=2, **settings)
+    assert Counter(store.texts(parts)) == Counter(store.texts(whole))
+    assert parts.index.baseline == pytest.approx(whole.index.baseline)
+
+
+def test_merge_names_the_missing_part(tmp_path: Path, store: Store) -> None:
+    source = table_files(tmp_path / "in")
+    plan, files = plan_dataset(
+        Source(uri=str(source)), ShardSettings(), store, destination=DESTINATION, num_parts=3
+    )
+    for part in (0, 2):
+        write_part(plan, files_of_part(files, part=part, num_parts=3), store, part=part)
+    with pytest.raises(DataError, match=r"no index of part 1"):
+        merge_parts(plan, store)
+    assert store.head(f"{plan.uri}/{part_name(1)}") is None
+    assert store.head(f"{plan.uri}/index/index.json") is None
+
+
+def test_merge_judges_bad_rows_of_all_parts(tmp_path: Path, store: Store) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.csv").write_text("a,b\n" + "1,2\n3,4\n5,6,7\n" * 20)
+    with pytest.raises(DataError, match="80 wrong number of fields"):
+        shard_in_parts(store, folder, num_parts=2, validation_fraction=0, test_fraction=0)
+    tolerant = {"validation_fraction": 0, "test_fraction": 0, "max_bad_row_fraction": 0.5}
+    result = shard_in_parts(store, folder, num_parts=2, **tolerant)
+    assert result.index.bad_rows["count"] == 80
+    with store.open(f"{result.uri}/quarantine/bad-rows.jsonl") as stream:
+        assert len(stream.read().splitlines()) == 80
+
+
+def test_every_file_belongs_to_one_part(tmp_path: Path, store: Store) -> None:
+    source = table_files(tmp_path / "in")
+    _, files = plan_dataset(Source(uri=str(source)), ShardSettings(), store, destination=DESTINATION)
+    taken = [
+        file.name
+        for part in range(4)
+        for file in files_of_part(files, part=part, num_parts=4)
+    ]
+    assert sorted(taken) == sorted(file.name for file in files)
+
+
+def test_plan_survives_its_document(tmp_path: Path, store: Store) -> None:
+    settings = ShardSettings(ignore_columns=("a",), csv_options={"sep": ";"})
+    plan, _ = plan_dataset(
+        Source(uri=str(table_files(tmp_path / "in"))), settings, store, destination=DESTINATION
+    )
+    assert DatasetPlan.from_json(plan.to_json()) == plan
+    with pytest.raises(ContractError):
+        DatasetPlan.from_json("{}")
+
+
+def test_command_line_shards_as_containers_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = table_files(tmp_path / "in"), tmp_path / "out"
+    (tmp_path / "settings.json").write_text(json.dumps({"num_shards": 4}))
+    plan = str(output / "plan.json")
+    where = ["--source", str(source), "--output", str(output)]
+    assert main(["plan", *where, "--parts", "2", "--settings", str(tmp_path / "settings.json")]) == 0
+    config = tmp_path / "resourceconfig.json"
+    monkeypatch.setattr("include.sharding.__main__.RESOURCE_CONFIG", config)
+    for host in ("algo-1", "algo-2"):
+        config.write_text(json.dumps({"current_host": host, "hosts": ["algo-1", "algo-2"]}))
+        assert main(["part", *where, "--plan", plan]) == 0
+    assert main(["merge", "--output", str(output), "--plan", plan]) == 0
+    index = ShardIndex.from_json((output / "index" / "index.json").read_text())
+    assert index.num_rows == 1_200
+    assert all((output / shard.file).stat().st_size == shard.bytes for shard in index.splits["train"].shards)
+
+
+def test_command_line_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--source", str(tmp_path / "missing.csv"), "--output", str(tmp_path / "out")]
+    assert main(["shard", *where]) == 1
+    assert "the source names no file" in capsys.readouterr().err

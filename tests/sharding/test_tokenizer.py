@@ -1,0 +1,66 @@
+"""Tokens: bytes by default, or a tokenizers file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from include.sharding.tokenizer import ByteTokenizer, load_tokenizer, token_dtype
+from tests.sharding.conftest import Store
+
+
+@given(texts=st.lists(st.text(max_size=50), max_size=20))
+def test_byte_tokens_spell_the_text(texts: list[str]) -> None:
+    rows = [text.encode() for text in texts]
+    tokens, ends = ByteTokenizer().encode(rows)
+    starts = [0, *ends[:-1].tolist()]
+    spelled = [tokens[a : b - 1].astype(np.uint8).tobytes() for a, b in zip(starts, ends, strict=False)]
+    assert spelled == rows
+    assert all(tokens[end - 1] == 256 for end in ends)
+
+
+def word_tokenizer(path: Path, *, eos: bool) -> Path:
+    words = {"the": 0, "cat": 1, "sat": 2, "?": 3} | ({"</s>": 4} if eos else {})
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))  # noqa: S106 - a word
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.mark.parametrize(("eos", "eos_id"), [(True, 4), (False, 4)])
+def test_tokenizer_file_is_used_and_rows_end_with_eos(
+    tmp_path: Path, store: Store, eos: bool, eos_id: int
+) -> None:
+    path = word_tokenizer(tmp_path / "tokenizer.json", eos=eos)
+    (tmp_path / "t.txt").write_text("the cat sat\n")
+    held_out = {"validation_fraction": 0, "test_fraction": 0}
+    result = store.shard(tmp_path / "t.txt", tokenizer=str(path), num_shards=1, **held_out)
+    assert store.buffers(result, "train")[0]["tokens"].tolist() == [0, 1, 2, eos_id]
+    assert result.index.tokenizer == {
+        "name": "tokenizer.json",
+        "vocab_size": 5,
+        "eos_token_id": eos_id,
+    }
+
+
+def test_other_tokenizer_is_another_data_set(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t.txt").write_text("the cat sat\n")
+    held_out = {"validation_fraction": 0, "test_fraction": 0, "num_shards": 1}
+    uris = set()
+    for eos in (True, False):
+        path = word_tokenizer(tmp_path / "tokenizer.json", eos=eos)
+        uris.add(store.shard(tmp_path / "t.txt", tokenizer=str(path), **held_out).uri)
+    assert len(uris) == 2
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(257, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
+def test_dtype_holds_every_token(size: int, dtype: str) -> None:
+    assert token_dtype(size) == dtype
+
+
+def test_bytes_is_the_default() -> None:
+    assert load_tokenizer("bytes").vocab_size == 257
