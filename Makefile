@@ -11,6 +11,8 @@ DEV_READY := $(VENV)/ready-to-develop
 SOURCES := include plugins dags training_scripts tests benchmarks
 
 .DEFAULT_GOAL := help
+# Many short processes import the same code: let the first one keep its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup run up down engine test test-resilience check format bench lock clean
 
 help: ## list the commands
