@@ -36,7 +36,7 @@ class RunConf:
     num_layers: int = 4
     num_heads: int = 4
     hidden_size: int = 128
-    sequence_length: int = 128
+    sequence_length: int = 256
     strategy: str = "ddp"
     instance_type: str = "ml.m5.large"
     instance_count: int = 2
@@ -47,9 +47,9 @@ class RunConf:
     volume_size_gb: int = 30
     global_batch_size: int = 16
     micro_batch_size: int = 8
-    max_steps: int = 300
-    learning_rate: float = 1e-3
-    warmup_steps: int = 20
+    max_steps: int = 400
+    learning_rate: float = 4e-3
+    warmup_steps: int = 40
     precision: str = "fp32"
     seed: int = 0
     eval_interval: int = 50
