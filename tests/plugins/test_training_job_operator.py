@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time.timeout import timeout
 from structlog.testing import capture_logs
 
 from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import (
+    InfrastructureError,
     JobStoppedError,
     RejectedRequestError,
     ScriptError,
@@ -292,3 +294,27 @@ def test_re_attached_job_that_a_person_stopped_is_not_started_again(
     with pytest.raises(JobStoppedError):
         operator(script(PRINTS)).execute_complete(task.context, event)
     assert len(job_names(sagemaker, task)) == 1
+
+
+def test_killed_rank_is_retried_on_its_checkpoints(aws_connection, task, script, caplog):
+    dies_once = (
+        "import os, pathlib, signal, time\n"
+        "seen = pathlib.Path('/opt/ml/checkpoints/seen')\n"
+        "if seen.exists():\n"
+        "    print('resumed from ' + seen.read_text())\n"
+        "else:\n"
+        "    seen.write_text('step 7')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    checkpoints = f"s3://{aws_connection.bucket}/checkpoints/{task.run_id}"
+    launcher = {"torch_distributed": {"enabled": True}}
+    spec = script(dies_once, checkpoint_s3_uri=checkpoints, distribution=launcher)
+    with pytest.raises(InfrastructureError) as raised:
+        execute(operator(spec), task)
+    assert operator(spec).retry_policy.evaluate(raised.value, 1, 3).action is RetryAction.RETRY
+
+    with caplog.at_level(logging.INFO):
+        result = execute(operator(spec), task)
+
+    assert result["attempt"] == 2
+    assert "resumed from step 7" in caplog.text

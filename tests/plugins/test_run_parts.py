@@ -1,0 +1,161 @@
+"""Registering, sharding and looking before a run, against a real engine."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from distributed_training.hooks import account_check
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.dataset_objects import S3DatasetObjects
+from distributed_training.hooks.objects import S3Objects
+from distributed_training.operators.register_model import ModelVersion, RegisterModelOperator
+from distributed_training.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
+from distributed_training.pipelines.task_specs import serving_image
+from include.errors import RejectedRequestError, Severity, SpecError
+from include.sharding import ShardSettings, Source
+from tests.plugins.conftest import IMAGE
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+
+def version(group: str, **members: Any) -> ModelVersion:
+    given = {
+        "group": group,
+        "model_artifact": "s3://sagemaker-us-east-1-123456789012/registered/model.tar.gz",
+        "image_uri": serving_image(IMAGE),
+        "source": "train-job-1",
+        "lineage": {"data_fingerprint": "abc", "code_sha256": "def", "nothing": None},
+        **members,
+    }
+    return ModelVersion(**given)
+
+
+@pytest.fixture
+def artifact(aws_connection, s3):
+    """The model that is registered lies where it is said to lie."""
+    s3.put_object(Bucket=aws_connection.bucket, Key="registered/model.tar.gz", Body=b"model")
+
+
+def execute(operator: Any, task: Any) -> Any:
+    return type(operator).execute.__wrapped__(operator, task.context)
+
+
+def test_model_is_registered_once_however_often_the_task_runs(
+    aws_connection, artifact, task, sagemaker
+):
+    group = task.run_id
+    told = [
+        execute(RegisterModelOperator(task_id="register", version=version(group)), task)
+        for _ in range(2)
+    ]
+    assert told[0] == told[1]
+    listed = sagemaker.list_model_packages(ModelPackageGroupName=group)["ModelPackageSummaryList"]
+    assert [each["ModelPackageArn"] for each in listed] == [told[0]["model_package_arn"]]
+    assert told[0]["lineage"] == {"data_fingerprint": "abc", "code_sha256": "def"}
+
+
+def test_another_training_job_is_another_version(aws_connection, artifact, task):
+    arns = {
+        execute(
+            RegisterModelOperator(task_id="register", version=version(task.run_id, source=source)),
+            task,
+        )["model_package_arn"]
+        for source in ("job-1", "job-2")
+    }
+    assert len(arns) == 2
+
+
+def test_wrong_version_names_every_fault(aws_connection, task):
+    wrong = version("no good name!", approval_status="Maybe")
+    with pytest.raises(SpecError) as raised:
+        execute(RegisterModelOperator(task_id="register", version=wrong), task)
+    assert "ModelPackageGroupName" in str(raised.value)
+    assert "ModelApprovalStatus" in str(raised.value)
+
+
+def test_training_image_becomes_its_serving_image():
+    assert serving_image(IMAGE).endswith("/pytorch-inference:2.6.0-cpu-py312")
+    assert serving_image("own.registry/image:1") == "own.registry/image:1"
+
+
+def test_same_data_is_uploaded_once(aws_connection, task, tmp_path):
+    source = tmp_path / "data"
+    source.mkdir()
+    for number in range(4):
+        (source / f"{number}.txt").write_text(f"line of file {number}\n" * 30_000)
+    spec = ShardingSpec(
+        source=Source(uri=str(source)),
+        settings=ShardSettings(validation_fraction=0.2, test_fraction=0.2),
+        destination=f"s3://{aws_connection.bucket}/{task.run_id}",
+    )
+    first = execute(ShardDatasetOperator(task_id="shard", spec=spec), task)
+    again = execute(ShardDatasetOperator(task_id="shard", spec=spec), task)
+
+    assert first["dataset_uri"] == again["dataset_uri"]
+    assert (first["was_reused"], again["was_reused"]) == (False, True)
+    assert first["splits"]["train"]["num_rows"] > 0
+    objects = S3Objects(AwsClients(ConnectionArguments()).client("s3"))
+    assert objects.exists(f"{first['dataset_uri']}/index/index.json")
+
+
+def test_dataset_objects_keep_content_digest_and_order(aws_connection, task, tmp_path):
+    objects = S3DatasetObjects(AwsClients(ConnectionArguments()).client("s3"))
+    prefix = f"s3://{aws_connection.bucket}/{task.run_id}/"
+    for name in ("b", "a"):
+        (tmp_path / name).write_bytes(name.encode() * 9)
+        objects.put_file(tmp_path / name, prefix + name, sha256=f"digest-{name}")
+
+    assert [each.uri for each in objects.list(prefix)] == [prefix + "a", prefix + "b"]
+    head = objects.head(prefix + "a")
+    assert head is not None
+    assert (head.size, head.sha256) == (9, "digest-a")
+    with objects.open(prefix + "b") as stream:
+        assert isinstance(stream, io.BufferedReader)
+        assert stream.read() == b"b" * 9
+    assert objects.head(prefix + "c") is None
+    with pytest.raises(FileNotFoundError):
+        objects.open(prefix + "c")
+
+
+def test_missing_bucket_is_a_typed_refusal(aws_connection):
+    objects = S3Objects(AwsClients(ConnectionArguments()).client("s3"))
+    with pytest.raises(RejectedRequestError, match="NoSuchBucket"):
+        objects.write("s3://no-such-bucket-here/key", b"", content_type="text/plain")
+
+
+def test_account_check_finds_what_is_missing(aws_connection, tmp_path):
+    clients = AwsClients(ConnectionArguments())
+    (tmp_path / "empty").mkdir()
+    sources = ["/nowhere", str(tmp_path / "empty"), "ftp://host/x", "s3://no-such-bucket-here/x"]
+    found = [
+        *account_check.bucket_findings(clients, "no-such-bucket-here"),
+        *account_check.role_findings(clients, "arn:aws:iam::123456789012:role/NoSuchRole"),
+        *(each for source in sources for each in account_check.source_findings(clients, source)),
+    ]
+    assert len(found) == 6
+    assert {each.severity for each in found} == {Severity.ERROR}
+
+
+def test_account_check_is_silent_on_what_is_there(aws_connection, tmp_path):
+    clients = AwsClients(ConnectionArguments())
+    (tmp_path / "data.txt").write_text("x")
+    assert not [
+        *account_check.bucket_findings(clients, aws_connection.bucket),
+        *account_check.role_findings(clients, aws_connection.role_arn),
+        *account_check.source_findings(clients, str(tmp_path)),
+        *account_check.source_findings(clients, "python-stdlib"),
+    ]
+
+
+def test_region_and_role_name_come_from_the_connection(aws_connection):
+    clients = AwsClients(ConnectionArguments())
+    assert clients.region == aws_connection.region
+    assert (
+        clients.execution_role("Trainer") == f"arn:aws:iam::{aws_connection.account}:role/Trainer"
+    )
+    moved = AwsClients(ConnectionArguments(region_name="eu-west-1"))
+    regions = {moved.client(name).meta.region_name for name in ("sagemaker", "s3", "logs")}
+    assert regions == {"eu-west-1"}
