@@ -79,10 +79,11 @@ def run(tool: str, data: Path, out: Path, shards: int) -> dict[str, Any]:
 
 def table(results: dict[str, list[dict[str, Any]]], *, row_bytes: float) -> str:
     """Return the medians as a table, with the ratios to the first tool that ran."""
-    lines = [
+    heading = (
         f"{'tool':20} {'M rows/s':>9} {'(range)':>13} {'MB/s':>7} {'CPU s':>6} {'peak MB':>8} "
         f"{'files':>6} {'our speed':>10} {'our memory':>11}"
-    ]
+    )
+    lines = [heading]
     base: dict[str, float] | None = None
     for tool, runs in results.items():
         good = [each for each in runs if "failed" not in each]

@@ -25,7 +25,7 @@ def ours(data: Path, out: Path, shards: int) -> Work:
     """Shard with Trainyard: splits by row hash, statistics, SHA-256, index."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     # What a caller has loaded already, and what the peers are spared too.
-    import include.sharding.column_pass
+    import include.sharding.column_pass  # noqa: F401
     import include.sharding.parquet_rows  # noqa: F401
     from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
@@ -51,9 +51,9 @@ def arrow_ipc(data: Path, out: Path, shards: int) -> Work:
         table = pa.concat_tables(pq.read_table(path) for path in sorted(data.glob("*.parquet")))
         for at, (first, last) in enumerate(_ranges(table.num_rows, shards)):
             part = table.slice(first, last - first)
-            with pa.OSFile(str(out / f"{at}.arrow"), "wb") as sink:
-                with pa.ipc.new_file(sink, part.schema) as writer:
-                    writer.write_table(part)
+            path = str(out / f"{at}.arrow")
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, part.schema) as writer:
+                writer.write_table(part)
         return table.num_rows
 
     return work
@@ -69,9 +69,12 @@ def arrow_ipc_lz4(data: Path, out: Path, shards: int) -> Work:
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         for at, (first, last) in enumerate(_ranges(table.num_rows, shards)):
             part = table.slice(first, last - first)
-            with pa.OSFile(str(out / f"{at}.arrow"), "wb") as sink:
-                with pa.ipc.new_file(sink, part.schema, options=options) as writer:
-                    writer.write_table(part)
+            path = str(out / f"{at}.arrow")
+            with (
+                pa.OSFile(path, "wb") as sink,
+                pa.ipc.new_file(sink, part.schema, options=options) as writer,
+            ):
+                writer.write_table(part)
         return table.num_rows
 
     return work
@@ -220,7 +223,7 @@ def mds_writer(data: Path, out: Path, shards: int) -> Work:
     import pyarrow.parquet as pq
 
     writer_class = _mds_writer_class()
-    path = sorted(data.glob("*.parquet"))[0]
+    path = min(data.glob("*.parquet"))
     kinds = {
         pa.int64(): "int64",
         pa.int32(): "int32",
@@ -260,7 +263,7 @@ def _mds_values(np: Any, column: Any, kind: str) -> Any:
 
 
 def _mds_writer_class() -> Any:
-    """Return mosaicml-streaming's own writer, past its `__init__` files, which load torchvision and cloud clients."""
+    """Return mosaicml-streaming's own writer, past its `__init__` files, which load torchvision and cloud clients."""  # noqa: DOC501
     spec = importlib.util.find_spec("streaming")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("streaming")

@@ -19,11 +19,11 @@ import sys
 from pathlib import Path
 
 from include.errors import TrainingRunError
+from include.sharding.listing import list_files
 from include.sharding.objects import LocalObjects
 from include.sharding.plan import DatasetPlan, plan_dataset
 from include.sharding.run import shard_dataset
 from include.sharding.settings import ShardSettings, Source
-from include.sharding.source_files import list_files
 
 RESOURCE_CONFIG = Path("/opt/ml/config/resourceconfig.json")
 
@@ -42,9 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _shard(options: argparse.Namespace) -> None:
     objects, destination = _folder_as_store(options.output)
-    result = shard_dataset(
-        _source(options), _settings(options), objects, destination=destination
-    )
+    result = shard_dataset(_source(options), _settings(options), objects, destination=destination)
     sys.stdout.write(f"{options.output / 'datasets' / result.uri.rpartition('/')[2]}\n")
 
 
@@ -63,7 +61,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _part(options: argparse.Namespace) -> None:
-    from include.sharding.parts import files_of_part, write_part  # noqa: PLC0415 - heavy
+    from include.sharding.parts import files_of_part, write_part
 
     plan, objects = _planned(options)
     part = _this_part() if options.part is None else options.part
@@ -74,7 +72,7 @@ def _part(options: argparse.Namespace) -> None:
 
 
 def _merge(options: argparse.Namespace) -> None:
-    from include.sharding.merge import merge_parts  # noqa: PLC0415 - heavy
+    from include.sharding.merge import merge_parts
 
     plan, objects = _planned(options)
     merge_parts(plan, objects)

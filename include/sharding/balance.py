@@ -8,11 +8,13 @@ from include.errors import DataError
 from include.sharding.shard_file import ColumnShardFile, LocalShard, TokenShardFile
 
 if TYPE_CHECKING:
-    from include.sharding.split_writer import Finished
-    from pathlib import Path
     from collections.abc import Sequence
+    from pathlib import Path
+
     import numpy as np
     import numpy.typing as npt
+
+    from include.sharding.split_writer import Finished
 
 _REPLAY_ROWS = 65_536
 
@@ -24,7 +26,7 @@ def balance(
 
     Raises:
         DataError: there are fewer rows than shards.
-    """
+    """  # noqa: DOC501 - the named function returns a DataError
     num_rows = sum(part.rows for part in parts)
     if num_rows < num_shards:
         raise too_few_rows(split, num_rows, num_shards)
@@ -81,25 +83,24 @@ def _balance_tokens(
         num_tokens=sum(part.num_tokens or 0 for part in parts),
         num_shards=num_shards,
     )
-    shard: TokenShardFile | None = None
-    number = -1
+
+    def open_shard(number: int) -> TokenShardFile:
+        path = folder / f"shard-{number:05d}.bin"
+        return TokenShardFile(path, dtype=parts[0].columns[0].dtype, split=split, number=number)
+
+    number, shard = 0, open_shard(0)
     for part in parts:
         tokens, ends = part.buffer("tokens"), part.buffer("row_ends").astype(np.int64)
         numbers = rule.next_numbers(ends)
         firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
         for first, last in zip(firsts, [*firsts[1:], len(ends)], strict=True):
             if numbers[first] != number:
-                if shard is not None:
-                    finished(shard.close())
+                finished(shard.close())
                 number = int(numbers[first])
-                path = folder / f"shard-{number:05d}.bin"
-                dtype = part.columns[0].dtype
-                shard = TokenShardFile(path, dtype=dtype, split=split, number=number)
-            assert shard is not None  # noqa: S101 - the first row always opens a shard
+                shard = open_shard(number)
             start = int(ends[first - 1]) if first else 0
             shard.append(tokens[start : int(ends[last - 1])], ends[first:last] - start)
-    if shard is not None:
-        finished(shard.close())
+    finished(shard.close())
 
 
 class _RowShares:

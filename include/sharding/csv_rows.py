@@ -17,6 +17,7 @@ from include.sharding.table_batch import TableBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
     from include.sharding.objects import Objects
     from include.sharding.quarantine import BadRows
     from include.sharding.settings import ShardSettings
@@ -161,7 +162,9 @@ class CsvTable:
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file)
-        text = next(line_blocks(file, self._objects, quoted=True)).data.decode("utf-8-sig", errors="replace")
+        text = next(line_blocks(file, self._objects, quoted=True)).data.decode(
+            "utf-8-sig", errors="replace"
+        )
         rows = _split_rows(text, delimiter, first_line=1)[1 : _SAMPLE_ROWS + 1]
         fitting = [row for _, row in rows if len(row) == len(header)]
         columns = {

@@ -60,7 +60,7 @@ def parse_column(values: pa.Array, kind: pa.DataType, *, name: str) -> tuple[pa.
                 raise WiderTypeNeededError(name)
         usable = pc.if_else(fits, trimmed, pa.scalar(None, pa.string()))
         parsed = usable.cast(kind)
-    wrong = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(fits, True)))  # noqa: FBT003
+    wrong = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(fits, True)))
     positions = pc.indices_nonzero(wrong).to_pylist()
     parsed = pc.if_else(pc.is_valid(values), parsed, pa.scalar(None, parsed.type)).cast(kind)
     return parsed, [(at, values[at].as_py()) for at in positions]

@@ -8,6 +8,7 @@ from include.sharding.split_rule import SPLITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
     from include.sharding.split_rule import SplitRule
 
 _PRIOR_SHARE = 0.25

@@ -16,6 +16,7 @@ from include.sharding.table_schema import WiderTypeNeededError, unknown_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
     from include.sharding.objects import Objects
     from include.sharding.quarantine import BadRows
     from include.sharding.settings import ShardSettings
@@ -133,7 +134,11 @@ class JsonlTable:
         return pa.Table.from_pylist(good, schema=self.schema)
 
     def _row(self, content: bytes) -> dict[str, Any]:
-        """Return one line's values; a ValueError says what is wrong with it."""
+        """Return one line's values.
+
+        Raises:
+            ValueError: says what is wrong with the line.
+        """
         try:
             row = json.loads(content.decode())
         except UnicodeDecodeError as error:
@@ -141,7 +146,7 @@ class JsonlTable:
         except ValueError as error:
             raise ValueError(f"invalid JSON: {error}") from error
         if not isinstance(row, dict):
-            raise ValueError(f"not a JSON object: {type(row).__name__}")  # noqa: TRY004 - one class
+            raise ValueError(f"not a JSON object: {type(row).__name__}")  # noqa: TRY004 - a fault of the line
         return {field.name: self._value(field, row.get(field.name)) for field in self.schema}
 
     def _value(self, field: pa.Field, value: Any) -> Any:

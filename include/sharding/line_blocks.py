@@ -9,15 +9,15 @@ import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast, TYPE_CHECKING
-
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from include.sharding.source_files import unreadable
 
 if TYPE_CHECKING:
-    from include.sharding.source_files import SourceFile
-    from include.sharding.objects import Objects
     from collections.abc import Iterator
+
+    from include.sharding.objects import Objects
+    from include.sharding.source_files import SourceFile
 
 READ_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
 MAX_LINE_BYTES = 64 * 1024**2
@@ -51,7 +51,7 @@ def line_blocks(
 
     Raises:
         DataError: the file cannot be read, or is not what its compression suffix says.
-    """
+    """  # noqa: DOC501 - the named function returns a DataError
     try:
         yield from _blocks(file, objects, block_bytes, quoted=quoted)
     except READ_ERRORS as error:
@@ -85,27 +85,25 @@ def _blocks(
 @contextmanager
 def opened(file: SourceFile, objects: Objects) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Open a file; yields the decompressed stream and the stored one."""
-    raw = objects.open(file.uri) if file.is_remote else Path(file.uri).open("rb")
-    with raw:
+    with objects.open(file.uri) if file.is_remote else Path(file.uri).open("rb") as raw:
         yield _decompressed(raw, file.compression), raw
 
 
 def _decompressed(raw: BinaryIO, compression: str | None) -> BinaryIO:
-    stream: IO[bytes]
     match compression:
         case None:
-            stream = raw
+            return raw
         case "gzip":
-            stream = gzip.open(raw, "rb")
+            return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
         case "bz2":
-            stream = bz2.open(raw, "rb")
+            return cast("BinaryIO", bz2.BZ2File(raw))
         case "xz":
-            stream = lzma.open(raw, "rb")
+            return cast("BinaryIO", lzma.LZMAFile(raw))
         case _:
             import pyarrow as pa
 
             stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), compression)
-    return cast("BinaryIO", stream)
+            return cast("BinaryIO", stream)
 
 
 def _last_line_end(data: bytes, *, quoted: bool) -> int:

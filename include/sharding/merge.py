@@ -52,8 +52,10 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
         folder_under_way(work_dir) as folder,
         Uploads(objects, plan.uri, existing=existing) as uploads,
     ):
-        merged = _merged_columns if filled[0].index.kind == "columns" else _merged_tokens
-        splits, described = merged(plan, filled, objects, uploads, folder)
+        if filled[0].index.kind == "columns":
+            splits, described = _merged_columns(plan, filled, objects, uploads, folder)
+        else:
+            splits, described = _merged_tokens(filled)
         quarantine = "quarantine/bad-rows.jsonl"
         if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
             uploads.send(folder / "bad-rows.jsonl", quarantine)
@@ -86,9 +88,7 @@ def _check_splits(plan: DatasetPlan, parts: list[PartIndex]) -> None:
             raise too_few_rows(split, 0, 1)
 
 
-def _merged_tokens(
-    plan: DatasetPlan, parts: list[PartIndex], objects: Objects, uploads: Uploads, folder: Path
-) -> tuple[dict[str, Split], dict[str, Any]]:
+def _merged_tokens(parts: list[PartIndex]) -> tuple[dict[str, Split], dict[str, Any]]:
     first = parts[0].index
     vocab_size = (first.tokenizer or {})["vocab_size"]
     counts = {split: TokenCounts(vocab_size) for split in ("train", "validation")}

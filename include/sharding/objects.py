@@ -7,11 +7,11 @@ import json
 import os
 import shutil
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterator
+    from pathlib import Path
 
 S3_SCHEME = "s3://"
 

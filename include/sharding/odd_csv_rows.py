@@ -1,4 +1,4 @@
-"""Record batches out of csv files that need `pandas.read_csv` options: encodings, comments, decimal commas, no header."""
+"""Record batches out of csv files that need `pandas.read_csv` options: encodings, comments, decimal commas."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from include.sharding.table_batch import TableBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
     from include.sharding.objects import Objects
     from include.sharding.quarantine import BadRows
     from include.sharding.settings import ShardSettings
@@ -103,7 +104,7 @@ class OddCsvTable:
 
     def _strings(self, column: pd.Series[str]) -> pa.Array:
         return pa.array(
-            [None if value is None or value in self._missing else value for value in column],
+            [None if value in self._missing else value for value in column],
             pa.string(),
             from_pandas=True,
         )

@@ -16,6 +16,7 @@ from include.sharding.table_batch import TableBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
     from include.sharding.objects import Objects
 
 BATCH_ROWS = 32_768

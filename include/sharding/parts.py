@@ -94,7 +94,7 @@ def write_part(
         part: the number of this part, from 0.
         work_dir: folder for files under way.
     """
-    from include.sharding.passes import write_splits  # noqa: PLC0415 - reaches numpy and pyarrow
+    from include.sharding.passes import write_splits
 
     num_parts = plan.num_parts
     existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
@@ -134,9 +134,7 @@ def write_part(
             },
             **({"kind": "none"} if written is None else written.described),
         )
-        done = PartIndex(
-            part=part, index=index, tallies={} if written is None else written.tallies
-        )
+        done = PartIndex(part=part, index=index, tallies={} if written is None else written.tallies)
         (folder / "part.json").write_text(done.to_json())
         uploads.send(folder / "part.json", part_name(part))
         uploads.wait()
@@ -151,7 +149,9 @@ def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:
         DataError: a part is missing.
     """
     missing = [
-        part for part in range(plan.num_parts) if objects.head(f"{plan.uri}/{part_name(part)}") is None
+        part
+        for part in range(plan.num_parts)
+        if objects.head(f"{plan.uri}/{part_name(part)}") is None
     ]
     if missing:
         raise DataError(

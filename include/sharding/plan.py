@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from include.errors import ContractError
 from include.sharding.index import INDEX_NAME, ShardIndex, dataset_uri
+from include.sharding.listing import list_files
 from include.sharding.settings import BYTES_TOKENIZER, DataFormat, ShardSettings, Source
 from include.sharding.shard_count import fit_num_shards
-from include.sharding.source_files import SourceFile, bytes_to_read, fingerprint, list_files
+from include.sharding.source_files import SourceFile, bytes_to_read, fingerprint
 
 if TYPE_CHECKING:
     from include.sharding.objects import Objects
@@ -118,7 +119,7 @@ def _described(settings: ShardSettings, data_format: DataFormat) -> dict[str, An
     """Return every setting that changes a byte of the result, as JSON-safe data."""
     described = asdict(settings)
     if settings.tokenizer != BYTES_TOKENIZER:
-        from include.sharding.tokenizer import load_tokenizer  # noqa: PLC0415 - heavy
+        from include.sharding.tokenizer import load_tokenizer
 
         described["tokenizer"] = load_tokenizer(settings.tokenizer).identity
     for name in ("ignore_columns", "category_columns"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from contextlib import contextmanager
-from typing import Generic, TypeVar, TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,7 +15,49 @@ T = TypeVar("T")
 _POLL_S = 0.1
 
 
-class _End(Generic[T]):
+class _Reader(Generic[T]):
+    """The thread that reads: it fills the queue and ends with the error it met, or None."""
+
+    def __init__(self, items: Iterable[T], depth: int) -> None:
+        self._items = items
+        self._queue: queue.Queue[T | _End] = queue.Queue(maxsize=depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="read-ahead", daemon=True)
+        self._thread.start()
+
+    def taken(self) -> Iterator[T]:
+        """Yield the items as they come."""
+        while not isinstance(item := self._queue.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+
+    def stop(self) -> None:
+        """End the thread, also in the middle of the items."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        error: BaseException | None = None
+        try:
+            for item in self._items:
+                self._put(item)
+                if self._stopped.is_set():
+                    break
+        except BaseException as raised:  # noqa: BLE001 - raised again in the thread that takes
+            error = raised
+        self._put(_End(error))
+
+    def _put(self, item: T | _End) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put(item, timeout=_POLL_S)
+            except queue.Full:
+                continue
+            return
+
+
+class _End:
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
@@ -26,41 +68,8 @@ def prefetched(items: Iterable[T], *, depth: int = 2) -> Iterator[Iterator[T]]:
 
     Leaving the context ends the thread, also in the middle of the items.
     """
-    waiting: queue.Queue[T | _End[T]] = queue.Queue(maxsize=depth)
-    stopped = threading.Event()
-
-    def put(item: T | _End[T]) -> None:
-        while not stopped.is_set():
-            try:
-                waiting.put(item, timeout=_POLL_S)
-            except queue.Full:
-                continue
-            return
-
-    def read() -> None:
-        error: BaseException | None = None
-        try:
-            for item in items:
-                put(item)
-                if stopped.is_set():
-                    break
-        except BaseException as raised:  # noqa: BLE001 - carried to the reading thread
-            error = raised
-        put(_End(error))
-
-    def taken() -> Iterator[T]:
-        while True:
-            item = waiting.get()
-            if isinstance(item, _End):
-                if item.error is not None:
-                    raise item.error
-                return
-            yield item
-
-    thread = threading.Thread(target=read, name="read-ahead", daemon=True)
-    thread.start()
+    reader = _Reader(items, depth)
     try:
-        yield taken()
+        yield reader.taken()
     finally:
-        stopped.set()
-        thread.join()
+        reader.stop()

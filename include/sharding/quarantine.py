@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
-
-from include.errors import DataError
 from typing import TYPE_CHECKING
 
+from include.errors import DataError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 from threading import Lock
 

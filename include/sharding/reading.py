@@ -11,8 +11,9 @@ from include.sharding.source_files import Progress, SourceFile
 from include.sharding.text_rows import TextBatch, text_file_rows
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterator
+    from pathlib import Path
+
     import pyarrow as pa
 
     from include.sharding.objects import Objects

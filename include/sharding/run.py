@@ -82,7 +82,7 @@ def _shard(
     plan: DatasetPlan, files: list[SourceFile], objects: Objects, folder: Path
 ) -> ShardingResult:
     """Shard and upload; the index goes last, when everything it names is in place."""
-    from include.sharding.passes import write_splits  # noqa: PLC0415 - reaches numpy and pyarrow
+    from include.sharding.passes import write_splits
 
     reading = Reading(
         data_format=plan.data_format,

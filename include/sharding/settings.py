@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, SpecError, near_matches
 
@@ -105,16 +105,21 @@ class ShardSettings:
         return self.instance_count * self.processes_per_instance * max(1, self.num_workers)
 
 
+_LEAST = {
+    "num_shards": 0,
+    "num_workers": 0,
+    "instance_count": 1,
+    "processes_per_instance": 1,
+    "target_shard_bytes": 1,
+    "text_row_bytes": 1,
+    "max_categories": 1,
+}
+
+
 def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
-    for name in ("instance_count", "processes_per_instance", "target_shard_bytes"):
-        if getattr(settings, name) < 1:
-            yield _out_of_range(name, getattr(settings, name), "1 or more")
-    for name in ("num_shards", "num_workers"):
-        if getattr(settings, name) < 0:
-            yield _out_of_range(name, getattr(settings, name), "0 or more")
-    for name in ("text_row_bytes", "max_categories"):
-        if getattr(settings, name) < 1:
-            yield _out_of_range(name, getattr(settings, name), "1 or more")
+    for name, least in _LEAST.items():
+        if getattr(settings, name) < least:
+            yield _out_of_range(name, getattr(settings, name), f"{least} or more")
     for name in ("validation_fraction", "test_fraction", "max_bad_row_fraction"):
         if not 0 <= getattr(settings, name) <= 1:
             yield _out_of_range(name, getattr(settings, name), "0 to 1")

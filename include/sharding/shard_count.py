@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from include.errors import Finding, SpecError
 from typing import TYPE_CHECKING
+
+from include.errors import Finding, SpecError
 
 if TYPE_CHECKING:
     from include.sharding.settings import ShardSettings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from include.sharding.index import BufferPlace
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Sequence
+    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
@@ -64,7 +64,7 @@ class TokenShardFile:
         """Write whole rows; `ends` count from the first of these tokens."""
         import numpy as np
 
-        _write_all(self._file.fileno(), memoryview(tokens).cast("B"))
+        _write_all(self._file.fileno(), _bytes_of(tokens))
         self._ends.append(ends.astype(np.uint64) + np.uint64(self.num_tokens))
         self.rows += len(ends)
         self.num_tokens += len(tokens)
@@ -77,7 +77,7 @@ class TokenShardFile:
         offset = aligned(num_bytes)
         ends = np.concatenate([np.empty(0, np.uint64), *self._ends])
         _write_all(self._file.fileno(), memoryview(b"\0" * (offset - num_bytes)))
-        _write_all(self._file.fileno(), memoryview(ends).cast("B"))
+        _write_all(self._file.fileno(), _bytes_of(ends))
         self._file.close()
         return LocalShard(
             split=self._split,
@@ -128,7 +128,7 @@ class ColumnShardFile:
         """Write rows, one array a column in the order of the columns; they must fit."""
         descriptor = self._file.fileno()
         for array, offset, width in zip(arrays, self._offsets, self._widths, strict=True):
-            _write_all(descriptor, memoryview(array).cast("B"), offset + self.rows * width)
+            _write_all(descriptor, _bytes_of(array), offset + self.rows * width)
         self.rows += len(arrays[0])
 
     def close(self) -> LocalShard:
@@ -175,6 +175,10 @@ def _offsets(widths: Sequence[int], rows: int) -> list[int]:
         offsets.append(aligned(end))
         end = offsets[-1] + width * rows
     return offsets
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    return array.data.cast("B")
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int | None = None) -> None:

@@ -21,11 +21,12 @@ from include.sharding.split_rule import SPLITS, SplitRule
 from include.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight, TokenSplitWriter
 
 if TYPE_CHECKING:
-    from include.sharding.settings import ShardSettings
+    from concurrent.futures import Future
+
     from include.sharding.objects import Objects
+    from include.sharding.settings import ShardSettings
     from include.sharding.shard_file import LocalShard
     from include.sharding.uploads import Sent, Uploads
-    from concurrent.futures import Future
 
 PARTS_BYTES = 64 * 1024**2
 """Expected bytes of shards up to which a source counts as small."""
@@ -88,7 +89,7 @@ class ShardSet(Generic[Writer]):
         self._is_direct = False
         self._finished: dict[str, list[LocalShard]] = {split: [] for split in SPLITS}
         self._sent: dict[Path, Future[Sent]] = {}
-        self._writers = {
+        self._writers: dict[str, Writer] = {
             split: open_writer(
                 split, folder / "first" / split, self._next_weight(split), self._finish_first
             )
@@ -120,7 +121,7 @@ class ShardSet(Generic[Writer]):
 
         Raises:
             DataError: a split has fewer rows than shards, or none.
-        """
+        """  # noqa: DOC501 - the named function returns a DataError
         for writer in self._writers.values():
             writer.close()
         if not self._is_direct or self._num_shards is None:

@@ -9,6 +9,7 @@ from include.sharding.shard_file import ColumnShardFile, LocalShard, TokenShardF
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     import numpy as np
     import numpy.typing as npt
 

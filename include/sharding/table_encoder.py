@@ -1,4 +1,4 @@
-"""Record batches to fixed-width numpy columns and a hash of each row. The hot path of tables: whole columns at a time."""
+"""Record batches to fixed-width numpy columns and a hash of each row: the hot path of tables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from include.sharding.table_schema import ColumnKind, ColumnPlan, WiderTypeNeede
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     import numpy.typing as npt
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -103,7 +104,11 @@ class Categories:
 
 
 def _numbers(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
-    """Return a column's numbers in the planned type, NaN where missing."""
+    """Return a column's numbers in the planned type, NaN where missing.
+
+    Raises:
+        WiderTypeNeededError: the planned type has no NaN.
+    """
     if plan.kind is ColumnKind.TIME:
         array = _seconds(column)
     elif pa.types.is_boolean(column.type):
@@ -139,11 +144,14 @@ def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:
     flags = np.unpackbits(
         np.frombuffer(bits, np.uint8), count=column.offset + len(column), bitorder="little"
     )
-    return flags[column.offset :] == 0
+    return np.equal(flags[column.offset :], 0)
 
 
 def _values(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the numbers of a column as they lie in memory. (`Array.to_numpy` would import pandas: 50 MB.)"""
+    """Return the numbers of a column as they lie in memory.
+
+    Not by `Array.to_numpy`: that imports pandas, 50 MB.
+    """
     width = np.dtype(_numpy_name(column.type))
     start = column.offset * width.itemsize
     buffer = column.buffers()[1]

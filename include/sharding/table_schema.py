@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from include.errors import DataError, Finding, SpecError, near_matches
 
 if TYPE_CHECKING:
-    from include.sharding.settings import ShardSettings
     from collections.abc import Iterable
+
     import pyarrow as pa
+
+    from include.sharding.settings import ShardSettings
 
 
 class ColumnKind(StrEnum):

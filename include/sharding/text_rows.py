@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from include.sharding.line_blocks import line_blocks
-from include.sharding.source_files import Progress, SourceFile
 from typing import TYPE_CHECKING
 
+from include.sharding.line_blocks import line_blocks
+
 if TYPE_CHECKING:
-    from include.sharding.quarantine import BadRows
-    from include.sharding.objects import Objects
     from collections.abc import Iterator
+
+    from include.sharding.objects import Objects
+    from include.sharding.quarantine import BadRows
+    from include.sharding.source_files import Progress, SourceFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,9 @@ def write_tokens(context: PassContext) -> Written:
         for batch in batches:
             numbers = context.rule.assign(text_hashes(batch.rows))
             coming = {
-                split: tokenizer.encode([batch.rows[at] for at in np.flatnonzero(numbers == number)])
+                split: tokenizer.encode(
+                    [batch.rows[at] for at in np.flatnonzero(numbers == number)]
+                )
                 for number, split in enumerate(SPLITS)
             }
             shards.observe(batch.done, {split: len(each[0]) for split, each in coming.items()})

@@ -71,7 +71,7 @@ class FileTokenizer:
         try:
             content = path.read_bytes()
             self._tokenizer = Loaded.from_str(content.decode())
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+        except Exception as error:
             raise SpecError([_not_a_tokenizer(path, error)], subject="shard settings") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()

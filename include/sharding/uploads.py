@@ -6,13 +6,13 @@ import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import BoundedSemaphore
-from typing import Self, TYPE_CHECKING
-
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from include.sharding.objects import Objects
-    from types import TracebackType
     from pathlib import Path
+    from types import TracebackType
+
+    from include.sharding.objects import Objects
 
 NUM_THREADS = 4
 MAX_WAITING = 8

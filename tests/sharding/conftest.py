@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from include.sharding import LocalObjects, ShardIndex, ShardingResult, ShardSettings, Source
 from include.sharding.run import shard_dataset
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DESTINATION = "s3://bucket/trainyard"
 
@@ -19,7 +21,9 @@ class Store(LocalObjects):
 
     __slots__ = ()
 
-    def shard(self, source: Path | str, data_format: str = "auto", **settings: Any) -> ShardingResult:
+    def shard(
+        self, source: Path | str, data_format: str = "auto", **settings: Any
+    ) -> ShardingResult:
         wanted = {"num_shards": 2, "max_bad_row_fraction": 0.0, **settings}
         return shard_dataset(
             Source(uri=str(source), data_format=data_format),
@@ -79,7 +83,7 @@ class Store(LocalObjects):
 def _values(array: np.ndarray, categories: tuple[str, ...] | None) -> list[Any]:
     if categories is not None:
         return [None if code < 0 else categories[code] for code in array.tolist()]
-    return [None if value != value else value for value in array.tolist()]  # noqa: PLR0124 - NaN
+    return [None if value != value else value for value in array.tolist()]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +12,11 @@ import pytest
 
 from include.errors import DataError, SpecError
 from include.sharding import DataFormat, ShardSettings, Source
-from tests.sharding.conftest import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.sharding.conftest import Store
 
 
 def good_csv(rows: int = 100) -> str:
@@ -29,8 +33,14 @@ def test_csv_bad_rows_are_named_with_line_and_reason(tmp_path: Path, store: Stor
         good_csv().encode() + b"1,Paris,extra\nold,Paris\n7,Z\xfcrich\n8,Oslo\n"
     )
     result = store.shard(tmp_path / "t.csv", max_bad_row_fraction=0.1)
-    found = [(row["line"], str(row["reason"]).split(":")[0]) for row in quarantine(store, result.uri)]
-    assert sorted(found) == [(102, "wrong number of fields"), (103, "wrong type"), (104, "not UTF-8")]
+    found = [
+        (row["line"], str(row["reason"]).split(":")[0]) for row in quarantine(store, result.uri)
+    ]
+    assert sorted(found) == [
+        (102, "wrong number of fields"),
+        (103, "wrong type"),
+        (104, "not UTF-8"),
+    ]
     assert result.index.bad_rows["count"] == 3
     assert (8, "Oslo") in store.table(result)
     assert result.index.num_rows == 101
@@ -41,7 +51,9 @@ def test_jsonl_bad_rows_are_named_with_line_and_reason(tmp_path: Path, store: St
     bad = b'{"age": 1,\n[1]\n{"age": "old", "city": "Rome"}\n{"age": 2, "city": "Z\xfcrich"}\n'
     (tmp_path / "t.jsonl").write_bytes(good.encode() + bad)
     result = store.shard(tmp_path / "t.jsonl", max_bad_row_fraction=0.1)
-    found = [(row["line"], str(row["reason"]).split(":")[0]) for row in quarantine(store, result.uri)]
+    found = [
+        (row["line"], str(row["reason"]).split(":")[0]) for row in quarantine(store, result.uri)
+    ]
     assert found == [
         (101, "invalid JSON"),
         (102, "not a JSON object"),
@@ -58,7 +70,9 @@ def test_text_that_is_not_utf8_is_a_bad_row(tmp_path: Path, store: Store) -> Non
         (folder / f"{at}.txt").write_text(f"text {at}\n")
     (folder / "latin.txt").write_bytes(b"fine\nZ\xfcrich\n")
     result = store.shard(folder, max_bad_row_fraction=0.1, num_shards=1)
-    assert [(row["file"], row["line"]) for row in quarantine(store, result.uri)] == [("latin.txt", 2)]
+    assert [(row["file"], row["line"]) for row in quarantine(store, result.uri)] == [
+        ("latin.txt", 2)
+    ]
 
 
 def test_too_many_bad_rows_fail_and_show_the_first(tmp_path: Path, store: Store) -> None:
@@ -123,7 +137,7 @@ def test_unusable_file_is_refused(
 
 def test_missing_source_names_the_nearest(tmp_path: Path, store: Store) -> None:
     (tmp_path / "customers.csv").write_text(good_csv())
-    with pytest.raises(DataError, match="did you mean .*customers.csv"):
+    with pytest.raises(DataError, match=r"did you mean .*customers\.csv"):
         store.shard(tmp_path / "custmers.csv")
     with pytest.raises(DataError, match="the source names no file"):
         store.shard("s3://nowhere/data/")

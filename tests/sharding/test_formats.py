@@ -6,19 +6,20 @@ import bz2
 import gzip
 import json
 import lzma
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.sharding.conftest import Store
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.sharding.conftest import Store
 
 NUM_ROWS = 400
-ROWS = [
-    (at, at / 4, ("red", "green", None)[at % 3], at % 2 == 0) for at in range(NUM_ROWS)
-]
+ROWS = [(at, at / 4, ("red", "green", None)[at % 3], at % 2 == 0) for at in range(NUM_ROWS)]
 NAMES = ("number", "fraction", "colour", "flag")
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -41,16 +42,12 @@ COMPRESSED[".zst"] = zstd
 
 def as_csv(rows: list[tuple[object, ...]]) -> bytes:
     lines = [",".join(NAMES)]
-    lines += [
-        ",".join("" if value is None else str(value) for value in row) for row in rows
-    ]
+    lines += [",".join("" if value is None else str(value) for value in row) for row in rows]
     return ("\n".join(lines) + "\n").encode()
 
 
 def as_jsonl(rows: list[tuple[object, ...]]) -> bytes:
-    return b"".join(
-        json.dumps(dict(zip(NAMES, row, strict=True))).encode() + b"\n" for row in rows
-    )
+    return b"".join(json.dumps(dict(zip(NAMES, row, strict=True))).encode() + b"\n" for row in rows)
 
 
 def as_parquet(path: Path, rows: list[tuple[object, ...]]) -> None:
@@ -59,7 +56,9 @@ def as_parquet(path: Path, rows: list[tuple[object, ...]]) -> None:
 
 
 def expected() -> list[tuple[object, ...]]:
-    return sorted((number, fraction, colour or "", int(flag)) for number, fraction, colour, flag in ROWS)
+    return sorted(
+        (number, fraction, colour or "", int(flag)) for number, fraction, colour, flag in ROWS
+    )
 
 
 def found(store: Store, result: object) -> list[tuple[object, ...]]:

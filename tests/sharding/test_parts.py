@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,9 @@ from include.sharding.merge import merge_parts
 from include.sharding.parts import files_of_part, part_name, write_part
 from include.sharding.plan import plan_dataset
 from tests.sharding.conftest import DESTINATION, Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def table_files(folder: Path, *, num_files: int = 6) -> Path:
@@ -121,11 +123,11 @@ def test_merge_judges_bad_rows_of_all_parts(tmp_path: Path, store: Store) -> Non
 
 def test_every_file_belongs_to_one_part(tmp_path: Path, store: Store) -> None:
     source = table_files(tmp_path / "in")
-    _, files = plan_dataset(Source(uri=str(source)), ShardSettings(), store, destination=DESTINATION)
+    _, files = plan_dataset(
+        Source(uri=str(source)), ShardSettings(), store, destination=DESTINATION
+    )
     taken = [
-        file.name
-        for part in range(4)
-        for file in files_of_part(files, part=part, num_parts=4)
+        file.name for part in range(4) for file in files_of_part(files, part=part, num_parts=4)
     ]
     assert sorted(taken) == sorted(file.name for file in files)
 
@@ -147,7 +149,9 @@ def test_command_line_shards_as_containers_would(
     (tmp_path / "settings.json").write_text(json.dumps({"num_shards": 4}))
     plan = str(output / "plan.json")
     where = ["--source", str(source), "--output", str(output)]
-    assert main(["plan", *where, "--parts", "2", "--settings", str(tmp_path / "settings.json")]) == 0
+    assert (
+        main(["plan", *where, "--parts", "2", "--settings", str(tmp_path / "settings.json")]) == 0
+    )
     config = tmp_path / "resourceconfig.json"
     monkeypatch.setattr("include.sharding.__main__.RESOURCE_CONFIG", config)
     for host in ("algo-1", "algo-2"):
@@ -156,10 +160,15 @@ def test_command_line_shards_as_containers_would(
     assert main(["merge", "--output", str(output), "--plan", plan]) == 0
     index = ShardIndex.from_json((output / "index" / "index.json").read_text())
     assert index.num_rows == 1_200
-    assert all((output / shard.file).stat().st_size == shard.bytes for shard in index.splits["train"].shards)
+    assert all(
+        (output / shard.file).stat().st_size == shard.bytes
+        for shard in index.splits["train"].shards
+    )
 
 
-def test_command_line_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     where = ["--source", str(tmp_path / "missing.csv"), "--output", str(tmp_path / "out")]
     assert main(["shard", *where]) == 1
     assert "the source names no file" in capsys.readouterr().err

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -23,6 +24,9 @@ from include.sharding.split_rule import SplitRule, text_hashes
 from include.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
 from include.sharding.uploads import MAX_WAITING, NUM_THREADS, Uploads
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 NAMES = st.text("abc_\u00e9", min_size=1, max_size=8)
 COUNTS = st.integers(0, 2**40)
 PLACES = st.builds(BufferPlace, name=NAMES, dtype=NAMES, offset=COUNTS, bytes=COUNTS)
@@ -38,7 +42,10 @@ SHARDS = st.builds(
     first_token=st.none() | COUNTS,
 )
 SPLITS = st.builds(
-    Split, num_rows=COUNTS, num_tokens=st.none() | COUNTS, shards=st.lists(SHARDS, max_size=3).map(tuple)
+    Split,
+    num_rows=COUNTS,
+    num_tokens=st.none() | COUNTS,
+    shards=st.lists(SHARDS, max_size=3).map(tuple),
 )
 COLUMNS = st.builds(
     SchemaColumn,
@@ -146,7 +153,7 @@ def test_blocks_are_whole_lines_and_lose_none(
     file = SourceFile(name="t", uri=str(path), size=len(content))
     blocks = list(line_blocks(file, LocalObjects(path.parent), block_bytes=block_bytes))
     assert b"".join(block.data for block in blocks) == content
-    for block, following in zip(blocks, blocks[1:], strict=False):
+    for block, following in itertools.pairwise(blocks):
         assert block.data.endswith(b"\n")
         assert following.first_line == block.first_line + block.data.count(b"\n")
 

@@ -43,7 +43,8 @@ def test_every_row_is_in_exactly_one_shard(
     try:
         result = store.shard(path, text_column="text", **wanted)
     except DataError as error:
-        assert "row(s) for" in str(error)  # noqa: PT017 - too few rows for the shards is an answer
+        if "row(s) for" not in str(error):  # too few rows for the shards is an answer
+            raise
         return
     assert Counter(store.texts(result)) == Counter(value.encode() for value in values)
 
@@ -65,7 +66,9 @@ def test_a_row_keeps_its_split_when_data_is_added(
     for split in ("train", "validation", "test"):
         assert Counter(store.texts(before, split)) <= Counter(store.texts(after, split))
     sides = [set(store.texts(after, split)) for split in ("train", "validation", "test")]
-    assert not (sides[0] & sides[1] or sides[0] & sides[2] or sides[1] & sides[2])
+    assert not (sides[0] & sides[1])
+    assert not (sides[0] & sides[2])
+    assert not (sides[1] & sides[2])
 
 
 def test_table_rows_keep_their_split_when_a_column_widens(tmp_path: Path, store: Store) -> None:
@@ -97,7 +100,10 @@ def test_second_run_uploads_nothing(tmp_path: Path, store: Store) -> None:
 
 def test_other_content_or_settings_go_elsewhere(tmp_path: Path, store: Store) -> None:
     write_table(tmp_path / "t.parquet", [f"row {at}" for at in range(500)])
-    uris = {store.shard(tmp_path / "t.parquet").uri, store.shard(tmp_path / "t.parquet", num_shards=3).uri}
+    uris = {
+        store.shard(tmp_path / "t.parquet").uri,
+        store.shard(tmp_path / "t.parquet", num_shards=3).uri,
+    }
     write_table(tmp_path / "t.parquet", [f"row {at}" for at in range(501)])
     uris.add(store.shard(tmp_path / "t.parquet").uri)
     assert len(uris) == 3
@@ -230,7 +236,7 @@ def test_auto_count_is_a_multiple_of_the_readers(tmp_path: Path, store: Store) -
 
 
 def test_unfitting_count_is_refused_before_reading(tmp_path: Path, store: Store) -> None:
-    with pytest.raises(SpecError, match="a multiple of 4 .* for example 4, 8; 0 picks one"):
+    with pytest.raises(SpecError, match=r"a multiple of 4 .* for example 4, 8; 0 picks one"):
         store.shard(tmp_path / "missing.csv", num_shards=6, instance_count=4)
 
 
@@ -247,7 +253,7 @@ def test_python_stdlib_is_a_source(store: Store) -> None:
 
 
 def test_whole_python_stdlib_is_large_and_readable() -> None:
-    from include.sharding.source_files import list_files
+    from include.sharding.listing import list_files
 
     _, files = list_files(Source(uri="python-stdlib"), Store(Path("/nowhere")))
     assert sum(file.size for file in files) > 8_000_000

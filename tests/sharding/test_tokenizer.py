@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,7 +10,11 @@ from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from include.sharding.tokenizer import ByteTokenizer, load_tokenizer, token_dtype
-from tests.sharding.conftest import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.sharding.conftest import Store
 
 
 @given(texts=st.lists(st.text(max_size=50), max_size=20))
@@ -18,14 +22,16 @@ def test_byte_tokens_spell_the_text(texts: list[str]) -> None:
     rows = [text.encode() for text in texts]
     tokens, ends = ByteTokenizer().encode(rows)
     starts = [0, *ends[:-1].tolist()]
-    spelled = [tokens[a : b - 1].astype(np.uint8).tobytes() for a, b in zip(starts, ends, strict=False)]
+    spelled = [
+        tokens[a : b - 1].astype(np.uint8).tobytes() for a, b in zip(starts, ends, strict=False)
+    ]
     assert spelled == rows
     assert all(tokens[end - 1] == 256 for end in ends)
 
 
 def word_tokenizer(path: Path, *, eos: bool) -> Path:
     words = {"the": 0, "cat": 1, "sat": 2, "?": 3} | ({"</s>": 4} if eos else {})
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))  # noqa: S106 - a word
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(path))
     return path
@@ -57,7 +63,9 @@ def test_other_tokenizer_is_another_data_set(tmp_path: Path, store: Store) -> No
     assert len(uris) == 2
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(257, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(257, "uint16"), (65_536, "uint16"), (65_537, "uint32")]
+)
 def test_dtype_holds_every_token(size: int, dtype: str) -> None:
     assert token_dtype(size) == dtype
 
