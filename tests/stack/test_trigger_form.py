@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+)
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions as condition
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
 DAG_ID = "train_end_to_end"
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-SECTIONS = ("Data", "Model", "Training")
 LIMIT_S = 60
 OPTIONS = (
     "--headless=new",
@@ -72,14 +75,12 @@ class TriggerForm:
         self._await(By.NAME, "password").send_keys(stack.password)
         self._click(By.CSS_SELECTOR, "button[type=submit]")
         self._click(By.CSS_SELECTOR, "[data-testid=trigger-dag-button]")
-        for section in SECTIONS:
-            self._click(By.XPATH, f"//button[normalize-space()='{section}']")
 
     def fill(self, values: dict[str, object]) -> None:
         """Type a value into each param's field."""
         for name, value in values.items():
+            self._open_section_of(f"element_{name}")
             field = self._await(By.NAME, f"element_{name}")
-            self._browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", field)
             field.send_keys(Keys.CONTROL, "a")
             field.send_keys(str(value), Keys.TAB)
 
@@ -94,15 +95,33 @@ class TriggerForm:
             page.until(condition.text_to_be_present_in_element((By.TAG_NAME, "body"), text))
         )
 
+    def _open_section_of(self, name: str) -> None:
+        """Open the section that holds a field; the form shows one section at a time."""
+        self._there(By.NAME, name)
+        holder = f"//*[@data-scope='accordion' and @data-part='item' and .//*[@name='{name}']]"
+        trigger = self._there(By.XPATH, f"{holder}//button[@data-part='item-trigger']")
+        if trigger.get_attribute("aria-expanded") == "false":
+            self._press(trigger)
+
+    def _there(self, by: str, what: str) -> WebElement:
+        return WebDriverWait(self._browser, LIMIT_S).until(
+            condition.presence_of_element_located((by, what)), f"{what} did not appear"
+        )
+
+    def _press(self, element: WebElement) -> None:
+        """Click as soon as nothing that moves covers it."""
+        covered = (ElementClickInterceptedException, ElementNotInteractableException)
+        WebDriverWait(self._browser, LIMIT_S, ignored_exceptions=covered).until(
+            lambda _: element.click() is None, "it stayed covered"
+        )
+
     def _await(self, by: str, what: str) -> WebElement:
         return WebDriverWait(self._browser, LIMIT_S).until(
             condition.visibility_of_element_located((by, what)), f"{what} did not appear"
         )
 
     def _click(self, by: str, what: str) -> None:
-        WebDriverWait(self._browser, LIMIT_S).until(
-            condition.element_to_be_clickable((by, what)), f"{what} cannot be clicked"
-        ).click()
+        self._press(self._await(by, what))
 
 
 def test_a_run_started_with_the_form_succeeds(browser: WebDriver, stack: LiveStack) -> None:

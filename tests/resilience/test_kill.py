@@ -1,0 +1,131 @@
+"""`kill -9` of any process at a random moment: the run still ends well, with one job per logical job.
+
+`make test` kills each kind of process once, all in one run; `make test-resilience` runs every seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+
+from include.stack import processes
+from tests.resilience import victims
+from tests.resilience.victims import VICTIMS
+from tests.stack.small_run import SMALL_RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.stack.conftest import LiveStack
+
+DAG_ID = "train_end_to_end"
+LONG_ENOUGH_TO_HIT = {
+    **SMALL_RUN,
+    "max_steps": 600,
+    "checkpoint_interval": 50,
+    "eval_interval": 200,
+}
+LATEST_S = 25.0
+NUM_SEEDS = 20
+LIVE = ("InProgress", "Stopping")
+
+CASES = [
+    pytest.param(
+        seed, (VICTIMS[seed % len(VICTIMS)],), id=f"seed{seed}-{VICTIMS[seed % len(VICTIMS)]}"
+    )
+    for seed in range(NUM_SEEDS)
+]
+if os.environ.get("TRAINYARD_RESILIENCE_SEEDS") != "all":
+    CASES = [pytest.param(NUM_SEEDS, VICTIMS, id="each-once")]
+
+pytestmark = pytest.mark.timeout(590)
+
+
+@dataclass(kw_only=True)
+class JobWatch:
+    """Looks at the engine's training jobs all the time, also while the engine is being started again."""
+
+    endpoint_url: str
+    since: float
+    most_live: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def jobs(self, operation: str, key: str) -> list[dict[str, Any]]:
+        """Return the jobs of a kind that were created since the watch began."""
+        client = boto3.client(
+            "sagemaker",
+            endpoint_url=self.endpoint_url,
+            region_name="us-east-1",
+            aws_access_key_id="local",
+            aws_secret_access_key="local",  # noqa: S106
+        )
+        found = client.get_paginator(operation).paginate().build_full_result()[key]
+        return [job for job in found if job["CreationTime"].timestamp() >= self.since]
+
+    def training(self) -> list[dict[str, Any]]:
+        """Return the training jobs."""
+        return self.jobs("list_training_jobs", "TrainingJobSummaries")
+
+    def look_until_ended(self) -> None:
+        """Count live jobs twice a second."""
+        while not self._ended.wait(0.5):
+            with suppress(BotoCoreError, ClientError):
+                live = sum(job["TrainingJobStatus"] in LIVE for job in self.training())
+                self.most_live = max(self.most_live, live)
+
+    def end(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+
+
+@pytest.fixture
+def watch(stack: LiveStack) -> Iterator[JobWatch]:
+    """A watch over the jobs of one test."""
+    watch = JobWatch(endpoint_url=stack.engine, since=time.time())
+    thread = threading.Thread(target=watch.look_until_ended)
+    thread.start()
+    yield watch
+    watch.end()
+    thread.join()
+
+
+@pytest.mark.parametrize(("seed", "killed"), CASES)
+def test_the_run_ends_well_with_one_job_per_logical_job(
+    stack: LiveStack, watch: JobWatch, seed: int, killed: tuple[str, ...]
+) -> None:
+    draw = random.Random(seed)  # noqa: S311 - a seeded choice of moments
+    stack.api.set_paused(DAG_ID, paused=False)
+    run_id = stack.api.trigger(DAG_ID, conf=LONG_ENOUGH_TO_HIT)
+
+    for victim in draw.sample(killed, len(killed)):
+        kill_at_a_random_moment(stack, victim, draw)
+    states = stack.end_of(DAG_ID, run_id)
+
+    assert set(states.values()) == {"success"}, states
+    trained = [job["TrainingJobStatus"] for job in watch.training()]
+    assert trained.count("Completed") == 1, trained
+    assert watch.most_live <= 1
+    evaluated = watch.jobs("list_processing_jobs", "ProcessingJobSummaries")
+    assert [job["ProcessingJobStatus"] for job in evaluated].count("Completed") == 1
+    stack.wait(
+        lambda: not victims.training_processes(stack.home), "the end of every rank", limit_s=30
+    )
+
+
+def kill_at_a_random_moment(stack: LiveStack, victim: str, draw: random.Random) -> None:
+    """Wait a random time, then kill the victim as soon as there is one; without one the run was faster."""
+    until = time.monotonic() + draw.uniform(0, LATEST_S if victim != "rank" else 5.0)
+    stack.wait(lambda: time.monotonic() >= until, "the random moment")
+    with suppress(AssertionError):
+        pid = stack.wait(lambda: victims.find(stack.home, victim), f"a {victim}", limit_s=60)
+        processes.signal_all([pid], signal.SIGKILL)
