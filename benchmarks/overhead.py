@@ -275,7 +275,7 @@ def _engine(root: Path) -> Iterator[str]:
 
 def _wait_until_warm(root: Path) -> None:
     until = time.monotonic() + WARM_LIMIT_S
-    while not (root / "warm.sock").exists():
+    while not (root / "warm" / "ready").exists():
         if time.monotonic() > until:
             print(f"no warm worker within {WARM_LIMIT_S:.0f} s: jobs start cold")
             return
