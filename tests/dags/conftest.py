@@ -10,20 +10,30 @@ from tests.dags.airflow_home import REPOSITORY
 from tests.plugins.conftest import connection_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import RunningEngine
 
 
-@pytest.fixture(scope="session")
-def bag() -> Any:
-    """The DAGs as the dag processor sees them."""
+def parsed_bag() -> Any:
+    """Return the DAGs as the dag processor sees them, freshly parsed."""
     from airflow.dag_processing.dagbag import DagBag
 
     return DagBag(REPOSITORY / "dags", bundle_path=REPOSITORY / "dags", bundle_name="dags-folder")
 
 
 @pytest.fixture(scope="session")
-def database(bag: Any) -> Any:
-    """A migrated metadata database that knows the DAGs; about 15 s, once."""
+def bag() -> Any:
+    """The DAGs of the session, for looking at only."""
+    return parsed_bag()
+
+
+@pytest.fixture(scope="session")
+def database(bag: Any) -> Callable[[str], Any]:
+    """A migrated metadata database that knows the DAGs (about 15 s, once), and a way to get a DAG to run.
+
+    Each call parses anew: `dag.test()` leaves a run's conf in the params of the DAG object.
+    """
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import sync_bag_to_db
     from airflow.utils.db import initdb
@@ -31,7 +41,7 @@ def database(bag: Any) -> Any:
     initdb()
     DagBundlesManager().sync_bundles_to_db()
     sync_bag_to_db(bag, "dags-folder", None)
-    return bag
+    return lambda dag_id: parsed_bag().dags[dag_id]
 
 
 @pytest.fixture

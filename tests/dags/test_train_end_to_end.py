@@ -32,7 +32,7 @@ TINY = {
 
 def run(database: Any, **conf: Any) -> tuple[Any, dict[str, str]]:
     """Return the finished DAG run and its tasks' states."""
-    dag_run = database.dags["train_end_to_end"].test(run_conf={**TINY, **conf})
+    dag_run = database("train_end_to_end").test(run_conf={**TINY, **conf})
     return dag_run, {ti.task_id: str(ti.state) for ti in dag_run.get_task_instances()}
 
 
