@@ -93,7 +93,7 @@ class ParquetTable:
     def _read(self, file: SourceFile, opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         try:
             yield from opened.iter_batches(
-                batch_size=BATCH_ROWS, columns=self.schema.names, use_threads=True
+                batch_size=BATCH_ROWS, columns=self.schema.names, use_threads=False
             )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NUM_THREADS = 4
 MAX_WAITING = 8
-_PIECE_BYTES = 256 * 1024
+_PIECE_BYTES = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
