@@ -142,13 +142,14 @@ def test_a_run_started_with_the_form_succeeds(browser: WebDriver, stack: LiveSta
 def test_the_form_refuses_what_rest_refuses_with_the_same_message(
     browser: WebDriver, stack: LiveStack
 ) -> None:
+    wrong = {"instance_type": "no such type"}
     before = stack.runs(DAG_ID)
     with pytest.raises(RejectedRequestError) as refused:
-        stack.api.trigger(DAG_ID, conf={"max_steps": 0})
+        stack.api.trigger(DAG_ID, conf=wrong)
     message = refused.value.what.splitlines()[0]
     form = TriggerForm(browser, stack)
 
-    form.fill({"max_steps": 0})
+    form.fill(wrong)
     form.submit()
 
     assert form.shows(message)
