@@ -1,22 +1,81 @@
-"""Data in, trained and registered model out: started by the form, by REST, or with `make run`."""
+"""Data in, trained and registered model out: the same tasks as two DAGs.
+
+`train_end_to_end` is started by hand, by REST or with `make run`; `train_on_schedule` every Monday, and whenever
+somebody announces new data on the asset `x-trainyard://dataset`.
+"""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from typing import Any
 
-from distributed_training.pipelines.documentation import END_TO_END
-from distributed_training.pipelines.end_to_end import DEFAULT_ARGS, add_end_to_end_tasks
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, chain
+
+from distributed_training.operators.processing_job import ProcessingJobOperator
+from distributed_training.operators.register_model import RegisterModelOperator
+from distributed_training.operators.shard_dataset import ShardDatasetOperator
+from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.pipelines import documentation, task_specs
+from distributed_training.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
+from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
 from distributed_training.pipelines.params import run_params
+from distributed_training.pipelines.preflight import PreflightOperator
+from distributed_training.pipelines.report import ReportOperator
 
-with DAG(
+
+def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
+    """Return a DAG of the whole run, from `preflight` to `report`."""
+    with DAG(
+        schedule=schedule,
+        catchup=False,
+        params=run_params(),
+        default_args=DEFAULT_ARGS,
+        **dag_arguments,
+    ) as dag:
+        preflight = PreflightOperator(task_id="preflight")
+        shard = ShardDatasetOperator(
+            task_id="shard", spec=task_specs.shard_task_spec, asset=SHARDS_ASSET
+        )
+        train = TrainingJobOperator(
+            task_id="train", spec=task_specs.train_task_spec, retries=JOB_RETRIES
+        )
+        evaluate = ProcessingJobOperator(
+            task_id="evaluate",
+            spec=task_specs.evaluate_task_spec,
+            code_location="{{ ti.xcom_pull(task_ids='preflight')['code_uri'] }}",
+            retries=JOB_RETRIES,
+        )
+        register = RegisterModelOperator(
+            task_id="register", version=task_specs.register_task_version, asset=MODEL_ASSET
+        )
+        # A teardown runs whatever happened before it, also when somebody marked the run failed.
+        report = ReportOperator(task_id="report").as_teardown()
+        # The run's state is that of this task: it succeeds only if every task before it did. Without
+        # callbacks the scheduler settles an empty task itself: no worker is started for it.
+        outcome = EmptyOperator(
+            task_id="outcome", on_execute_callback=None, on_failure_callback=None
+        )
+        chain(preflight, shard, train, evaluate, register, report, outcome)
+        register >> outcome
+    return dag
+
+
+train_end_to_end = end_to_end(
     dag_id="train_end_to_end",
-    schedule=None,
-    catchup=False,
-    max_active_runs=4,
-    params=run_params(),
-    default_args=DEFAULT_ARGS,
-    tags=["trainyard", "sagemaker", "distributed-training"],
-    doc_md=END_TO_END,
     dag_display_name="Train end to end",
-):
-    add_end_to_end_tasks()
+    schedule=None,
+    max_active_runs=4,
+    tags=["trainyard", "sagemaker", "distributed-training"],
+    doc_md=documentation.END_TO_END,
+)
+
+train_on_schedule = end_to_end(
+    dag_id="train_on_schedule",
+    dag_display_name="Train on schedule or new data",
+    schedule=AssetOrTimeSchedule(
+        timetable=CronTriggerTimetable("0 3 * * 1", timezone="UTC"), assets=[DATASET_ASSET]
+    ),
+    max_active_runs=1,
+    tags=["trainyard", "sagemaker", "distributed-training", "scheduled"],
+    doc_md=documentation.ON_SCHEDULE,
+)
