@@ -20,22 +20,29 @@ class ColumnMoments:
         self._count = 0
         self._mean = 0.0
         self._squares = 0.0
+        self._origin = 0.0
+        self._has_origin = False
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """Take in some values."""
-        numbers = values.astype(np.float64)
-        mean = float(numbers.mean()) if len(numbers) else 0.0
+        if not len(values):
+            return
+        # Distances from a value of the column itself keep large numbers that lie close together exact.
+        numbers = np.subtract(values, self._origin_of(values), dtype=np.float64)
+        mean = float(numbers.mean())
         if np.isnan(mean):
             numbers = numbers[~np.isnan(numbers)]
             mean = float(numbers.mean()) if len(numbers) else 0.0
-        count = len(numbers)
-        if count == 0:
-            return
-        numbers -= mean
-        numbers *= (
-            numbers  # not a dot product: BLAS would start threads that spin on a busy machine
-        )
-        self.absorb(count, mean, float(numbers.sum()))
+        # Not a dot product: BLAS would start threads that spin on a busy machine.
+        squares = float(np.einsum("i,i->", numbers, numbers)) - len(numbers) * mean * mean
+        self.absorb(len(numbers), mean + self._origin, max(0.0, squares))
+
+    def _origin_of(self, values: npt.NDArray[Any]) -> float:
+        if not self._has_origin:
+            known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+            if len(known) and np.isfinite(known[0]):
+                self._origin, self._has_origin = float(known[0]), True
+        return self._origin
 
     def absorb(self, count: int, mean: float, squares: float) -> None:
         """Take in values of which only these sums are known: their number, mean, squared distances from it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from include.errors import DataError
+from include.sharding.row_hash import RowHasher
+from include.sharding.split_rule import text_hashes
 from include.sharding.table_schema import ColumnKind, ColumnPlan, WiderTypeNeededError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_SHIFT = np.uint64(32)
 _SECONDS_PER_DAY = 86_400
 _MISSING_HASH = np.uint64(0x5851F42D4C957F2D)
 
@@ -27,6 +26,7 @@ class TableEncoder:
 
     def __init__(self, plans: Sequence[ColumnPlan], *, max_categories: int) -> None:
         self._plans = plans
+        self._hasher = RowHasher()
         self._categories = {
             plan.name: Categories(plan.name, limit=max_categories)
             for plan in plans
@@ -43,26 +43,22 @@ class TableEncoder:
     ) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.uint64]]:
         """Return one array a column, in the order of the plans, and a 64-bit hash of each row's content.
 
-        Numbers are hashed as float64, so a column that turns out to be float leaves every row where it was.
-
         Raises:
             WiderTypeNeededError: a column planned without missing values has one.
             DataError: a column has more categories than allowed.
         """
-        hashes = np.zeros(batch.num_rows, dtype=np.uint64)
-        scratch = np.empty_like(hashes)
-        arrays = []
+        self._hasher.start(batch.num_rows)
+        arrays: list[npt.NDArray[Any]] = []
         for plan in self._plans:
             column = batch.column(plan.name)
             if plan.kind is ColumnKind.CATEGORY:
-                array, bits = self._categories[plan.name].encode(column)
+                codes, bits = self._categories[plan.name].encode(column)
+                arrays.append(codes)
+                self._hasher.add_bits(bits)
             else:
-                array = _numbers(column, plan)
-                bits = _number_bits(array)
-            arrays.append(array)
-            _mix(hashes, bits, scratch)
-        _mix(hashes, scratch[:0], scratch)
-        return arrays, hashes
+                arrays.append(_numbers(column, plan))
+                self._hasher.add_numbers(arrays[-1])
+        return arrays, self._hasher.finish()
 
 
 class Categories:
@@ -72,21 +68,28 @@ class Categories:
         self._column, self._limit = column, limit
         self._codes: dict[str | None, int] = {None: -1}
         self._hashes = np.array([_MISSING_HASH], dtype=np.uint64)
+        self._dictionary: pa.Array | None = None
+        self._table = np.array([-1], dtype=np.int32)
         self.values: list[str] = []
 
     def encode(self, column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
         """Return int32 codes, -1 where missing, and each value's 64-bit hash."""
         if not pa.types.is_dictionary(column.type):
             column = column.cast(pa.string()).dictionary_encode()
-        local = [None if value is None else str(value) for value in column.dictionary.to_pylist()]
-        self._learn([value for value in local if value is not None and value not in self._codes])
-        # One more entry, for the indices that are null.
-        table = np.array([*(self._codes[value] for value in local), -1], dtype=np.int32)
+        if self._dictionary is None or not column.dictionary.equals(self._dictionary):
+            self._dictionary = column.dictionary
+            self._table = self._code_table(column.dictionary.to_pylist())
         indices = _values(column.indices)
         if column.indices.null_count:
-            indices = np.where(_is_missing(column.indices), len(local), indices)
-        codes = table[indices]
-        return codes, self._hashes[codes]
+            indices = np.where(_is_missing(column.indices), len(self._table) - 1, indices)
+        codes = self._table.take(indices)
+        return codes, self._hashes.take(codes)
+
+    def _code_table(self, local: list[Any]) -> npt.NDArray[np.int32]:
+        """Return the code of each entry of a batch's dictionary, and one more for the indices that are null."""
+        names = [None if value is None else str(value) for value in local]
+        self._learn([name for name in names if name is not None and name not in self._codes])
+        return np.array([*(self._codes[name] for name in names), -1], dtype=np.int32)
 
     def _learn(self, values: list[str]) -> None:
         for value in dict.fromkeys(values):
@@ -94,13 +97,9 @@ class Categories:
             self.values.append(value)
         if len(self.values) > self._limit:
             raise _too_many_categories(self._column, self._limit, self.values)
-        if values:
-            digests = b"".join(
-                hashlib.blake2b(value.encode(), digest_size=8).digest() for value in self.values
-            )
-            # Code -1 reads the last entry.
-            hashes = np.frombuffer(digests, dtype="<u8")
-            self._hashes = np.concatenate([hashes, [_MISSING_HASH]])
+        added = text_hashes([value.encode() for value in self.values[len(self._hashes) - 1 :]])
+        # The missing value's hash stays the last entry: code -1 reads it.
+        self._hashes = np.concatenate([self._hashes[:-1], added, self._hashes[-1:]])
 
 
 def _numbers(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
@@ -163,28 +162,6 @@ def _values(column: pa.Array) -> npt.NDArray[Any]:
 def _numpy_name(kind: pa.DataType) -> str:
     names = {pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64"}
     return names.get(kind) or str(kind)
-
-
-def _number_bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    numbers = array.astype(np.float64)
-    if array.dtype.kind == "f":
-        numbers += 0.0  # turns -0.0 into 0.0
-        if np.isnan(numbers.sum()):
-            numbers[np.isnan(numbers)] = np.nan  # every NaN is the same missing value
-    return numbers.view(np.uint64)
-
-
-def _mix(
-    hashes: npt.NDArray[np.uint64],
-    bits: npt.NDArray[np.uint64],
-    scratch: npt.NDArray[np.uint64],
-) -> None:
-    """Fold one column into the row hashes, in place; without bits, only stir once more."""
-    if len(bits):
-        hashes ^= bits
-    hashes *= _MULTIPLIER
-    np.right_shift(hashes, _SHIFT, out=scratch)
-    hashes ^= scratch
 
 
 def _too_many_categories(column: str, limit: int, values: list[str]) -> DataError:
