@@ -32,7 +32,7 @@ from include.sagemaker_api.failure_table import (
 from include.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from include.sagemaker_api.snapshot import JobSnapshot
 
@@ -60,12 +60,30 @@ def failure_error(
     if snapshot.status == "Stopped":
         return _stopped(snapshot)
     reason = snapshot.failure_reason or snapshot.exit_message or ""
-    row = _cause(reason, "\n".join(log_lines))
+    lines = list(log_lines)
+    row = _cause(reason, "\n".join(lines))
+    is_told_by_reason = re.search(RAISED, reason) and row is _match(reason)
+    raised = None if is_told_by_reason else _raised_line(lines)
     if row is None:
         says, kind = "the job failed for a reason nobody here knows", JobFailedError
-        return _failed(snapshot, kind, says, log_hint or "read the job's log")
+        return _failed(snapshot, kind, says, log_hint or "read the job's log", raised=raised)
     hint = f"{row.next_step}; log: {log_hint}" if log_hint else row.next_step
-    return _failed(snapshot, row.error, row.says, hint)
+    return _failed(snapshot, row.error, row.says, hint, raised=raised)
+
+
+def tells_cause(log_lines: Iterable[str]) -> bool:
+    """Return whether a host's lines name a cause, and not only what another host's failure did to it."""
+    row = _match("\n".join(log_lines))
+    return row is not None and not row.is_weak
+
+
+def telling_lines(log_lines: Sequence[str], *, most: int = 15) -> list[str]:
+    """Return at most `most` lines, ending with the last one that names an exception, else with the last."""
+    raised = _raised_line(log_lines)
+    end = len(log_lines)
+    if raised is not None:
+        end -= list(reversed(log_lines)).index(raised)
+    return list(log_lines[max(0, end - most) : end])
 
 
 def service_error(
@@ -155,6 +173,11 @@ def _is_bare_exit(reason: str, row: FailureRow) -> bool:
     return row.error is ScriptError and not re.search(RAISED, reason)
 
 
+def _raised_line(lines: Sequence[str]) -> str | None:
+    """Return the last line that names an exception of the script; None when none does."""
+    return next((each for each in reversed(lines) if re.search(RAISED, each)), None)
+
+
 def _stopped(snapshot: JobSnapshot) -> TrainingRunError:
     match snapshot.secondary_status:
         case "MaxRuntimeExceeded":
@@ -183,8 +206,12 @@ def _failed(
     kind: FailureKind,
     says: str,
     next_step: str,
+    *,
+    raised: str | None = None,
 ) -> TrainingRunError:
+    """Return the error; `raised` is the log's line that names the exception where the reason names none."""
     reason = snapshot.failure_reason or snapshot.exit_message
+    got = "\n".join(each for each in (reason, raised) if each) or None
     what = f"{snapshot.kind} job {snapshot.name} ended as {_ended_as(snapshot)}: {says}"
     where = f"job {snapshot.name}"
     if issubclass(kind, QuotaExceededError):
@@ -193,16 +220,17 @@ def _failed(
             operation=f"Create{snapshot.kind.title()}Job",
             code="ResourceLimitExceeded",
             where=where,
-            got=reason,
+            got=got,
             next_step=next_step,
         )
     if issubclass(kind, CapacityError):
-        return kind(what, job_name=snapshot.name, where=where, got=reason, next_step=next_step)
+        return kind(what, job_name=snapshot.name, where=where, got=got, next_step=next_step)
     return kind(
         what,
         job_name=snapshot.name,
         reason=reason,
         exit_code=_exit_code(reason or ""),
+        got=got,
         next_step=next_step,
     )
 

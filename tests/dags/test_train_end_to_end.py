@@ -112,4 +112,5 @@ def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws
     record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
     assert record["failure"]["task_id"] == "train"
     assert "/proc/nowhere" in json.dumps(record["failure"])
+    assert record["failure"]["log_tail"]
     assert [job["status"] for job in record["jobs"]] == ["Failed"]

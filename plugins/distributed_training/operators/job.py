@@ -18,11 +18,11 @@ from distributed_training.operators.job_task import JobTask
 from distributed_training.operators.redaction import redacted
 from distributed_training.operators.task_memory import TaskMemory
 from include.errors import TimeLimitError, error_from_dict
-from include.sagemaker_api.failures import failure_error
+from include.sagemaker_api.failures import failure_error, telling_lines, tells_cause
 from include.sagemaker_api.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -228,7 +228,17 @@ class SageMakerJobOperator(JobTask):
             self.log.info("Job %s completed", snapshot.name)
             return result
         TaskMemory(context).note_reported(attempt)
-        context["ti"].xcom_push(key=FAILED_JOB_XCOM_KEY, value=result)
+        lines = self._telling_log(snapshot.name)
+        failed = {**result, "log_tail": telling_lines(lines)}
+        context["ti"].xcom_push(key=FAILED_JOB_XCOM_KEY, value=failed)
         where = f"log group {self.api.log_group}, above in this log"
-        error = failure_error(snapshot, log_hint=where)
+        error = failure_error(snapshot, log_lines=lines, log_hint=where)
         raise error
+
+    def _telling_log(self, name: str) -> Sequence[str]:
+        """Return the last lines of the host whose log names the cause, else of the one that ended last."""
+        from distributed_training.hooks.job_logs import last_lines
+
+        ends = last_lines(self.clients.client("logs"), group=self.api.log_group, job_name=name)
+        telling = [each for each in ends if tells_cause(each.lines)] or ends[-1:]
+        return telling[0].lines if telling else ()

@@ -95,5 +95,6 @@ def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:
     for each in facts:
         if each.state == "failed":
             told = each.failure or {"what": "the task failed without leaving an error; see its log"}
-            return {"task_id": each.task_id, **told}
+            log_tail = (each.failed_job or {}).get("log_tail")
+            return {"task_id": each.task_id, **told, **({"log_tail": log_tail} if log_tail else {})}
     return None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from distributed_training.hooks.job_logs import host_of
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -39,7 +41,7 @@ class LogTail:
         if look_for_streams or len(self.tokens) < self.num_hosts:
             await self._find_streams(logs)
         for stream in sorted(self.tokens):
-            host = self._host(stream)
+            host = host_of(stream, job_name=self.job_name)
             async for message in self._stream_lines(logs, stream):
                 yield f"[{host}] {message}"
 
@@ -65,9 +67,3 @@ class LogTail:
             self.tokens[stream] = page["nextForwardToken"]
             if page["nextForwardToken"] == token:
                 return
-
-    def _host(self, stream: str) -> str:
-        """Return `algo-1` of `<job>/algo-1-1700000000`."""
-        name = stream.removeprefix(f"{self.job_name}/")
-        host, _, epoch = name.rpartition("-")
-        return host if epoch.isdigit() and host.rpartition("-")[2].isdigit() else name
