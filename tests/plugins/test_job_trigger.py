@@ -8,6 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.job_kinds import JobKind
@@ -78,11 +79,25 @@ def test_serialised_trigger_comes_back_the_same(aws_connection):
         "verify": False,
         "botocore_config": {"read_timeout": 5},
         "echoed": {"facts": {"attempt": 2}},
+        "deferred_at": 1700000000.5,
     }
     path, serialised = JobTrigger(**arguments).serialize()
 
     assert path == "distributed_training.triggers.job.JobTrigger"
     assert serialised == arguments
+
+
+@pytest.mark.parametrize(("age_s", "is_told"), [(0.0, False), (3600.0, True)], ids=["new", "old"])
+def test_restarted_trigger_says_that_the_log_starts_again(
+    aws_connection, task, script, caplog, age_s, is_told
+):
+    _, arguments = submit(script("print('one')\n"), task).serialize()
+    again = JobTrigger(**{**arguments, "deferred_at": arguments["deferred_at"] - age_s})
+    with capture_logs() as events, caplog.at_level(logging.INFO):
+        asyncio.run(only_event(again))
+
+    told = f"{caplog.text}{events}"
+    assert ("starts again from its beginning" in told) is is_told
 
 
 def test_trigger_outlives_a_killed_engine(steady_engine, task, script, caplog):

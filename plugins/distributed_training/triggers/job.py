@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -13,29 +14,53 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
+_LATE_S = 60.0
+
+
 class JobTrigger(BaseTrigger):
     """Follows one job and fires once, with its final snapshot or with the error that ended the following.
 
     Mark failed, mark success and clear stop the job. A restart of the triggerer does not: the
-    trigger starts again from these arguments and reads the log from its beginning.
+    trigger starts again from these arguments, and says that it reads the log from its beginning
+    (Airflow keeps what a trigger prints on the triggerer's own disk: nothing there says how far the
+    last one came).
 
     Args:
         echoed: what the task wants back with the event, JSON-safe.
+        deferred_at: when the task began to wait, epoch seconds.
         followed: the fields of `Followed.to_dict`.
     """
 
-    def __init__(self, *, echoed: dict[str, Any] | None = None, **followed: Any) -> None:
+    def __init__(
+        self,
+        *,
+        echoed: dict[str, Any] | None = None,
+        deferred_at: float | None = None,
+        **followed: Any,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
         self.echoed = echoed or {}
+        self.deferred_at = time.time() if deferred_at is None else deferred_at
         self.followed = Followed.from_dict(followed)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        arguments = {**self.followed.to_dict(), "echoed": self.echoed}
+        arguments = {
+            **self.followed.to_dict(),
+            "echoed": self.echoed,
+            "deferred_at": self.deferred_at,
+        }
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: `snapshot` or `error`, with what is to be echoed."""
+        waited_s = time.time() - self.deferred_at
+        if waited_s > _LATE_S and self.followed.stream_logs:
+            self.log.info(
+                "The task waits for %.0f s already, so its triggerer was restarted: the job's log "
+                "starts again from its beginning",
+                waited_s,
+            )
         try:
             snapshot = await follow_job(self.followed)
         except TrainingRunError as error:
