@@ -106,13 +106,14 @@ class LineDisplay:
 
 def drawn(view: RunView) -> RenderableType:
     """Return the run as a table of its tasks, with the job that runs now below."""
-    table = Table(title=f"{view.run_id}  {view.state}", title_justify="left", expand=False)
-    for heading in ("task", "state", "try", "time"):
-        table.add_column(heading, justify="right" if heading in ("try", "time") else "left")
+    heading = Text(f"{view.run_id}  {view.state}", style="bold")
+    table = Table()
+    for column in ("task", "state", "try", "time"):
+        table.add_column(column, justify="right" if column in ("try", "time") else "left")
     for task in view.tasks:
         state = Text(task.state, style=STYLES.get(task.state, ""))
         table.add_row(task.task_id, state, str(task.try_number or ""), seconds(task.duration_s))
-    parts: list[RenderableType] = [table]
+    parts: list[RenderableType] = [heading, table]
     if view.job is not None:
         parts.append(Text(f"{view.job_task}: {view.job.name}", style="dim"))
         parts.append(Text(job_line(view.job), style="cyan"))

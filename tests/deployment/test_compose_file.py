@@ -84,3 +84,8 @@ def test_no_secret_is_written_in_the_file() -> None:
     text = FILE.read_text()
     for name in SECRETS:
         assert f"${{{name}:?" in text
+
+
+def test_the_example_env_file_names_every_variable() -> None:
+    example = (FILE.parent / ".env.example").read_text()
+    assert [name for name in (*SECRETS, *LOCAL) if f"{name}=" not in example] == []

@@ -81,11 +81,20 @@ def launcher(home: Home, *arguments: str, **options: Any) -> subprocess.Complete
     )
 
 
+_up: list[LiveStack] = []
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
-    """A stack that is up; the test session fails if one of its processes outlives `down`."""
+    """A stack that is up; the test session fails if one of its processes outlives `down`.
+
+    Every folder whose conftest imports this fixture gets the same one stack.
+    """
     if sys.platform != "linux":
         pytest.skip("the stack's supervision needs Linux")
+    if _up:
+        yield _up[0]
+        return
     home = Home.of(tmp_path_factory.mktemp("stack"))
     done = launcher(home, "up", timeout=300)
     try:
@@ -93,9 +102,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
         record = read_record(home)
         assert record is not None
         password = load_or_create(home).password
-        yield LiveStack(
+        live = LiveStack(
             home=home, url=record.ui, engine=record.engine, password=password, up_output=done.stdout
         )
+        _up.append(live)
+        yield live
     finally:
         down = launcher(home, "down", timeout=120)
         assert (down.returncode, leftovers.marked(home)) == (0, []), down.stdout + down.stderr
