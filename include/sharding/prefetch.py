@@ -63,7 +63,7 @@ class _End:
 
 
 @contextmanager
-def prefetched(items: Iterable[T], *, depth: int = 2) -> Iterator[Iterator[T]]:
+def prefetched(items: Iterable[T], *, depth: int = 4) -> Iterator[Iterator[T]]:
     """Yield an iterator over the items, up to `depth` of them read ahead; errors come where the item would.
 
     Leaving the context ends the thread, also in the middle of the items.
