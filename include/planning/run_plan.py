@@ -62,6 +62,8 @@ def plan_run(params: Mapping[str, Any]) -> RunPlan:
     conf, findings = _read(params)
     instance, unknown = _instance(params if conf is None else {"instance_type": conf.instance_type})
     findings += unknown
+    if conf and conf.shard_instance_count:
+        findings += _instance({"instance_type": conf.shard_instance_type})[1]
     if conf and instance:
         findings += _cluster_findings(conf, instance)
     num_shards, uneven = _shards(conf) if conf else (0, [])

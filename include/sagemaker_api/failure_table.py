@@ -139,6 +139,12 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         "check that the prefix has objects and that the execution role may read them",
     ),
     _row(
+        r"\bDataError: ",
+        DataError,
+        "the data is not what the job needs",
+        "fix what the reason names in the data or in the settings, then start a new run",
+    ),
+    _row(
         r"PeerError|Another rank failed|Connection closed by peer|Connection reset by peer"
         r"|Broken pipe|Socket Timeout|recvBytes|NCCL WARN.*peer",
         InfrastructureError,

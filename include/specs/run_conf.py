@@ -18,6 +18,7 @@ class RunConf:
     Attributes:
         source: `python-stdlib`, a local path or an `s3://` URI.
         num_shards: 0 = chosen to fit the ranks. max_source_bytes: 0 = all.
+        shard_instance_count: instances of the processing job that shards; 0 = in the worker.
         budget_usd: None = no ceiling.
         hyperparameters: further ones, put over those the other fields make.
     """
@@ -32,6 +33,8 @@ class RunConf:
     test_fraction: float = 0.05
     max_bad_row_fraction: float = 0.01
     max_source_bytes: int = 0
+    shard_instance_count: int = 0
+    shard_instance_type: str = "ml.m5.xlarge"
     model: str = "gpt"
     num_layers: int = 4
     num_heads: int = 4

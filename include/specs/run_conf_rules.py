@@ -35,6 +35,7 @@ AT_LEAST_ONE = (
 AT_LEAST_ZERO = (
     "num_shards",
     "max_source_bytes",
+    "shard_instance_count",
     "warmup_steps",
     "seed",
     "eval_interval",
@@ -64,6 +65,7 @@ FURTHER_HYPERPARAMETERS = (
 )
 _PATTERNS = {
     "instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.large"),
+    "shard_instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.xlarge"),
     "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
     "prefix": (r"[A-Za-z0-9][A-Za-z0-9._/-]*", "a key prefix, without a leading slash"),
     "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
@@ -77,6 +79,7 @@ def conf_findings(conf: RunConf) -> Iterator[Finding]:
     yield from _ranges(conf)
     yield from _names(conf)
     yield from _data(conf)
+    yield from _sharding_job(conf)
     yield from _model(conf)
     yield from _batches(conf)
     yield from _limits(conf)
@@ -136,6 +139,34 @@ def _data(conf: RunConf) -> Iterator[Finding]:
             what="and test_fraction leave nothing to train on",
             got=f"{sum(fractions.values()):g} together",
             allowed="less than 1 together",
+        )
+
+
+def _sharding_job(conf: RunConf) -> Iterator[Finding]:
+    """Yield what keeps the instances of a sharding job from their work: they see S3 only."""
+    if conf.shard_instance_count <= 0:
+        return
+    if not conf.source.startswith("s3://"):
+        yield Finding(
+            where="shard_instance_count",
+            what="goes with an s3:// source only: the instances cannot read this one",
+            got=f"{conf.shard_instance_count} with source {conf.source!r}",
+            next_step="copy the data to S3, or set it to 0 to shard in the Airflow worker",
+        )
+    if conf.tokenizer != "bytes":
+        yield Finding(
+            where="shard_instance_count",
+            what="goes with the tokenizer bytes only: the instances have no other",
+            got=f"{conf.shard_instance_count} with tokenizer {conf.tokenizer!r}",
+            next_step="set it to 0 to shard in the Airflow worker",
+        )
+    if conf.num_shards % conf.shard_instance_count:
+        yield Finding(
+            where="num_shards",
+            what="must be a multiple of shard_instance_count (each instance writes its share)",
+            got=f"{conf.num_shards} with {conf.shard_instance_count} instances",
+            next_step=f"nearest: {_nearest_multiple(conf.num_shards, conf.shard_instance_count)}, "
+            "or 0 to let the data decide",
         )
 
 

@@ -55,6 +55,10 @@ class SageMakerJobOperator(JobTask):
     def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the Create request of the job `name`, and facts about it for the result (code, image)."""
 
+    def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the task returns once its job has completed: the job's result, unless there is more to do."""
+        return result
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the snapshot of the completed job, with `job_name`, `attempt` and `earlier_attempts`.
 
@@ -226,7 +230,7 @@ class SageMakerJobOperator(JobTask):
         }
         if snapshot.succeeded:
             self.log.info("Job %s completed", snapshot.name)
-            return result
+            return self.completed(context, result)
         TaskMemory(context).note_reported(attempt)
         lines = self._telling_log(snapshot.name)
         failed = {**result, "log_tail": telling_lines(lines)}

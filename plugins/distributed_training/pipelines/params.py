@@ -56,6 +56,16 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
             {"type": "number", "minimum": 0, "maximum": 1},
         ),
         "max_source_bytes": ("Source bytes", "Read at most so many; 0 reads all.", _COUNT_OR_OFF),
+        "shard_instance_count": (
+            "Sharding instances",
+            "0 shards in the Airflow worker; more shard an `s3://` source by a processing job.",
+            _COUNT_OR_OFF,
+        ),
+        "shard_instance_type": (
+            "Sharding instance type",
+            "Of that processing job.",
+            {"type": "string", "pattern": r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"},
+        ),
     },
     "Model": {
         "model": (

@@ -173,7 +173,11 @@ class ReportOperator(BaseOperator):
         from distributed_training.hooks.job_kinds import JobKind
         from distributed_training.hooks.jobs import SageMakerJobs
 
-        kinds = {run_state.TRAIN: JobKind.TRAINING, run_state.EVALUATE: JobKind.PROCESSING}
+        kinds = {
+            run_state.SHARD: JobKind.PROCESSING,
+            run_state.TRAIN: JobKind.TRAINING,
+            run_state.EVALUATE: JobKind.PROCESSING,
+        }
         for each in facts:
             if each.task_id not in kinds or not each.job_name or each.result:
                 continue

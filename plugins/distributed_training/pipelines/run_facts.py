@@ -48,7 +48,9 @@ class TaskFacts:
 
     def job_records(self, *, artifact_sha256: str | None) -> Iterator[JobRecord]:
         """Yield the task's jobs, oldest attempt first."""
-        last = self.result if self.result and "job_name" in self.result else self.failed_job
+        result = self.result or {}
+        # The shard task returns a data set, and its job beside it where it needed one.
+        last = result if "job_name" in result else result.get("job") or self.failed_job
         if not last:
             return
         earlier: Sequence[Mapping[str, Any]] = last.get("earlier_attempts", ())

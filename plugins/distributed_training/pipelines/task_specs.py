@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.operators.register_model import ModelVersion
 from distributed_training.operators.shard_dataset import ShardingSpec
+from distributed_training.operators.sharding_job import ShardingJob
 from distributed_training.pipelines.run_jobs import (
     EVALUATION_FILE,
     evaluation_spec,
@@ -45,6 +46,22 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
             tokenizer=conf.tokenizer,
         ),
         destination=state.paths.root,
+        job=_sharding_job(state),
+    )
+
+
+def _sharding_job(state: RunState) -> ShardingJob | None:
+    conf = state.conf
+    if not conf.shard_instance_count:
+        return None
+    return ShardingJob(
+        instance_count=conf.shard_instance_count,
+        instance_type=conf.shard_instance_type,
+        role=state.role,
+        code_location=state.paths.code,
+        image_uri=conf.image_uri,
+        volume_size=conf.volume_size_gb,
+        max_run=conf.max_run_s,
     )
 
 

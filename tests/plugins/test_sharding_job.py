@@ -1,0 +1,157 @@
+"""Sharding by a processing job over several instances, against a real engine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.dataset_objects import S3DatasetObjects
+from distributed_training.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
+from distributed_training.operators.sharding_job import ShardingJob
+from include.errors import DataError, SpecError
+from include.sharding import ShardIndex, ShardSettings, Source
+from tests.plugins.conftest import IMAGE, TaskSurroundings
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+NUM_FILES, NUM_ROWS = 5, 1000
+COLOURS = ("red", "green", "blue", "grey", "pink")
+
+
+def source_files(data_format: str) -> dict[str, str]:
+    """Return files whose rows are all different and whose categories come in another order in each."""
+    files = {}
+    for number in range(NUM_FILES):
+        own = COLOURS[number:] + COLOURS[:number]
+        rows = [
+            {"number": at, "colour": own[at % 5], "label": at % 2}
+            for at in range(number, NUM_ROWS, NUM_FILES)
+        ]
+        if data_format == "csv":
+            lines = ["number,colour,label", *(",".join(map(str, row.values())) for row in rows)]
+        else:
+            lines = [json.dumps(row) for row in rows]
+        files[f"part-{number}.{data_format}"] = "\n".join(lines) + "\n"
+    return files
+
+
+def put_source(s3: Any, engine: Any, run_id: str, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        s3.put_object(Bucket=engine.bucket, Key=f"{run_id}/raw/{name}", Body=text.encode())
+    return f"s3://{engine.bucket}/{run_id}/raw/"
+
+
+def sharding(
+    engine: Any, source: str, run_id: str, *, instance_count: int | None = 2
+) -> ShardingSpec:
+    destination = f"s3://{engine.bucket}/{run_id}"
+    job = ShardingJob(
+        instance_count=instance_count or 0,
+        instance_type="ml.m5.large",
+        role=engine.role_arn,
+        code_location=f"{destination}/code",
+        image_uri=IMAGE,
+    )
+    return ShardingSpec(
+        source=Source(uri=source),
+        settings=ShardSettings(
+            target_column="label",
+            validation_fraction=0.2,
+            test_fraction=0.2,
+            max_bad_row_fraction=0.0,
+        ),
+        destination=destination,
+        job=job if instance_count else None,
+    )
+
+
+def execute(spec: ShardingSpec, task: TaskSurroundings) -> dict[str, Any]:
+    made = ShardDatasetOperator(task_id="shard", spec=spec, deferrable=False, poll_interval_s=1)
+    told: dict[str, Any] = type(made).execute.__wrapped__(made, task.context)
+    return told
+
+
+def rows_of(told: dict[str, Any]) -> dict[str, list[tuple[int, str, int]]]:
+    """Return the rows of each split as the shards and the index say them, sorted."""
+    objects = S3DatasetObjects(AwsClients(ConnectionArguments()).client("s3"))
+    with objects.open(f"{told['dataset_uri']}/index/index.json") as stream:
+        index = ShardIndex.from_json(stream.read())
+    schema = {column.name: column for column in index.schema or ()}
+    assert set(schema) == {"number", "colour", "label"}
+    colours = schema["colour"].categories or ()
+    found = {}
+    for split, described in index.splits.items():
+        rows = []
+        for shard in described.shards:
+            with objects.open(f"{told['dataset_uri']}/{shard.file}") as stream:
+                content = stream.read()
+            columns = {
+                place.name: np.frombuffer(content, place.dtype, shard.rows, place.offset).tolist()
+                for place in shard.columns
+            }
+            rows += [
+                (int(number), colours[int(colour)], int(label))
+                for number, colour, label in zip(
+                    columns["number"], columns["colour"], columns["label"], strict=True
+                )
+            ]
+        found[split] = sorted(rows)
+    return found
+
+
+@pytest.mark.parametrize("data_format", ["jsonl", "csv"])
+def test_two_instances_shard_every_row_once_and_as_the_worker_does(
+    aws_connection, task, s3, sagemaker, data_format
+):
+    source = put_source(s3, aws_connection, task.run_id, source_files(data_format))
+    told = execute(sharding(aws_connection, source, task.run_id), task)
+    by_worker = execute(
+        sharding(aws_connection, source, task.run_id, instance_count=None),
+        TaskSurroundings(run_id=f"{task.run_id}-worker"),
+    )
+
+    rows = rows_of(told)
+    expected = {
+        (at, (COLOURS[at % 5 :] + COLOURS[: at % 5])[at % 5], at % 2) for at in range(NUM_ROWS)
+    }
+    assert sorted(row for split in rows.values() for row in split) == sorted(expected)
+    assert rows == rows_of(by_worker)
+    assert told.keys() == by_worker.keys()
+    assert told["kind"] == "columns"
+    assert told["job"]["status"] == "Completed"
+    assert told["job"]["instance_count"] == 2
+    job = sagemaker.describe_processing_job(ProcessingJobName=task.xcoms["job_name"])
+    assert job["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == 2
+
+    later = TaskSurroundings(run_id=f"{task.run_id}-later")
+    again = execute(sharding(aws_connection, source, task.run_id), later)
+
+    assert again["was_reused"]
+    assert (again["dataset_uri"], again["splits"]) == (told["dataset_uri"], told["splits"])
+    assert "job_name" not in later.xcoms
+
+
+def test_part_that_fails_names_the_fault_and_leaves_no_index(aws_connection, task, s3):
+    files = source_files("csv") | {"part-9.csv.gz": "this is no gzip\n"}
+    source = put_source(s3, aws_connection, task.run_id, files)
+    spec = sharding(aws_connection, source, task.run_id)
+
+    with pytest.raises(DataError, match=r"part-9\.csv\.gz"):
+        execute(spec, task)
+    listed = s3.list_objects_v2(Bucket=aws_connection.bucket, Prefix=f"{task.run_id}/datasets/")
+    assert not any("index.json" in each["Key"] for each in listed["Contents"])
+
+
+def test_source_on_the_workers_disk_starts_no_job(aws_connection, task, tmp_path):
+    (tmp_path / "a.csv").write_text(source_files("csv")["part-0.csv"])
+    with pytest.raises(SpecError, match="copy the data to S3"):
+        execute(sharding(aws_connection, str(tmp_path), task.run_id), task)
+    assert "job_name" not in task.xcoms
