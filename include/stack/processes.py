@@ -136,6 +136,25 @@ def zombies(of: int) -> list[int]:
     return [entry.pid for entry in _entries() if entry.is_dead and entry.parent == of]
 
 
+def children(of: int) -> list[int]:
+    """Return the pids whose parent is process `of`."""
+    return [entry.pid for entry in process_table().values() if entry.parent == of]
+
+
+def command_line(pid: int) -> str:
+    """Return a process's command line or title, empty when it is gone."""
+    try:
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
+    except OSError:
+        return ""
+
+
 def descendants(of: int) -> list[int]:
     """Return the pids of everything below process `of`, parents before children."""
     children: dict[int, list[int]] = {}

@@ -17,6 +17,7 @@ from include.stack import components, database, identity, processes
 from include.stack.addresses import Addresses, choose
 from include.stack.airflow_api import AirflowApi
 from include.stack.airflow_environment import airflow_environment
+from include.stack.executor_watch import ExecutorWatch
 from include.stack.forking import ForkServer
 from include.stack.leftovers import end_leftovers
 from include.stack.supervisor import Supervisor, last_lines
@@ -56,6 +57,7 @@ class Stack:
         self.addresses: Addresses = choose(usual=purpose == "up")
         self.supervisor = Supervisor(say=say, launch=self._launch)
         self._forks: ForkServer | None = None
+        self._executor = ExecutorWatch()
         self._say = say
         self._lock: IO[str] | None = None
 
@@ -136,11 +138,15 @@ class Stack:
         return [name for name in SERVICES if health.get(name, {}).get("status") != "healthy"]
 
     def check(self) -> None:
-        """Restart what died, and collect the exit status of orphans that were handed to us.
+        """Restart what died or cannot work, and collect orphans that were handed to us.
 
         A component that keeps dying ends in a TrainingRunError.
         """
         self.supervisor.check()
+        if "scheduler" in self.supervisor and self._executor.has_lost_idle_worker(
+            self.supervisor.pid("scheduler")
+        ):
+            self.supervisor.restart("scheduler", because="an idle executor worker was killed")
         own = self.supervisor.pids()
         for pid in processes.zombies(os.getpid()):
             if pid not in own:

@@ -52,6 +52,10 @@ class Supervisor:
         """Return the process id of a component."""
         return self._running[name].process.pid
 
+    def __contains__(self, name: str) -> bool:
+        """Tell whether a component of this name was started."""
+        return name in self._running
+
     def pids(self) -> set[int]:
         """Return the process ids of all components."""
         return {running.process.pid for running in self._running.values()}
@@ -69,6 +73,11 @@ class Supervisor:
             code = running.process.poll()
             if code is not None:
                 self._restart(running, code)
+
+    def restart(self, name: str, *, because: str) -> None:
+        """Kill a component that runs but does not work any more; the next `check` starts it again."""
+        self._say(because)
+        self._running[name].process.kill()
 
     def stop(self) -> None:
         """Stop every component: Airflow first, then the engine, whose jobs it still used."""

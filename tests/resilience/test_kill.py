@@ -121,6 +121,23 @@ def test_the_run_ends_well_with_one_job_per_logical_job(
     )
 
 
+def test_a_run_succeeds_after_all_idle_workers_were_killed(stack: LiveStack) -> None:
+    stack.api.set_paused(DAG_ID, paused=False)
+    scheduler = stack.wait(lambda: victims.find(stack.home, "scheduler"), "a scheduler", limit_s=60)
+    idle = stack.wait(lambda: victims.settled_idle_workers(stack.home), "idle workers", limit_s=60)
+
+    processes.signal_all(idle, signal.SIGKILL)
+
+    stack.wait(
+        lambda: victims.find(stack.home, "scheduler") not in (None, scheduler),
+        "another scheduler",
+        limit_s=60,
+    )
+    run_id = stack.api.trigger(DAG_ID, conf=SMALL_RUN)
+    states = stack.end_of(DAG_ID, run_id)
+    assert set(states.values()) == {"success"}, states
+
+
 def kill_at_a_random_moment(
     stack: LiveStack, run_id: str, victim: str, draw: random.Random
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from include.stack.home import Home
 
+SETTLED_AFTER_S = 3.0  # the supervisor looks several times a second
 VICTIMS = ("worker", "triggerer", "scheduler", "engine", "rank")
 
 
@@ -41,6 +43,12 @@ def find(home: Home, victim: str) -> int | None:
             return next((pid for pid in _below(home) if _is_service(pid, name)), None)
 
 
+def settled_idle_workers(home: Home) -> list[int]:
+    """Return the executor's workers that wait for work, none while one is too young to be known."""
+    idle = [pid for pid, title in _titles(home) if "LocalExecutor: <idle>" in title]
+    return idle if all(_age_s(pid) > SETTLED_AFTER_S for pid in idle) else []
+
+
 def training_processes(home: Home) -> list[int]:
     """Return the pids of the stack that run the training script."""
     return [pid for pid, title in _titles(home) if "train_ddp.py" in title]
@@ -60,12 +68,17 @@ def _is_service(pid: int, name: str) -> bool:
 
 def _titles(home: Home) -> Iterator[tuple[int, str]]:
     for pid in _below(home):
-        yield pid, _read(pid, "cmdline").replace("\0", " ")
+        yield pid, processes.command_line(pid)
 
 
 def _below(home: Home) -> list[int]:
     record = read_record(home)
     return [] if record is None else processes.descendants(record.pid)
+
+
+def _age_s(pid: int) -> float:
+    started = processes.process_table()[pid].start_ticks / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - started
 
 
 def _read(pid: int, name: str) -> str:
