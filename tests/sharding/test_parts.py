@@ -107,6 +107,35 @@ def test_merge_names_the_missing_part(tmp_path: Path, store: Store) -> None:
     assert store.head(f"{plan.uri}/index/index.json") is None
 
 
+def test_merge_that_was_cut_off_before_the_index_can_be_done_again(
+    tmp_path: Path, store: Store
+) -> None:
+    source = table_files(tmp_path / "in")
+    first = shard_in_parts(store, source, num_parts=3)
+    rows = Counter(store.table(first))
+    (store.root / first.uri.removeprefix("s3://") / "index" / "index.json").unlink()
+    plan, _ = plan_dataset(
+        Source(uri=str(source)),
+        ShardSettings(num_shards=6, max_bad_row_fraction=0.0),
+        store,
+        destination=DESTINATION,
+        num_parts=3,
+    )
+    assert plan.uri == first.uri
+
+    again = merge_parts(plan, store)
+
+    assert again == first.index
+    assert (
+        Counter(
+            store.table(
+                ShardingResult(index=again, uri=plan.uri, uploaded=0, reused=0, uploaded_bytes=0)
+            )
+        )
+        == rows
+    )
+
+
 def test_merge_judges_bad_rows_of_all_parts(tmp_path: Path, store: Store) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
