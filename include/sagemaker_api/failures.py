@@ -59,7 +59,7 @@ def failure_error(
         )
     if snapshot.status == "Stopped":
         return _stopped(snapshot)
-    reason = snapshot.failure_reason or snapshot.exit_message or ""
+    reason = _reason(snapshot) or ""
     lines = list(log_lines)
     row = _cause(reason, "\n".join(lines))
     is_told_by_reason = re.search(RAISED, reason) and row is _match(reason)
@@ -210,7 +210,7 @@ def _failed(
     raised: str | None = None,
 ) -> TrainingRunError:
     """Return the error; `raised` is the log's line that names the exception where the reason names none."""
-    reason = snapshot.failure_reason or snapshot.exit_message
+    reason = _reason(snapshot)
     got = "\n".join(each for each in (reason, raised) if each) or None
     what = f"{snapshot.kind} job {snapshot.name} ended as {_ended_as(snapshot)}: {says}"
     where = f"job {snapshot.name}"
@@ -233,6 +233,12 @@ def _failed(
         got=got,
         next_step=next_step,
     )
+
+
+def _reason(snapshot: JobSnapshot) -> str | None:
+    """Return what the service says and what the container left as its last words; None for neither."""
+    said = (snapshot.failure_reason, snapshot.exit_message)
+    return "\n".join(dict.fromkeys(each for each in said if each)) or None
 
 
 def _ended_as(snapshot: JobSnapshot) -> str:
