@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import numpy as np
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.dataset_objects import S3DatasetObjects
@@ -137,6 +139,24 @@ def test_two_instances_shard_every_row_once_and_as_the_worker_does(
     assert again["was_reused"]
     assert (again["dataset_uri"], again["splits"]) == (told["dataset_uri"], told["splits"])
     assert "job_name" not in later.xcoms
+
+
+def test_deferred_job_is_merged_when_the_trigger_fires(aws_connection, task, s3):
+    source = put_source(s3, aws_connection, task.run_id, source_files("jsonl"))
+    spec = sharding(aws_connection, source, task.run_id, instance_count=1)
+    made = ShardDatasetOperator(task_id="shard", spec=spec, poll_interval_s=1)
+    with pytest.raises(TaskDeferred) as deferred:
+        type(made).execute.__wrapped__(made, task.context)
+
+    async def only_event() -> Any:
+        (payload,) = [event.payload async for event in deferred.value.trigger.run()]
+        return payload
+
+    resumed = ShardDatasetOperator(task_id="shard", spec=spec, poll_interval_s=1)
+    told = resumed.execute_complete(task.context, asyncio.run(only_event()))
+
+    assert sum(len(each) for each in rows_of(told).values()) == NUM_ROWS
+    assert told["job"]["job_name"] == task.xcoms["job_name"]
 
 
 def test_part_that_fails_names_the_fault_and_leaves_no_index(aws_connection, task, s3):

@@ -80,6 +80,17 @@ def test_text_from_a_form_is_read() -> None:
             {"use_spot_instances": True, "checkpoint_interval": 0},
             "checkpoint_interval: is 0: a spot interruption would lose everything",
         ),
+        ({"shard_instance_count": 2}, "shard_instance_count: goes with an s3:// source only"),
+        (
+            {"shard_instance_count": 2, "source": "s3://b/raw/", "tokenizer": "own.json"},
+            "shard_instance_count: goes with the tokenizer bytes only",
+        ),
+        (
+            {"shard_instance_count": 2, "source": "s3://b/raw/", "num_shards": 5},
+            "num_shards: must be a multiple of shard_instance_count",
+        ),
+        ({"shard_instance_count": -1}, "shard_instance_count: is too small"),
+        ({"shard_instance_type": "m5.xlarge"}, "shard_instance_type: is malformed"),
         ({"hyperparameters": {"clip_nrom": 1}}, "did you mean 'clip_norm'?"),
         ({"hyperparameters": {"seed": 1}}, "hyperparameters.seed: is a field of the conf itself"),
     ],
