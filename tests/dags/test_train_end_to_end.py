@@ -85,6 +85,25 @@ def test_run_trains_evaluates_registers_and_reports(database, aws_connection, s3
     assert lineage["code_sha256"] == record["code_sha256"]
 
 
+def test_sharding_by_a_job_over_two_instances_is_part_of_the_run(database, aws_connection, s3):
+    for number in range(6):
+        text = "".join(f"line {line} of file {number}\n" for line in range(4000))
+        s3.put_object(Bucket=aws_connection.bucket, Key=f"raw/{number}.txt", Body=text.encode())
+    source = f"s3://{aws_connection.bucket}/raw/"
+
+    dag_run, states = run(database, source=source, shard_instance_count=2)
+
+    assert set(states.values()) == {"success"}
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    assert [(job["task_id"], job["kind"]) for job in record["jobs"]] == [
+        ("shard", "processing"),
+        ("train", "training"),
+        ("evaluate", "processing"),
+    ]
+    assert record["jobs"][0]["instance_count"] == 2
+    assert record["dataset"]["source_files"] == 6
+
+
 def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws_connection, s3):
     dag_run, states = run(
         database, source="/nowhere", role="NoSuchRole", warmup_steps=99, hyperparameters={"typo": 1}

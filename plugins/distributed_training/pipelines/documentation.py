@@ -7,7 +7,7 @@ _TASKS = """
 | Task | Does | Returns |
 |---|---|---|
 | `preflight` | checks conf, code, bucket, role and data; reports everything that is wrong at once; nothing is paid before | the run's state: conf, addresses, plan, cost ceiling |
-| `shard` | cuts the data into shards and an index in S3; the same data and settings upload nothing again | address and fingerprint of the data set |
+| `shard` | cuts the data into shards and an index in S3, in the worker, or by a processing job over `shard_instance_count` instances that read an `s3://` source; the same data and settings upload nothing again | address and fingerprint of the data set |
 | `train` | one SageMaker training job over all instances, followed while deferred | the job's snapshot: metrics, times, artifact |
 | `evaluate` | a processing job that measures the model on the test split | the job's snapshot |
 | `register` | a model package with metrics and lineage | its ARN |
