@@ -1,18 +1,21 @@
 # One image for every service of docker-compose.yaml: Airflow with Trainyard's DAGs, and the engine.
-FROM python:3.12-slim
+# The wheels are built apart: AWS's container toolkit has a small C extension and comes as source only.
+FROM python:3.11-slim AS wheels
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+# pip's settings hold here too: --build-arg PIP_EXTRA_INDEX_URL=... picks a CPU build of torch, for example.
+ARG PIP_EXTRA_INDEX_URL=""
+COPY requirements.txt .
+RUN pip install --no-cache-dir --prefix /installed --requirement requirements.txt
 
-# iproute2 lets the engine give each local instance its own network; libpq is in psycopg2-binary.
+FROM python:3.11-slim
+# iproute2 lets the engine give each local instance its own network.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends iproute2 tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 50000 airflow
+COPY --from=wheels /installed /usr/local
 
 WORKDIR /opt/trainyard
-COPY requirements.txt .
-# A CPU build of torch: docker build --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu .
-ARG PIP_EXTRA_INDEX_URL=""
-RUN pip install --no-cache-dir --requirement requirements.txt
-
 COPY include include
 COPY plugins plugins
 COPY dags dags
@@ -23,5 +26,6 @@ USER airflow
 ENV PYTHONUNBUFFERED=1 \
     PYTHONPATH=/opt/trainyard \
     AIRFLOW_HOME=/opt/airflow
-ENTRYPOINT ["tini", "-g", "--"]
+# Signals go to the service alone: Celery lets its running tasks finish, which a signal to the whole group would end.
+ENTRYPOINT ["tini", "--"]
 CMD ["airflow", "version"]

@@ -49,7 +49,7 @@ format: $(DEV_READY) ## rewrite the sources in their one format
 	$(VENV)/bin/ruff format $(SOURCES)
 
 bench: $(DEV_READY) ## measure sharding, the engine and the overhead of a run
-	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
+	@for name in sharding engine overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done
 
 lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
 	$(PY) -P include/stack/lock.py

@@ -23,10 +23,14 @@ REPORT_TASK = "report"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The run's report on this disk; a part is None where the run did not get that far."""
+    """The run's report on this disk; a part is None where the run did not get that far.
+
+    `not_fetched` says of each object that could not be copied where it lies and why.
+    """
 
     html: Path | None = None
     json_file: Path | None = None
+    not_fetched: tuple[str, ...] = ()
 
     def content(self) -> dict[str, Any]:
         """Return report.json, empty where there is none."""
@@ -42,12 +46,18 @@ def fetch_report(
         return Report()
     folder = to / run_id.replace("/", "_")
     files: dict[str, Path] = {}
+    not_fetched = []
     for key, name in (("report_html", "report.html"), ("report_json", "report.json")):
+        uri = str(uris.get(key))
         try:
-            files[key] = aws.download(str(uris[key]), folder / name)
-        except (KeyError, BotoCoreError, ClientError):
-            continue
-    return Report(html=files.get("report_html"), json_file=files.get("report_json"))
+            files[key] = aws.download(uri, folder / name)
+        except (OSError, BotoCoreError, ClientError) as error:
+            not_fetched.append(f"could not be copied from {uri}: {error}")
+    return Report(
+        html=files.get("report_html"),
+        json_file=files.get("report_json"),
+        not_fetched=tuple(not_fetched),
+    )
 
 
 def explain_failures(api: AirflowApi, dag_id: str, view: RunView) -> Iterator[str]:
@@ -81,6 +91,7 @@ def summary(view: RunView, report: Report) -> list[str]:
     took = (f"{task.task_id} {seconds(task.duration_s)}" for task in view.tasks if task.duration_s)
     facts.append(("tasks", "  ".join(took) or "none ran"))
     facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
+    facts += [("report", why) for why in report.not_fetched]
     return ["", f"run {view.run_id}", *(f"  {label:<12} {text}" for label, text in facts)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from include.errors import TrainingRunError
@@ -35,9 +36,23 @@ def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = 
             api = AirflowApi(record.ui, password=load_or_create(home).password)
             aws = AwsEndpoint(record.engine)
             return Attendant(
-                api=api, aws=aws, display=display, dag_id=dag_id, reports=home.reports
+                api=api,
+                aws=aws,
+                display=display,
+                dag_id=dag_id,
+                reports=home.reports,
+                keep_alive=partial(_require_stack, home),
             ).run(conf)
         return _run_in_own_stack(home, conf=conf, display=display, dag_id=dag_id)
+
+
+def _require_stack(home: Home) -> None:
+    if read_record(home) is None:
+        raise TrainingRunError(
+            "the stack that was up has ended, and the run with it",
+            where=str(home.logs),
+            next_step="'make up' and clear the run's last task, or 'make run' for a run of its own",
+        )
 
 
 def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, dag_id: str) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from include.stack.aws import AwsEndpoint
 from include.stack.following import RunView, TaskView
-from include.stack.outcome import Report, error_message, summary
+from include.stack.outcome import Report, error_message, fetch_report, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,21 @@ def test_the_summary_sets_the_loss_beside_its_baseline(tmp_path: Path) -> None:
     assert "0.0123 USD" in text
     assert "1 min 30 s" in text
     assert str(file) in text
+
+
+class Xcoms:
+    """What an api-server answers that knows where the report lies."""
+
+    def xcom(self, *_: str) -> dict[str, str]:
+        return {"report_html": "s3://b/report.html", "report_json": "s3://b/report.json"}
+
+
+def test_a_report_that_cannot_be_copied_is_said_with_its_place(tmp_path: Path) -> None:
+    unreachable = AwsEndpoint("http://127.0.0.1:9")
+    report = fetch_report(Xcoms(), unreachable, "dag", "run", to=tmp_path)
+    text = "\n".join(summary(ended("success"), report))
+    assert "could not be copied from s3://b/report.html" in text
+    assert "could not be copied from s3://b/report.json" in text
 
 
 def test_a_run_without_a_report_still_has_a_verdict() -> None:
