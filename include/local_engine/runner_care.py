@@ -56,14 +56,21 @@ class RunnerCare:
     def _fail(self, job: JobRow, settings: EngineSettings) -> None:
         output = settings.job_folder(job.kind, job.name) / "runner.log"
         reason = f"InternalServerError: The job's runner did not come up; see {output}."
-        log.error("%s job %s: %s", job.kind, job.name, reason)
-        self._store.update_state(
+        after = self._store.update_state(
             job.kind,
             job.name,
             lambda state: life_cycle.finish(
                 job.kind, state, status="Failed", at=time.time(), reason=reason
             ),
+            when=_is_unclaimed,
         )
+        if after.runner_pid is None:
+            log.error("%s job %s: %s", job.kind, job.name, reason)
+
+
+def _is_unclaimed(job: JobRow) -> bool:
+    """Tell whether no runner has taken the job up; a late one may have, since the job was read."""
+    return job.runner_pid is None and not job.is_terminal
 
 
 def _is_dead(job: JobRow) -> bool:

@@ -119,17 +119,25 @@ class JobStore:
             return [_row(db, row) for row in rows]
 
     def update_state(
-        self, kind: JobKind, name: str, change: Callable[[dict[str, Any]], None]
+        self,
+        kind: JobKind,
+        name: str,
+        change: Callable[[dict[str, Any]], None],
+        *,
+        when: Callable[[JobRow], bool] | None = None,
     ) -> JobRow:
         """Let `change` edit the state in place, in one transaction, and return the job.
 
-        Nothing is written when `change` raises. The modified time is set and never runs back.
+        Nothing is written when `change` raises, or when `when` does not hold for the job as it
+        stands in this transaction. The modified time is set and never runs back.
 
         Raises:
             UnknownJobError: There is no such job.
         """
         with self.database.write() as db:
-            self._change_state(db, _load(db, kind, name), change)
+            row = _load(db, kind, name)
+            if when is None or when(row):
+                self._change_state(db, row, change)
             return _load(db, kind, name)
 
     def update_request(

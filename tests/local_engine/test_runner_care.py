@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from include.local_engine import runner_care
 from include.local_engine.runner_care import RunnerCare
+from include.local_engine.sandbox.processes import start_ticks_of
 from include.local_engine.settings import EngineSettings
 from include.local_engine.store import JobKind, JobStore
 
@@ -47,3 +49,17 @@ def test_job_whose_runner_never_came_up_fails_after_a_while(
     assert job.status == status
     if status == "Failed":
         assert "runner.log" in job.state["FailureReason"]
+
+
+def test_job_that_a_late_runner_took_up_meanwhile_goes_on(
+    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_care, "START_LIMIT_S", -1.0)
+    settings = EngineSettings(root=tmp_path, endpoint_url="http://127.0.0.1:1")
+    seen = store.list(TRAINING)
+    store.set_runner(TRAINING, "job", pid=os.getpid(), start_ticks=start_ticks_of(os.getpid()))
+
+    RunnerCare(store).look_after(seen, settings)
+
+    assert store.get(TRAINING, "job").status == "InProgress"
+    assert "FailureReason" not in store.get(TRAINING, "job").state

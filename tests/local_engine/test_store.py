@@ -193,3 +193,14 @@ def test_state_is_plain_json(store: JobStore) -> None:
     with store.database.read() as db:
         text = db.execute("SELECT state FROM jobs").fetchone()["state"]
     assert json.loads(text) == {"TrainingJobStatus": "InProgress"}
+
+
+def test_change_whose_condition_does_not_hold_any_more_writes_nothing(store: JobStore) -> None:
+    add(store, "job")
+    before = store.get(TRAINING, "job")
+
+    after = store.update_state(
+        TRAINING, "job", lambda state: state.update(n=1), when=lambda job: job.runner_pid == 7
+    )
+
+    assert after == before

@@ -70,11 +70,15 @@ class Job:
         reason: str | None = None,
         **members: Any,
     ) -> None:
-        """Move the stored state to its end, in one write with the members given."""
+        """Move the stored state to its end, in one write with the members given.
+
+        A job that has ended already, by the engine's word, stays as it ended.
+        """
         now = time.time()
 
         def change(state: dict[str, Any]) -> None:
-            state.update(members)
+            if not life_cycle.has_ended(self.kind, state):
+                state.update(members)
             life_cycle.finish(
                 self.kind, state, status=status, at=now, secondary=secondary, reason=reason
             )

@@ -92,14 +92,20 @@ def recover(store: JobStore, settings: EngineSettings) -> list[str]:
                 launch(settings.root, kind, row.name, settings=settings)
                 continue
             kill_leftovers(settings.job_folder(kind, row.name))
-            store.update_state(kind, row.name, partial(_fail, row))
-            failed.append(row.name)
+            after = store.update_state(
+                kind, row.name, partial(_fail, row), when=partial(_is_as_seen, row)
+            )
+            if after.status == "Failed":
+                failed.append(row.name)
     return failed
 
 
+def _is_as_seen(row: JobRow, now: JobRow) -> bool:
+    """Tell whether the job still runs, by word of the store, under the runner that died."""
+    return not now.is_terminal and now.runner_pid == row.runner_pid
+
+
 def _fail(row: JobRow, state: dict[str, Any]) -> None:
-    if state.get(row.kind.status_key) in TERMINAL_STATUSES:
-        return
     life_cycle.finish(
         row.kind,
         state,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from include.local_engine.store import JobKind
+from include.local_engine.store import TERMINAL_STATUSES, JobKind
 
 MESSAGES = {
     "Starting": "Preparing the instances for training",
@@ -21,15 +21,22 @@ MESSAGES = {
 """Secondary statuses and their messages, in the service's words."""
 
 MAX_REASON_CHARS = 1024
-TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
+
+
+def has_ended(kind: JobKind, state: dict[str, Any]) -> bool:
+    """Tell whether the job has ended; from then on nothing moves its state."""
+    return state.get(kind.status_key) in TERMINAL_STATUSES
 
 
 def enter(kind: JobKind, state: dict[str, Any], secondary: str, *, at: float) -> None:
     """Move to a secondary status: close the transition before, open the next one.
 
-    Times never run back. Entering the status that is already there changes nothing. A processing
-    job has no secondary statuses; only its start is noted.
+    Times never run back. Entering the status that is already there changes nothing, nor does
+    entering any in a job that has ended. A processing job has no secondary statuses; only its start
+    is noted.
     """
+    if has_ended(kind, state):
+        return
     if kind is JobKind.PROCESSING:
         _enter_processing(state, secondary, at=at)
         return
@@ -57,7 +64,12 @@ def finish(
     secondary: str | None = None,
     reason: str | None = None,
 ) -> None:
-    """Move to the end: status, times, billable seconds, the reason of a failure."""
+    """Move to the end: status, times, billable seconds, the reason of a failure.
+
+    The first end counts: a job that has ended stays as it is.
+    """
+    if has_ended(kind, state):
+        return
     if reason is not None:
         state["FailureReason"] = reason[:MAX_REASON_CHARS]
     if kind is JobKind.PROCESSING:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from include.local_engine.runner import life_cycle
@@ -85,3 +87,17 @@ def test_max_runtime_is_a_way_to_stop() -> None:
         "Stopped",
         "MaxRuntimeExceeded",
     )
+
+
+@pytest.mark.parametrize("ended_as", ["Completed", "Failed", "Stopped"])
+@pytest.mark.parametrize("kind", list(JobKind))
+def test_nothing_moves_the_state_of_a_job_that_has_ended(kind: JobKind, ended_as: str) -> None:
+    state: dict[str, Any] = {kind.status_key: "InProgress"}
+    life_cycle.finish(kind, state, status=ended_as, at=1e9 + 1, reason="the first")
+    ended = deepcopy(state)
+
+    life_cycle.enter(kind, state, "Stopping", at=1e9 + 2)
+    life_cycle.finish(kind, state, status="Failed", at=1e9 + 3, reason="the second")
+    life_cycle.finish(kind, state, status="Completed", at=1e9 + 4)
+
+    assert state == ended
