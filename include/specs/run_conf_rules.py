@@ -63,7 +63,7 @@ FURTHER_HYPERPARAMETERS = (
     "problem",
     "log_interval",
 )
-_PATTERNS = {
+PATTERNS = {
     "instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.large"),
     "shard_instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.xlarge"),
     "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
@@ -112,7 +112,7 @@ def _ranges(conf: RunConf) -> Iterator[Finding]:
 
 
 def _names(conf: RunConf) -> Iterator[Finding]:
-    for name, (pattern, allowed) in _PATTERNS.items():
+    for name, (pattern, allowed) in PATTERNS.items():
         value = getattr(conf, name)
         if value is not None and not re.fullmatch(pattern, value):
             yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)

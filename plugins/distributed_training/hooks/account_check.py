@@ -1,58 +1,89 @@
-"""Looks whether the bucket, the role and the source of a run are there, before anything is started."""
+"""Looks whether bucket, role, source and tokenizer of a run are there, before anything is started."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError as NoConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+)
 
 from distributed_training.hooks.objects import S3Address
-from include.errors import Finding, Severity, SpecError
+from distributed_training.hooks.refusals import is_absent_object, typed
+from include.errors import Finding, Severity, SpecError, ThrottledError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from distributed_training.hooks.aws_clients import AwsClients
 
+T = TypeVar("T")
+
 STANDARD_LIBRARY = "python-stdlib"
+BYTES_TOKENIZER = "bytes"
 _FORBIDDEN = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _NO_BUCKET = {"404", "NoSuchBucket"}
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+
+
+def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
+    """Return what the call returns.
+
+    Args:
+        call: asks the account something.
+        where: the param that the answer is for.
+        got: its value.
+
+    Raises:
+        SpecError: the account refused, or the connection cannot even ask.
+        ConnectionError: nobody answered: the same call may succeed later.
+        ThrottledError: the account asked to slow down.
+    """
+    try:
+        return call()
+    except (HTTPClientError, NoConnectionError) as error:
+        raise ConnectionError(f"AWS does not answer about the {where}: {error}") from error
+    except (ClientError, BotoCoreError) as error:
+        raise SpecError([_refusal(error, where=where, got=got)]) from error
 
 
 def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
     """Yield what is wrong with the bucket: it is not there, or this connection may not look."""
-    try:
-        clients.client("s3").head_bucket(Bucket=bucket)
-    except ClientError as error:
-        code = error.response["Error"]["Code"]
-        if code in _NO_BUCKET:
-            yield Finding(
-                where="bucket",
-                what="does not exist",
-                got=bucket,
-                next_step="create it, or name another in the param or the connection's extra",
-            )
-        else:
-            yield _unseen("bucket", bucket, error)
+    missing = Finding(
+        where="bucket",
+        what="does not exist",
+        got=bucket,
+        next_step="create it, or name another in the param or the connection's extra",
+    )
+    yield from _unless_there(
+        lambda: clients.client("s3").head_bucket(Bucket=bucket), missing=missing, absent=_NO_BUCKET
+    )
 
 
 def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
     """Yield what is wrong with the execution role; without permission to look only a warning."""
+    missing = Finding(
+        where="role",
+        what="does not exist",
+        got=role_arn,
+        next_step="create it with trust for sagemaker.amazonaws.com, or name another in the param "
+        "or the connection's extra (trainyard.execution_role_arn)",
+    )
     name = role_arn.rpartition("/")[2]
-    try:
-        clients.client("iam").get_role(RoleName=name)
-    except ClientError as error:
-        if error.response["Error"]["Code"] == "NoSuchEntity":
-            yield Finding(
-                where="role",
-                what="does not exist",
-                got=role_arn,
-                next_step="create it with trust for sagemaker.amazonaws.com, or name another in the param "
-                "or the connection's extra (trainyard.execution_role_arn)",
-            )
-        else:
-            yield _unseen("role", role_arn, error)
+    yield from _unless_there(
+        lambda: clients.client("iam").get_role(RoleName=name),
+        missing=missing,
+        absent={"NoSuchEntity"},
+    )
 
 
 def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
@@ -60,7 +91,10 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
     if source == STANDARD_LIBRARY:
         return
     if source.startswith("s3://"):
-        yield from _s3_source_findings(clients, source)
+        missing = Finding(where="source", what="there is no object with bytes below it", got=source)
+        yield from _unless_there(
+            partial(_has_bytes, clients, source), missing=missing, absent=_NO_BUCKET
+        )
     elif "://" in source:
         yield Finding(
             where="source", what="is of an unknown kind", got=source, allowed="a path or s3://..."
@@ -69,22 +103,51 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
         yield from _path_findings(Path(source))
 
 
-def _s3_source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
-    try:
-        at = S3Address.parse(source)
-    except SpecError as error:
-        yield from error.findings
+def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]:
+    """Yield what is wrong with the tokenizer: there is no such file."""
+    if tokenizer == BYTES_TOKENIZER:
         return
+    missing = Finding(
+        where="tokenizer",
+        what="does not exist",
+        got=tokenizer,
+        next_step="use `bytes`, a path that every worker can read, or an s3:// address",
+    )
+    there: Callable[[], bool] = partial(_is_object, clients, tokenizer)
+    if not tokenizer.startswith("s3://"):
+        there = Path(tokenizer).is_file
+    yield from _unless_there(there, missing=missing, absent=_NO_BUCKET)
+
+
+def _unless_there(
+    call: Callable[[], object], *, missing: Finding, absent: set[str]
+) -> Iterator[Finding]:
+    """Yield `missing` when the call finds nothing, and another finding when it cannot look."""
     try:
-        pages = clients.client("s3").get_paginator("list_objects_v2")
-        listed = pages.paginate(Bucket=at.bucket, Prefix=at.key)
-        if any(each["Size"] for page in listed for each in page.get("Contents", ())):
-            return
+        if not asked(call, where=missing.where, got=missing.got):
+            yield missing
+    except SpecError as error:
+        refused = error.__cause__
+        is_absent = isinstance(refused, ClientError) and _code(refused) in absent
+        yield from (missing,) if is_absent else error.findings
+
+
+def _has_bytes(clients: AwsClients, uri: str) -> bool:
+    at = S3Address.parse(uri)
+    pages = clients.client("s3").get_paginator("list_objects_v2")
+    listed = pages.paginate(Bucket=at.bucket, Prefix=at.key)
+    return any(each["Size"] for page in listed for each in page.get("Contents", ()))
+
+
+def _is_object(clients: AwsClients, uri: str) -> bool:
+    at = S3Address.parse(uri)
+    try:
+        clients.client("s3").head_object(Bucket=at.bucket, Key=at.key)
     except ClientError as error:
-        if error.response["Error"]["Code"] not in _NO_BUCKET:
-            yield _unseen("source", source, error)
-            return
-    yield Finding(where="source", what="there is no object with bytes below it", got=source)
+        if is_absent_object(_code(error), ""):
+            return False
+        raise
+    return True
 
 
 def _path_findings(path: Path) -> Iterator[Finding]:
@@ -101,8 +164,27 @@ def _path_findings(path: Path) -> Iterator[Finding]:
         yield Finding(where="source", what="is empty", got=str(path))
 
 
-def _unseen(where: str, what: str, error: ClientError) -> Finding:
-    """Return the finding for something one may not look at: a warning, since the run itself may be allowed to."""
-    code = error.response["Error"]["Code"]
-    severity = Severity.WARNING if code in _FORBIDDEN else Severity.ERROR
-    return Finding(where=where, what=f"cannot be looked at ({code})", got=what, severity=severity)
+def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None) -> Finding:
+    """Return the finding for what cannot be looked at; one may not look: a warning, the run itself may be allowed to.
+
+    Raises:
+        ThrottledError: the same question gets its answer after a wait.
+    """
+    if isinstance(error, ClientError):
+        ours = typed(error, where=where)
+        if isinstance(ours, ThrottledError):
+            raise ours from error
+        severity = Severity.WARNING if _code(error) in _FORBIDDEN else Severity.ERROR
+        what = f"cannot be looked at ({_code(error)})"
+        return Finding(where=where, what=what, got=got, severity=severity)
+    step = "correct the connection in Airflow"
+    if isinstance(error, _NO_CREDENTIALS):
+        step = "give the connection credentials, or run Airflow where an AWS role is attached"
+    elif isinstance(error, ParamValidationError):
+        step = "write it as the message asks"
+    told = " ".join(str(error).split())
+    return Finding(where=where, what=f"cannot be looked at: {told}", got=got, next_step=step)
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

@@ -7,17 +7,32 @@ lists equal.
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
+from airflow.sdk.exceptions import ParamValidationError
 
+from include.errors import Finding
 from include.specs.run_conf import RunConf
+from include.specs.run_conf_rules import PATTERNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 _TEXT = {"type": "string", "minLength": 1}
 _TEXT_OR_NONE = {"type": ["null", "string"], "minLength": 1}
 _COUNT = {"type": "integer", "minimum": 1}
 _COUNT_OR_OFF = {"type": "integer", "minimum": 0}
 _FRACTION = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+
+
+def _named(name: str, *, or_none: bool = False) -> dict[str, Any]:
+    """Return the schema of a param whose pattern the conf's rules know."""
+    return {
+        "type": ["null", "string"] if or_none else "string",
+        "pattern": f"^(?:{PATTERNS[name][0]})$",
+    }
+
 
 # name: (title, description, schema), by section of the form
 _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
@@ -64,7 +79,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "shard_instance_type": (
             "Sharding instance type",
             "Of that processing job.",
-            {"type": "string", "pattern": r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"},
+            _named("shard_instance_type"),
         ),
     },
     "Model": {
@@ -112,7 +127,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "instance_type": (
             "Instance type",
             "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge.",
-            {"type": "string", "pattern": r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"},
+            _named("instance_type"),
         ),
         "instance_count": ("Instances", "", _COUNT),
         "processes_per_instance": ("Ranks per instance", "Usually one for each GPU.", _COUNT),
@@ -146,17 +161,21 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         ),
     },
     "Place and registry": {
-        "bucket": ("Bucket", "Empty: the connection's.", _TEXT_OR_NONE),
+        "bucket": ("Bucket", "Empty: the connection's.", _named("bucket", or_none=True)),
         "prefix": (
             "Prefix",
             "All keys of Trainyard start with it.",
-            {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._/-]*$"},
+            _named("prefix"),
         ),
-        "role": ("Execution role", "ARN or name; empty: the connection's.", _TEXT_OR_NONE),
+        "role": (
+            "Execution role",
+            "ARN or name; empty: the connection's.",
+            _named("role", or_none=True),
+        ),
         "model_package_group": (
             "Model package group",
             "Made when it is not there.",
-            {"type": "string", "pattern": r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$"},
+            _named("model_package_group"),
         ),
         "approval_status": (
             "Approval",
@@ -184,6 +203,21 @@ def run_params(**defaults: Any) -> dict[str, Param]:
     if values:
         raise KeyError(f"no such params: {sorted(values)}")
     return params
+
+
+def schema_findings(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield what the form and the REST API refuse in these values of asset events, in their words."""
+    params = run_params()
+    for name in (each for each in values if each in params):
+        try:
+            params[name].resolve(values[name])
+        except ParamValidationError as error:
+            says = getattr(error.args[0], "message", error)
+            yield Finding(
+                where=name,
+                what=f"Invalid input for param {name}: {says}",
+                next_step="correct the extra of the asset event",
+            )
 
 
 def _conf_defaults() -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 
 from distributed_training.operators.job_code import project_root
 from distributed_training.operators.source_check import entry_point_findings
+from distributed_training.pipelines.params import schema_findings
 from distributed_training.pipelines.run_jobs import (
     EVALUATION_ENTRY_POINT,
     SOURCE_DIR,
@@ -16,7 +18,14 @@ from distributed_training.pipelines.run_jobs import (
 from distributed_training.pipelines.run_paths import RunPaths
 from distributed_training.pipelines.run_state import RunState
 from distributed_training.retry_policy import TrainingRetryPolicy
-from include.errors import BudgetExceededError, Finding, FindingsError, Severity, SpecError
+from include.errors import (
+    BudgetExceededError,
+    Finding,
+    FindingsError,
+    Severity,
+    SpecError,
+    ThrottledError,
+)
 from include.planning.run_plan import RunPlan, plan_run
 
 if TYPE_CHECKING:
@@ -28,6 +37,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+_PLACES = ("bucket", "role", "source", "tokenizer")
+# What Airflow itself puts into an event's extra: the REST API, and a trigger with its payload.
+_OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
 
 
 class PreflightOperator(BaseOperator):
@@ -49,14 +62,16 @@ class PreflightOperator(BaseOperator):
         Raises:
             SpecError: everything that is wrong, at once.
             BudgetExceededError: nothing is wrong, but the run could cost more than its budget.
+            ConnectionError: nothing is wrong, but AWS did not answer: another try may succeed.
+            ThrottledError: likewise, AWS asked to slow down.
         """
         from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 
-        params = {**context["params"], **triggering_params(context)}
         found = _Findings()
+        params = {**context["params"], **found.of_events(triggering_params(context))}
         plan = found.result_of(lambda: plan_run(params))
         clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
-        region = found.result_of(lambda: clients.region)
+        region = found.of_connection(clients)
         place = found.of_account(clients, params) if region else {}
         for entry_point in (TRAINING_ENTRY_POINT, EVALUATION_ENTRY_POINT):
             found.add(entry_point_findings(project_root() / SOURCE_DIR, entry_point))
@@ -87,13 +102,17 @@ class _Findings:
     def __init__(self) -> None:
         self.found: list[Finding] = []
         self.over_budget: BudgetExceededError | None = None
+        self.unanswered: ConnectionError | ThrottledError | None = None
 
     @property
     def warnings(self) -> list[Finding]:
         return [each for each in self.found if each.severity is Severity.WARNING]
 
     def add(self, findings: Iterable[Finding]) -> None:
-        self.found += findings
+        try:
+            self.found += findings
+        except (ConnectionError, ThrottledError) as error:
+            self.unanswered = error
 
     def result_of(self, make: Callable[[], T]) -> T | None:
         """Return what `make` returns; None when it found faults, which are kept."""
@@ -103,20 +122,49 @@ class _Findings:
             self.found += error.findings
         except BudgetExceededError as error:
             self.over_budget = error
+        except (ConnectionError, ThrottledError) as error:
+            self.unanswered = error
         return None
 
+    def of_events(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those params of asset events that the form would accept; the others are findings."""
+        refused = {name: list(schema_findings({name: given[name]})) for name in given}
+        for name in given:
+            self.add(refused[name])
+        return {name: value for name, value in given.items() if not refused[name]}
+
+    def of_connection(self, clients: AwsClients) -> str | None:
+        """Return the region; None when the connection names none or cannot be read."""
+        from distributed_training.hooks.account_check import asked
+
+        got = clients.connection.aws_conn_id
+        return self.result_of(lambda: asked(lambda: clients.region, where="AWS region", got=got))
+
     def of_account(self, clients: AwsClients, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the run's bucket and role, having looked at both and at the data source."""
+        """Return the run's bucket and role, having looked at both, the data source and the tokenizer.
+
+        A value that is wrong in itself is not looked for.
+        """
         from distributed_training.hooks import account_check
 
-        bucket = self.result_of(lambda: clients.bucket(params.get("bucket")))
-        role = self.result_of(lambda: clients.execution_role(params.get("role")))
+        wrong = {each.where for each in self.found}
+        right = {name: params.get(name) for name in _PLACES if name not in wrong}
+        bucket = role = None
+        if "bucket" in right:
+            bucket = self.result_of(lambda: clients.bucket(right["bucket"]))
+        if "role" in right:
+            ask_role = partial(clients.execution_role, right["role"])
+            role = self.result_of(
+                lambda: account_check.asked(ask_role, where="role", got=right["role"])
+            )
         if bucket:
             self.add(account_check.bucket_findings(clients, bucket))
         if role:
             self.add(account_check.role_findings(clients, role))
-        if isinstance(params.get("source"), str):
-            self.add(account_check.source_findings(clients, params["source"]))
+        if right.get("source"):
+            self.add(account_check.source_findings(clients, str(right["source"])))
+        if right.get("tokenizer"):
+            self.add(account_check.tokenizer_findings(clients, str(right["tokenizer"])))
         return {"bucket": bucket or "", "role": role or ""}
 
     def raise_errors(self, *, subject: str) -> None:
@@ -125,27 +173,27 @@ class _Findings:
         Raises:
             SpecError: the findings.
             BudgetExceededError: there are none, but the run could cost too much.
+            ConnectionError: there are none, but not everything could be looked at.
+            ThrottledError: likewise.
         """
         if any(each.severity is Severity.ERROR for each in self.found):
-            more = (
-                [Finding(where="budget_usd", what=self.over_budget.what)]
-                if self.over_budget
-                else []
-            )
+            more = [Finding(where="AWS", what=str(self.unanswered))] if self.unanswered else []
+            if self.over_budget:
+                more.append(Finding(where="budget_usd", what=self.over_budget.what))
             raise SpecError([*self.found, *more], subject=subject)
-        if self.over_budget:
-            raise self.over_budget
+        if self.over_budget or self.unanswered:
+            raise self.over_budget or self.unanswered  # type: ignore[misc]  # one of them is there
 
 
 def triggering_params(context: Context) -> dict[str, Any]:
     """Return the params that came with the asset events that started the run, the last event's winning.
 
     Whoever announces new data may say where it is: `{"source": "s3://..."}` in the event's extra. A
-    conf given by hand starts no run through an asset, so nothing is overridden behind its author's
-    back.
+    key that is no param stays, so that a misspelt one is refused by name. A conf given by hand
+    starts no run through an asset, so nothing is overridden behind its author's back.
     """
     events = context.get("triggering_asset_events") or {}
     extras = [event.extra or {} for each in events.values() for event in each]
     return {
-        key: value for extra in extras for key, value in extra.items() if key in context["params"]
+        key: value for extra in extras for key, value in extra.items() if key not in _OF_AIRFLOW
     }

@@ -1,0 +1,137 @@
+"""What can be wrong before a run is said whole, whichever way it was started."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.exceptions import ParamValidationError
+
+from distributed_training.hooks import account_check
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.pipelines.params import run_params
+from distributed_training.pipelines.preflight import PreflightOperator
+from include.errors import SpecError
+from tests.plugins.conftest import connection_json
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+
+def preflight(task: Any, *extras: dict[str, Any], **conf: Any) -> dict[str, Any]:
+    """Return what `preflight` returns for a conf and the extras of asset events."""
+    context = task.context | {
+        "params": {name: param.value for name, param in run_params(**conf).items()},
+        "triggering_asset_events": {"asset": [SimpleNamespace(extra=each) for each in extras]},
+    }
+    operator = PreflightOperator(task_id="preflight")
+    return PreflightOperator.execute.__wrapped__(operator, context)
+
+
+def refusal(task: Any, *extras: dict[str, Any], **conf: Any) -> str:
+    with pytest.raises(SpecError) as raised:
+        preflight(task, *extras, **conf)
+    return str(raised.value)
+
+
+def test_good_conf_gives_the_state_of_the_run(aws_connection, task):
+    state = preflight(task)
+
+    assert state["role"] == aws_connection.role_arn
+    assert state["paths"]["bucket"] == aws_connection.bucket
+
+
+def test_malformed_place_hides_no_other_finding(aws_connection, task):
+    message = refusal(task, {"bucket": "s3://b", "warmup_steps": 999, "source": "/nowhere"})
+
+    for part in ("bucket", "warmup_steps", "/nowhere"):
+        assert part in message
+
+
+def test_malformed_bucket_of_the_connection_is_a_finding(engine, task, monkeypatch):
+    wrong = {"bucket": "s3://b", "execution_role_arn": engine.role_arn}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, trainyard=wrong))
+
+    message = refusal(task, source="/nowhere")
+
+    assert "bucket: cannot be looked at: Parameter validation failed" in message
+    assert "/nowhere" in message
+
+
+def test_connection_without_credentials_is_a_finding_with_a_next_step(engine, task, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    connection = json.loads(connection_json(engine))
+    bare = {name: connection[name] for name in ("conn_type", "extra")}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(bare))
+
+    message = refusal(task, source="/nowhere")
+
+    assert "Unable to locate credentials; got" in message
+    assert "give the connection credentials" in message
+    assert "/nowhere" in message
+
+
+def test_account_that_does_not_answer_is_asked_again_unless_the_conf_is_wrong(
+    engine, task, monkeypatch
+):
+    connection = json.loads(connection_json(engine))
+    connection["extra"]["endpoint_url"] = "http://127.0.0.1:9"
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+
+    with pytest.raises(ConnectionError, match="AWS does not answer"):
+        preflight(task)
+    assert "AWS does not answer" in refusal(task, source="/nowhere")
+
+
+@pytest.mark.parametrize("place", ["/nowhere/tokenizer.json", "s3://{bucket}/none/tokenizer.json"])
+def test_missing_tokenizer_is_found_before_anything_is_paid(aws_connection, task, place):
+    address = place.format(bucket=aws_connection.bucket)
+
+    assert f"tokenizer: does not exist; got {address}" in refusal(task, tokenizer=address)
+
+
+def test_tokenizer_that_is_there_is_no_finding(aws_connection, s3, tmp_path):
+    clients = AwsClients(ConnectionArguments())
+    s3.put_object(Bucket=aws_connection.bucket, Key="own/tokenizer.json", Body=b"{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    places = ["bytes", str(tmp_path / "tokenizer.json")]
+    places.append(f"s3://{aws_connection.bucket}/own/tokenizer.json")
+
+    found = [each for at in places for each in account_check.tokenizer_findings(clients, at)]
+
+    assert found == []
+
+
+def test_misspelt_key_of_an_asset_event_is_refused_by_name(aws_connection, task):
+    message = refusal(task, {"sorce": "s3://b/x", "from_rest_api": True})
+
+    assert "did you mean 'source'?" in message
+    assert "from_rest_api" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("instance_count", 0),
+        ("precision", "fp64"),
+        ("validation_fraction", 1),
+        ("use_spot_instances", "yes"),
+        ("instance_type", "m5.large"),
+        ("bucket", "s3://bucket"),
+        ("role", "not a role!"),
+    ],
+)
+def test_bad_value_is_refused_in_the_same_sentence_by_the_form_and_by_an_asset_event(
+    aws_connection, task, name, value
+):
+    with pytest.raises(ParamValidationError) as by_form:
+        ParamsDict(run_params())[name] = value
+    sentence = str(by_form.value).splitlines()[0]
+
+    assert sentence.startswith(f"Invalid input for param {name}: ")
+    assert sentence in refusal(task, {name: value})
