@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
 
 from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
 from distributed_training.hooks.refusals import answer_or_none, refusals_typed
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distributed_training.hooks.aws_clients import AwsClients
+
+log = logging.getLogger(__name__)
 
 
 class NameTakenError(TrainingRunError):
@@ -54,8 +59,12 @@ class SageMakerJobs:
             raise NameTakenError(f"{where} exists already", where=where)
         return str(answer[f"{self._api.noun}Arn"])
 
-    def stop(self, name: str) -> bool:
+    def stop(self, name: str, *, is_kill: bool = False) -> bool:
         """Ask the service to stop the job; return False when it had ended or never was.
+
+        Args:
+            name: the job.
+            is_kill: whether its task was cleared or marked; the job is tagged so (see `was_killed`).
 
         Raises:
             TrainingRunError: the service refused although the job runs.
@@ -63,9 +72,17 @@ class SageMakerJobs:
         snapshot = self.describe(name)
         if snapshot is None or snapshot.status != "InProgress":
             return False
+        if is_kill:
+            self._mark_killed(snapshot)
         with refusals_typed(f"job {name}"):
             getattr(self._client, f"stop_{self._api.method}")(**{self._api.name_key: name})
         return True
+
+    def _mark_killed(self, snapshot: JobSnapshot) -> None:
+        try:
+            self._client.add_tags(ResourceArn=snapshot.arn, Tags=[KILLED_TAG])
+        except ClientError as error:
+            log.warning("Job %s is stopped without a mark why: %s", snapshot.name, error)
 
     def was_killed(self, arn: str) -> bool:
         """Return whether the job was stopped because its task was cleared or marked, and not by a person."""

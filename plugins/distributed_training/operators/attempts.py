@@ -40,6 +40,11 @@ class Standing:
     snapshot: JobSnapshot | None = None
     earlier: tuple[JobSnapshot, ...] = ()
 
+    @property
+    def last(self) -> JobSnapshot | None:
+        """The newest job of the task; None when it never had one."""
+        return self.snapshot or (self.earlier[-1] if self.earlier else None)
+
 
 def find_standing(
     describe: Callable[[int], JobSnapshot | None], *, reported: int | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import abstractmethod
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +18,14 @@ from distributed_training.operators.attempts import Standing, Step, find_standin
 from distributed_training.operators.job_task import JobTask
 from distributed_training.operators.redaction import redacted
 from distributed_training.operators.task_memory import TaskMemory
-from include.errors import TimeLimitError, error_from_dict
+from distributed_training.triggers.pace import backoff_s
+from include.errors import (
+    JobStoppedError,
+    RejectedRequestError,
+    TimeLimitError,
+    TrainingRunError,
+    error_from_dict,
+)
 from include.sagemaker_api.failures import failure_error, telling_lines, tells_cause
 from include.sagemaker_api.snapshot import JobSnapshot
 
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 FAILED_JOB_XCOM_KEY = "failed_job"
+
+_MOST_SUBMITS = 5
 
 
 class SageMakerJobOperator(JobTask):
@@ -50,6 +60,7 @@ class SageMakerJobOperator(JobTask):
     """
 
     _waiting_for: str | None = None
+    _is_killed: bool = False
 
     @abstractmethod
     def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -100,26 +111,36 @@ class SageMakerJobOperator(JobTask):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            attempt = self._standing(context).attempt
-            name = self.name_of(context, attempt)
-            self.announce(context, name, TaskMemory(context).facts_of(name))
-            self._time_out(name)
+            return self._resume_too_late(context)
         except TaskDeferralError as error:
             self.log.warning("The trigger failed (%s): waiting in the worker instead", error)
             self.deferrable = False
             return self._run(context)
 
     def on_kill(self) -> None:
-        """Stop the job that this process waits for: marked, cleared, or the worker is shut down."""
-        if self._waiting_for is not None:
-            self.log.warning("Task was killed: stopping job %s", self._waiting_for)
-            self.jobs.stop(self._waiting_for)
+        """Stop the job that this process waits for: marked, cleared, or the worker is shut down.
+
+        Airflow calls this between two steps of `execute` and lets it go on afterwards, so a job that is only about
+        to be created is met there, by the note that the task is killed.
+        """
+        from botocore.exceptions import BotoCoreError
+
+        self._is_killed = True
+        if self._waiting_for is None:
+            self.log.warning("Task was killed: it has no job to stop")
+            return
+        self.log.warning("Task was killed: stopping job %s", self._waiting_for)
+        try:
+            self.jobs.stop(self._waiting_for, is_kill=True)
+        except (TrainingRunError, BotoCoreError) as error:
+            self.log.error("Job %s could not be stopped: %s", self._waiting_for, error)  # noqa: TRY400
 
     def _run(self, context: Context) -> dict[str, Any]:
+        submits = 0
         while True:
             standing = self._standing(context)
             name = self.name_of(context, standing.attempt)
-            facts = {"attempt": standing.attempt, **TaskMemory(context).facts_of(name)}
+            facts = self._facts(context, standing)
             match standing.step:
                 case Step.ADOPT | Step.REPORT:
                     assert standing.snapshot is not None  # noqa: S101  # both steps carry one
@@ -135,6 +156,27 @@ class SageMakerJobOperator(JobTask):
                     submitted = self._submit(context, name)
                     if submitted is not None:
                         return self._wait(context, name, {**facts, **submitted})
+                    submits += 1
+                    self._pause_before_submit(name, submits)
+
+    def _resume_too_late(self, context: Context) -> dict[str, Any]:
+        """Return the result of a job that ended just before `execution_timeout`; stop one that did not.
+
+        Raises:
+            TimeLimitError: the job had not ended.
+        """
+        standing = self._standing(context)
+        snapshot, facts = standing.last, self._facts(context, standing)
+        if snapshot is None:
+            self._time_out(self.name_of(context, standing.attempt))
+        if standing.step not in {Step.ADOPT, Step.REPORT}:
+            self.announce(context, snapshot.name, TaskMemory(context).facts_of(snapshot.name))
+            self._time_out(snapshot.name)
+        return self._ended(context, snapshot, facts)
+
+    def _facts(self, context: Context, standing: Standing) -> dict[str, Any]:
+        noted = TaskMemory(context).facts_of(self.name_of(context, standing.attempt))
+        return {"attempt": standing.attempt, **noted}
 
     def _standing(self, context: Context) -> Standing:
         return find_standing(
@@ -143,11 +185,17 @@ class SageMakerJobOperator(JobTask):
         )
 
     def _submit(self, context: Context, name: str) -> dict[str, Any] | None:
-        """Create the job and return its facts; None when a job of this name appeared meanwhile."""
+        """Create the job and return its facts; None when a job of this name appeared meanwhile.
+
+        Raises:
+            JobStoppedError: the task was killed while the request was made ready; nothing was created.
+        """
         from distributed_training.hooks.jobs import NameTakenError
 
         request, facts = self.render(context, name=name)
         self.log.info("Submitting job %s: %s", name, redacted(request))
+        if self._is_killed:
+            raise JobStoppedError("the task was killed before its job was created", job_name=name)
         self._waiting_for = name
         try:
             self.jobs.create(request)
@@ -156,10 +204,31 @@ class SageMakerJobOperator(JobTask):
             return None
         return facts
 
+    def _pause_before_submit(self, name: str, submits: int) -> None:
+        """Wait a moment, so that a job whose name is taken can be described.
+
+        Raises:
+            RejectedRequestError: it could not, several times.
+        """
+        if submits >= _MOST_SUBMITS:
+            raise RejectedRequestError(
+                "the service refuses the job's name as taken, and describes no job of that name",
+                operation=f"Create{self.api.noun}",
+                code="ResourceInUse",
+                where=f"job {name}",
+                got=f"{submits} refusals",
+                next_step="look for the job in the console; check the connection's region and its "
+                f"permission for Describe{self.api.noun}",
+            )
+        time.sleep(backoff_s(submits))
+
     def _wait(
         self, context: Context, name: str, facts: dict[str, Any], *, was_attached: bool = False
     ) -> dict[str, Any]:
         self._waiting_for = name
+        if self._is_killed:
+            self.jobs.stop(name, is_kill=True)
+            raise JobStoppedError("the task was killed while its job started", job_name=name)
         self.announce(context, name, facts)
         if self.deferrable:
             self._defer(name, self.execute_complete.__name__, facts, was_attached=was_attached)

@@ -28,10 +28,9 @@ class TaskMemory:
 
     @property
     def reported_attempt(self) -> int | None:
-        """The last attempt whose failure Airflow has seen, 0 for none; None when there is no store."""
-        if self._store is None:
-            return None
-        return int(self._get(_REPORTED) or 0)
+        """The last attempt whose failure Airflow has seen, 0 for none; None when no store tells."""
+        noted = self._get(_REPORTED, absent=0)
+        return None if noted is None else int(noted)
 
     def note_job(self, name: str, facts: Mapping[str, Any]) -> None:
         """Remember the job the task waits for, and what was known when it was submitted."""
@@ -50,14 +49,16 @@ class TaskMemory:
         """Remember that the failure of this attempt is about to be raised."""
         self._set(_REPORTED, attempt)
 
-    def _get(self, key: str) -> Any:
+    def _get(self, key: str, *, absent: Any = None) -> Any:
+        """Return what is noted, `absent` when nothing is; None when the store cannot tell."""
         if self._store is None:
             return None
         try:
-            return self._store.get(key)
+            noted = self._store.get(key)
         except Exception as error:  # noqa: BLE001  # any fault of a convenience
             log.warning("Task state store cannot be read (%s): going on without it", error)
             return None
+        return absent if noted is None else noted
 
     def _set(self, key: str, value: Any) -> None:
         if self._store is None:
