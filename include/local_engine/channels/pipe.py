@@ -10,6 +10,7 @@ import os
 import struct
 import threading
 import time
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -115,8 +116,6 @@ class PipeFeeder(threading.Thread):
         units: list[list[Record]],
         folder: Path,
         objects: ObjectStore,
-        *,
-        on_error: str = "pipe channel failed",
     ) -> None:
         """Make the FIFO of the first epoch; `folder` is the instance's /opt/ml/input/data."""
         super().__init__(daemon=True, name=f"pipe-{channel['ChannelName']}")
@@ -124,8 +123,9 @@ class PipeFeeder(threading.Thread):
         self._units = units
         self._folder = folder
         self._objects = objects
-        self._on_error = on_error
         self._stopped = threading.Event()
+        self.fault: str | None = None
+        """Why the channel cannot go on, such as an object that was deleted meanwhile."""
         self._fifo(0)
 
     def stop(self) -> None:
@@ -164,6 +164,7 @@ class PipeFeeder(threading.Thread):
         return None
 
     def _feed(self, descriptor: int, epoch: int) -> None:
+        record = None
         with os.fdopen(descriptor, "wb", buffering=CHUNK_BYTES) as pipe:
             try:
                 for record in self._records(epoch):
@@ -172,8 +173,10 @@ class PipeFeeder(threading.Thread):
             except BrokenPipeError:
                 log.info("the reader closed epoch %s of %s early", epoch, self.name)
                 _forget_buffer(pipe)
-            except (S3Error, OSError):
-                log.exception("%s: %s", self._on_error, self.name)
+            except (S3Error, OSError, EOFError, zlib.error) as error:
+                log.exception("%s cannot go on", self.name)
+                self.fault = f"cannot read {_place(record)} of epoch {epoch}: {error}"
+                self._stopped.wait()  # An end of the pipe would tell the reader that this was all.
                 _forget_buffer(pipe)
 
     def _records(self, epoch: int) -> Iterator[Record]:
@@ -201,6 +204,11 @@ class PipeFeeder(threading.Thread):
         with self._objects.open(record.file.bucket, record.file.key) as source:
             packed = self._channel.get("CompressionType") == "Gzip"
             yield gzip.GzipFile(fileobj=source) if packed else source
+
+
+def _place(record: Record | None) -> str:
+    file = record.file if record is not None else None
+    return f"s3://{file.bucket}/{file.key}" if file is not None else "the channel"
 
 
 def _write_record(data: bytes, pipe: IO[bytes]) -> None:

@@ -34,7 +34,8 @@ class Execution:
     """One run of a job's instances.
 
     `request` says what an instance runs, given its host and the descriptor of its log; `on_line`
-    gets every line of every log; `mirrors` keep folders in S3 while the instances run.
+    gets every line of every log; `mirrors` keep folders in S3 while the instances run. `fault` tells
+    the FailureReason of a job whose data cannot be had any more, None while all is well.
     """
 
     job: Job
@@ -45,6 +46,7 @@ class Execution:
     on_line: Callable[[int, str], None]
     order: Callable[[], Ending | None]
     mirrors: MirrorThread
+    fault: Callable[[], str | None] = lambda: None
 
     def run(self) -> Outcome:
         """Set the instances up, run them to their end and return how they ended.
@@ -71,15 +73,21 @@ class Execution:
             cluster.start()
             outcome = Supervision(
                 cluster=cluster,
-                order=self.order,
+                order=lambda: Ending.FAULT if self._fault(pump) else self.order(),
                 deadline=time.monotonic() + self._max_runtime_s,
                 grace_s=STOP_GRACE_S * self.job.settings.time_scale,
                 on_stopping=self._note_stopping,
             ).run()
         pump.join(timeout=LAST_LINES_S)
+        fault = self._fault(pump)
+        if fault is not None and outcome.ending in {Ending.FAULT, Ending.COMPLETED}:
+            return Outcome(ending=Ending.FAULT, fault=fault)
         if outcome.failure is not None:
             return replace(outcome, last_line=logs[outcome.failure.instance].last_line)
         return outcome
+
+    def _fault(self, pump: LogPump) -> str | None:
+        return self.fault() or pump.fault
 
     def _open_logs(self) -> dict[str, LogFile]:
         epoch = int(time.time())
@@ -99,5 +107,5 @@ class Execution:
 
     def _note_stopping(self, ending: Ending) -> None:
         log.info("the job is being ended: %s", ending)
-        if ending is not Ending.MAX_RUNTIME_EXCEEDED:
+        if ending not in {Ending.MAX_RUNTIME_EXCEEDED, Ending.FAULT}:
             self.job.enter("Stopping")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import selectors
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 16
 MAX_EVENT_BYTES = 262_118
@@ -32,18 +35,30 @@ class LogFile:
     ) -> None:
         """Open the file; `on_line` gets (epoch milliseconds, text) of every line."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / f"{host}-{epoch}.jsonl").open("ab", buffering=0)
+        self._path = folder / f"{host}-{epoch}.jsonl"
+        self._file = self._path.open("ab", buffering=0)
         self._on_line = on_line
         self._rest = b""
         self._last_ms = 0
         self._has_ended = False
+        self._is_torn = False
+        self._error: OSError | None = None
+        self._num_lost = 0
         self.last_line = ""
         """The last words of the user's program, not of AWS's toolkit after it; no ruler lines."""
+
+    @property
+    def loss(self) -> str | None:
+        """Return what could not be written and why, as one sentence; None while all could."""
+        if self._error is None:
+            return None
+        return f"{self._num_lost} lines of {self._path} or its metrics were lost: {self._error}"
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they were printed; a line is written once it has ended.
 
-        A carriage return ends a line as well, so that progress bars do not grow without end.
+        A carriage return ends a line as well, so that progress bars do not grow without end. A line
+        that the disk does not take is lost, see `loss`: whoever prints must never have to wait.
         """
         *lines, self._rest = _LINE_END.split(self._rest + data)
         if len(self._rest) > MAX_EVENT_BYTES:
@@ -59,20 +74,46 @@ class LogFile:
         """Write what is left without a line end, and close."""
         self._write([self._rest])
         self._rest = b""
+        if self.loss is not None:
+            self.say(f"trainyard engine: {self.loss}")
         self._file.close()
 
     def _write(self, lines: list[bytes]) -> None:
         now = self._last_ms = max(self._last_ms, int(time.time() * 1000))
-        events = []
-        for line in lines:
-            for start in range(0, len(line), MAX_EVENT_BYTES):
-                text = line[start : start + MAX_EVENT_BYTES].decode("utf-8", "replace")
-                if text.strip():
-                    events.append(json.dumps({"t": now, "m": text}, ensure_ascii=False))
-                    self._on_line(now, text)
-                    self._remember(text)
-        if events:
-            self._file.write(("\n".join(events) + "\n").encode("utf-8", "replace"))
+        texts = [
+            text
+            for line in lines
+            for start in range(0, len(line), MAX_EVENT_BYTES)
+            if (text := line[start : start + MAX_EVENT_BYTES].decode("utf-8", "replace")).strip()
+        ]
+        events = [json.dumps({"t": now, "m": text}, ensure_ascii=False) + "\n" for text in texts]
+        self._append("".join(events).encode("utf-8", "replace"))
+        for text in texts:
+            self._remember(text)
+            try:
+                self._on_line(now, text)
+            except OSError as error:
+                self._lose(error, num_lines=1)
+
+    def _append(self, data: bytes) -> None:
+        """Write the lines; the disk may take some, or half of one, which is then a line of its own.
+
+        Readers skip the half.
+        """
+        rest = b"\n" + data if self._is_torn and data else data
+        try:
+            while rest:
+                num_written = self._file.write(rest)
+                self._is_torn = rest[num_written - 1 : num_written] != b"\n"
+                rest = rest[num_written:]
+        except OSError as error:
+            self._lose(error, num_lines=rest.removeprefix(b"\n").count(b"\n"))
+
+    def _lose(self, error: OSError, *, num_lines: int) -> None:
+        if self._error is None:
+            log.error("log lines of %s are lost: %s", self._path, error)
+        self._error = error
+        self._num_lost += num_lines
 
     def _remember(self, text: str) -> None:
         self._has_ended = self._has_ended or any(report in text for report in TOOLKIT_REPORTS)
@@ -87,9 +128,19 @@ class LogPump(threading.Thread):
         """Prepare without any pipe."""
         super().__init__(daemon=True, name="logs")
         self._selector = selectors.DefaultSelector()
+        self._log_files: list[LogFile] = []
+
+    @property
+    def fault(self) -> str | None:
+        """Return the FailureReason of a job whose logs are not whole; None while they are."""
+        losses = [loss for each in self._log_files if (loss := each.loss) is not None]
+        if not losses:
+            return None
+        return f"InternalServerError: {losses[0]}. Free space there and submit the job again."
 
     def add(self, log_file: LogFile) -> int:
         """Return a descriptor; what is written to it goes to the log file."""
+        self._log_files.append(log_file)
         read_end, write_end = os.pipe()
         self._selector.register(read_end, selectors.EVENT_READ, log_file)
         return write_end

@@ -212,6 +212,8 @@ class ProcessingRun:
                 self.job.finish("Stopped", reason=reason, **members)
             case Ending.ABANDONED:
                 self.job.finish("Failed", reason=ABANDONED, **members)
+            case Ending.FAULT:
+                self.job.finish("Failed", reason=outcome.fault, **members)
             case Ending.FAILED:
                 self._fail(outcome, members)
 

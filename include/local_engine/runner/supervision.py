@@ -26,26 +26,30 @@ class Ending(StrEnum):
     STOPPED = "Stopped"
     MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
     ABANDONED = "Abandoned"
+    FAULT = "Fault"
+    """The engine could not give the instances what they need, such as their data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How the instances ended; `failure` is the first that failed by itself.
 
-    `last_line` is the last that the failed instance's program printed.
+    `last_line` is the last that the failed instance's program printed; `fault` is the FailureReason
+    of a job that ended by FAULT.
     """
 
     ending: Ending
     failure: InstanceExit | None = None
     last_line: str = ""
+    fault: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Supervision:
     """One watch over one cluster.
 
-    `order` says whether the job shall end (STOPPED, ABANDONED) or may go on (None); it is asked ten
-    times a second. `deadline` is a time.monotonic() value. `on_stopping` is called once, before
+    `order` says whether the job shall end (STOPPED, ABANDONED, FAULT) or may go on (None); it is
+    asked ten times a second. `deadline` is a time.monotonic() value. `on_stopping` is called once, before
     SIGTERM goes out.
     """
 

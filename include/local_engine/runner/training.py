@@ -26,8 +26,9 @@ from include.local_engine.runner.supervision import Ending, Outcome
 from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from include.local_engine.channels.pipe import PipeFeeder
     from include.local_engine.runner.images import ImageRuntime
     from include.local_engine.runner.job import HostPlan
 
@@ -81,12 +82,12 @@ class TrainingRun:
         """
         with ExitStack() as stack:
             self.job.enter("Downloading")
-            self._download(stack)
+            feeders = self._download(stack)
             mirrors = self._restore_checkpoints()
-            outcome = self._train(mirrors)
+            outcome = self._train(mirrors, feeders)
         self._upload(outcome, mirrors)
 
-    def _download(self, stack: ExitStack) -> None:
+    def _download(self, stack: ExitStack) -> list[PipeFeeder]:
         for host in self.hosts:
             container.write_training_config(self.job, host, self.hosts, self.ground.interface)
         try:
@@ -96,6 +97,7 @@ class TrainingRun:
         for feeder in feeders:
             feeder.start()
             stack.callback(feeder.stop)
+        return feeders
 
     def _restore_checkpoints(self) -> MirrorThread:
         config = self.job.request.get("CheckpointConfig")
@@ -122,7 +124,11 @@ class TrainingRun:
         config = self.job.request.get("CheckpointConfig", {})
         return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))
 
-    def _train(self, mirrors: MirrorThread) -> Outcome:
+    def _train(self, mirrors: MirrorThread, feeders: Sequence[PipeFeeder]) -> Outcome:
+        def fault() -> str | None:
+            found = (feeder.fault for feeder in feeders if feeder.fault is not None)
+            return next((f"ClientError: Data download failed: {each}" for each in found), None)
+
         return Execution(
             job=self.job,
             runtime=self.runtime,
@@ -132,6 +138,7 @@ class TrainingRun:
             on_line=self.metrics.line,
             order=self.order,
             mirrors=mirrors,
+            fault=fault,
         ).run()
 
     def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
@@ -165,6 +172,8 @@ class TrainingRun:
                 self.job.finish(status, secondary=outcome.ending.value, **members)
             case Ending.ABANDONED:
                 self.job.finish("Failed", reason=ABANDONED, **members)
+            case Ending.FAULT:
+                self.job.finish("Failed", reason=outcome.fault, **members)
             case Ending.FAILED:
                 self.job.finish("Failed", reason=self._failure_reason(outcome), **members)
 

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import select
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,6 +94,39 @@ def test_a_shuffled_channel_changes_its_order_every_epoch(feed: Any, objects: Ob
 
     assert sorted(first) == sorted(second) == list(b"abcdefghijklmnopqrstuvwxyz")
     assert first != second
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(None, "in/b.*NoSuchKey|in/b.*not exist"), (gzip.compress(bytes(999))[:-9], "in/b.*ended")],
+    ids=["deleted", "cut-short"],
+)
+def test_a_reader_never_takes_lost_data_for_the_end(
+    tmp_path: Path, objects: ObjectStore, data: bytes | None, expected: str
+) -> None:
+    objects.put(BUCKET, "in/a", gzip.compress(b"first"))
+    objects.put(BUCKET, "in/b", data or b"to be deleted")
+    values = channel(f"s3://{BUCKET}/in", CompressionType="Gzip")
+    units = channel_records(values, objects, host=HOST, hosts=[HOST])
+    assert units is not None
+    if data is None:
+        objects.delete(BUCKET, "in/b")
+    feeder = PipeFeeder(values, units, tmp_path / "data", objects)
+    feeder.start()
+
+    with (tmp_path / "data" / "train_0").open("rb") as pipe:
+        deadline = time.monotonic() + 5
+        while feeder.fault is None and feeder.is_alive() and time.monotonic() < deadline:
+            feeder.join(0.01)
+        poll = select.poll()
+        poll.register(pipe, select.POLLHUP)
+        has_ended = bool(poll.poll(0))
+        feeder.stop()
+        feeder.join(5)
+
+    assert not has_ended
+    assert feeder.fault is not None
+    assert re.search(expected, feeder.fault)
 
 
 def test_an_augmented_manifest_streams_its_attributes(feed: Any, objects: ObjectStore) -> None:

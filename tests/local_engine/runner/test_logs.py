@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from include.local_engine.logs_api.stream_file import TimeRange, read_forward
 from include.local_engine.runner.logs import MAX_EVENT_BYTES, LogFile, LogPump
 
 if TYPE_CHECKING:
@@ -87,3 +91,44 @@ def test_a_pump_ends_with_its_last_writer(tmp_path: Path) -> None:
 
     assert not pump.is_alive()
     assert json.loads((tmp_path / "algo-2-7.jsonl").read_text())["m"] == "hello"
+
+
+def test_a_pump_drains_what_the_disk_does_not_take_and_tells(tmp_path: Path) -> None:
+    (tmp_path / "algo-1-7.jsonl").symlink_to("/dev/full")
+    pump = LogPump()
+    descriptor = pump.add(LogFile(tmp_path, "algo-1", epoch=7, on_line=lambda *_: None))
+
+    def print_lines() -> None:
+        with os.fdopen(descriptor, "wb") as pipe:
+            pipe.write(b"line\n" * 100_000)
+
+    pump.start()
+    program = threading.Thread(target=print_lines, daemon=True)
+    program.start()
+    program.join(timeout=5)
+    pump.join(timeout=5)
+
+    assert not program.is_alive()
+    assert pump.fault is not None
+    assert pump.fault.startswith("InternalServerError: 10000")
+    assert "No space left on device" in pump.fault
+
+
+def test_lines_after_half_a_line_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "algo-1-7.jsonl"
+    log = LogFile(tmp_path, "algo-1", epoch=7, on_line=lambda *_: None)
+    log.feed(b"first\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 8, before[1]))
+        log.feed(b"lost\nlost\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    log.feed(b"last\n")
+    log.close()
+
+    events = read_forward(path, offset=0, limit=9, times=TimeRange()).events
+    assert [each.message for each in events][:2] == ["first", "last"]
+    assert "2 lines" in events[-1].message

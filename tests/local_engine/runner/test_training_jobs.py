@@ -186,6 +186,48 @@ def test_input_channels_are_there_and_writes_to_them_do_not_reach_s3(yard: Yard)
             assert file.read() == b"original"
 
 
+def test_an_object_lost_under_a_pipe_fails_the_job(yard: Yard) -> None:
+    yard.objects.put(BUCKET, "in/a", b"alpha ")
+    yard.objects.put(BUCKET, "in/b", b"beta")
+    wait = "echo up; until [ -e /opt/ml/go ]; do sleep 0.02; done"
+    yard.train(
+        "lossy",
+        f"{wait}; cat /opt/ml/input/data/train_0; echo all read",
+        InputDataConfig=[channel("train", f"s3://{BUCKET}/in", InputMode="Pipe")],
+    )
+    yard.wait_for_line("lossy", "up")
+
+    yard.objects.delete(BUCKET, "in/b")
+    folder = yard.settings.job_folder(yard.row("lossy").kind, "lossy")
+    (folder / "instances" / "algo-1" / "ml" / "go").touch()
+    row = yard.wait("lossy")
+
+    assert row.status == "Failed"
+    reason = row.state["FailureReason"]
+    assert reason.startswith(f"ClientError: Data download failed: cannot read s3://{BUCKET}/in/b")
+    assert "all read" not in " ".join(yard.log("lossy"))
+    assert "Stopping" not in statuses(row.state)
+
+
+def test_a_job_whose_lines_the_disk_does_not_take_fails_with_the_reason(yard: Yard) -> None:
+    metric = {"Name": "loss", "Regex": r"loss=(\d+)"}
+    yard.train(
+        "full",
+        "echo up; until [ -e /opt/ml/go ]; do sleep 0.02; done; while :; do echo loss=1; done",
+        algorithm={"MetricDefinitions": [metric]},
+    )
+    yard.wait_for_line("full", "up")
+
+    folder = yard.settings.job_folder(yard.row("full").kind, "full")
+    (folder / "metrics.jsonl").symlink_to("/dev/full")
+    (folder / "instances" / "algo-1" / "ml" / "go").touch()
+    row = yard.wait("full")
+
+    assert row.status == "Failed"
+    assert "No space left on device" in row.state["FailureReason"]
+    assert "metrics were lost" in row.state["FailureReason"]
+
+
 def test_a_pipe_channel_streams_through_fifos(yard: Yard) -> None:
     yard.objects.put(BUCKET, "in/a", b"alpha ")
     yard.objects.put(BUCKET, "in/b", b"beta")
