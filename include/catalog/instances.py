@@ -25,6 +25,7 @@ class InstanceType:
         num_accelerators: GPUs or Trainium devices; 0 on a CPU instance.
         accelerator_memory_gib: of each one.
         has_efa: whether the ranks of several instances can use EFA.
+        is_for_processing: whether processing jobs may have it, and not training jobs alone.
         price_usd_per_hour: of one instance; None when unknown.
     """
 
@@ -35,6 +36,7 @@ class InstanceType:
     accelerator: str
     accelerator_memory_gib: float
     has_efa: bool
+    is_for_processing: bool
     price_usd_per_hour: float | None
 
 
@@ -100,5 +102,6 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
         accelerator=row["accelerator"],
         accelerator_memory_gib=float(row["accelerator_memory_gib"]),
         has_efa=row["efa"] == "yes",
+        is_for_processing=row["processing"] == "yes",
         price_usd_per_hour=float(price) if price else None,
     )

@@ -6,17 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.catalog.instances import InstanceType, catalogue
-from include.cost.job_cost import CostEstimate, cost_ceiling
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
+from include.planning.run_cost import RunCost, evaluation_instance_type, run_cost
 from include.specs.run_conf import RunConf
 from include.units import format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Shards of one rank when the conf leaves it open: enough that DataLoader workers can share them
-# out.
-SHARDS_PER_RANK = 2
 _BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
 
 
@@ -28,7 +25,8 @@ class RunPlan:
         gradient_accumulation_steps: micro batches of one rank in one optimizer step.
         num_shards: the fewest of the train split; a multiple of the ranks.
         samples: of all steps together. tokens: the same in tokens; None for tables.
-        ceiling_usd: what training and evaluation can cost at most; None when the price is unknown.
+        ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
+        once_usd: the same with one attempt of each job.
         cost_note: how the ceiling was worked out.
         warnings: findings that do not stop the run.
     """
@@ -40,6 +38,7 @@ class RunPlan:
     samples: int
     tokens: int | None
     ceiling_usd: float | None
+    once_usd: float | None
     cost_note: str
     warnings: tuple[Finding, ...] = ()
 
@@ -51,8 +50,8 @@ class RunPlan:
         return data
 
 
-def plan_run(params: Mapping[str, Any]) -> RunPlan:
-    """Return the plan for a run's params.
+def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
+    """Return the plan for a run's params, each of whose jobs may be started `job_attempts` times.
 
     A conf that is right but could cost more than its budget_usd gives a BudgetExceededError.
 
@@ -62,8 +61,7 @@ def plan_run(params: Mapping[str, Any]) -> RunPlan:
     conf, findings = _read(params)
     instance, unknown = _instance(params if conf is None else {"instance_type": conf.instance_type})
     findings += unknown
-    if conf and conf.shard_instance_count:
-        findings += _instance({"instance_type": conf.shard_instance_type})[1]
+    findings += _processing_findings(conf) if conf else ()
     if conf and instance:
         findings += _cluster_findings(conf, instance)
     num_shards, uneven = _shards(conf) if conf else (0, [])
@@ -71,20 +69,26 @@ def plan_run(params: Mapping[str, Any]) -> RunPlan:
     errors = [each for each in findings if each.severity is Severity.ERROR]
     if errors or conf is None:
         raise SpecError(errors, subject="run conf")
-    estimate = _estimate(conf)
-    _keep_budget(conf, estimate)
-    warnings = (*findings, *_price_warnings(conf, estimate))
+    cost = run_cost(conf, job_attempts=job_attempts)
+    _keep_budget(conf, cost)
+    return _plan(conf, num_shards, cost, warnings=(*findings, *_price_warnings(conf, cost)))
+
+
+def _plan(
+    conf: RunConf, num_shards: int, cost: RunCost, *, warnings: tuple[Finding, ...]
+) -> RunPlan:
     samples = conf.max_steps * conf.global_batch_size
+    at_once = conf.micro_batch_size * conf.world_size
     return RunPlan(
         conf=conf,
         world_size=conf.world_size,
-        gradient_accumulation_steps=conf.global_batch_size
-        // (conf.micro_batch_size * conf.world_size),
+        gradient_accumulation_steps=conf.global_batch_size // at_once,
         num_shards=num_shards,
         samples=samples,
         tokens=samples * conf.sequence_length if conf.model == "gpt" else None,
-        ceiling_usd=estimate.ceiling_usd,
-        cost_note=estimate.note,
+        ceiling_usd=cost.ceiling_usd,
+        once_usd=cost.once_usd,
+        cost_note=cost.note,
         warnings=warnings,
     )
 
@@ -119,17 +123,54 @@ def _instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[Find
         return None, list(error.findings)
 
 
+def _processing_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield what keeps the processing jobs from their instances, which fewer types can be than of training."""
+    wanted = {"evaluation_instance_type": conf.evaluation_instance_type}
+    if conf.shard_instance_count:
+        wanted["shard_instance_type"] = conf.shard_instance_type
+    for where, name in wanted.items():
+        if name is not None:
+            yield from _processing_type_findings(where, name)
+    used = evaluation_instance_type(conf)
+    if used not in {conf.evaluation_instance_type, conf.instance_type}:
+        yield Finding(
+            where="evaluation_instance_type",
+            what=f"is {used}, since processing jobs cannot have the type of training",
+            got=conf.instance_type,
+            next_step="set it to have the model evaluated on another",
+            severity=Severity.WARNING,
+        )
+
+
+def _processing_type_findings(where: str, name: str) -> Iterator[Finding]:
+    try:
+        known = catalogue().find(name, where=where)
+    except SpecError as error:
+        yield from error.findings
+        return
+    if not known.is_for_processing:
+        yield Finding(
+            where=where,
+            what="is a type that training jobs alone may have, not processing jobs",
+            got=name,
+            allowed="such as ml.m5.xlarge, ml.g5.2xlarge, ml.g6.12xlarge",
+        )
+
+
 def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
     """Return the fewest shards of the train split, by the rule of sharding, and its findings."""
     from include.sharding.settings import ShardSettings  # noqa: PLC0415  # DAG files import this
     from include.sharding.shard_count import fit_num_shards  # noqa: PLC0415
 
-    settings = ShardSettings(
-        num_shards=conf.num_shards,
-        instance_count=conf.instance_count,
-        processes_per_instance=conf.processes_per_instance,
-    )
     try:
+        settings = ShardSettings(
+            num_shards=conf.num_shards,
+            instance_count=conf.instance_count,
+            processes_per_instance=conf.processes_per_instance,
+            num_workers=conf.readers_per_rank,
+            target_column=conf.target_column,
+            ignore_columns=conf.ignore_columns,
+        )
         return fit_num_shards(settings, train_bytes=0), []
     except SpecError as error:
         return 0, list(error.findings)
@@ -184,36 +225,29 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
         )
 
 
-def _estimate(conf: RunConf) -> CostEstimate:
-    return cost_ceiling(
-        instance_type=conf.instance_type,
-        instance_count=conf.instance_count,
-        max_run_s=conf.max_run_s,
-        use_spot_instances=conf.use_spot_instances,
-    )
-
-
-def _keep_budget(conf: RunConf, estimate: CostEstimate) -> None:
-    budget, ceiling = conf.budget_usd, estimate.ceiling_usd
-    if budget is None or ceiling is None or ceiling <= budget:
+def _keep_budget(conf: RunConf, cost: RunCost) -> None:
+    budget, needed = conf.budget_usd, cost.known_usd
+    if budget is None or needed <= budget:
         return
-    affordable_s = int(conf.max_run_s * budget / ceiling)
+    once = (
+        "" if cost.once_usd in {None, needed} else f" ({format_usd(cost.once_usd)} at one attempt)"
+    )
     raise BudgetExceededError(
-        "training could cost more than the run's budget",
+        "the run could cost more than its budget",
         budget_usd=budget,
-        needed_usd=ceiling,
+        needed_usd=needed,
         where="budget_usd",
-        got=f"up to {format_usd(ceiling)}: {estimate.note}",
+        got=f"up to {format_usd(needed)}{once}: {cost.note}",
         allowed=f"at most {format_usd(budget)}",
-        next_step=f"raise budget_usd, or lower max_run_s to {affordable_s}",
+        next_step=f"raise budget_usd, or lower max_run_s to {int(conf.max_run_s * budget / needed)}",
     )
 
 
-def _price_warnings(conf: RunConf, estimate: CostEstimate) -> Iterator[Finding]:
-    if conf.budget_usd is not None and estimate.ceiling_usd is None:
+def _price_warnings(conf: RunConf, cost: RunCost) -> Iterator[Finding]:
+    if conf.budget_usd is not None and cost.ceiling_usd is None:
         yield Finding(
             where="budget_usd",
-            what=f"cannot be checked: {estimate.note}",
+            what=f"cannot be checked: {cost.note}",
             got=format_usd(conf.budget_usd),
             severity=Severity.WARNING,
         )

@@ -19,6 +19,8 @@ class RunConf:
         source: `python-stdlib`, a local path or an `s3://` URI.
         num_shards: 0 = chosen to fit the ranks. max_source_bytes: 0 = all.
         shard_instance_count: instances of the processing job that shards; 0 = in the worker.
+        ignore_columns, category_columns: of a table: left out, and read as categories.
+        evaluation_instance_type: None = that of training where processing jobs may have it.
         budget_usd: None = no ceiling.
         hyperparameters: further ones, put over those the other fields make.
     """
@@ -27,6 +29,8 @@ class RunConf:
     data_format: str = "auto"
     text_column: str | None = None
     target_column: str | None = None
+    ignore_columns: tuple[str, ...] = ()
+    category_columns: tuple[str, ...] = ()
     tokenizer: str = "bytes"
     num_shards: int = 0
     validation_fraction: float = 0.05
@@ -44,6 +48,7 @@ class RunConf:
     instance_type: str = "ml.m5.large"
     instance_count: int = 2
     processes_per_instance: int = 1
+    evaluation_instance_type: str | None = None
     use_spot_instances: bool = False
     max_run_s: int = 3600
     max_wait_s: int | None = None
@@ -90,3 +95,8 @@ class RunConf:
     def world_size(self) -> int:
         """Ranks of the job."""
         return self.instance_count * self.processes_per_instance
+
+    @property
+    def readers_per_rank(self) -> int:
+        """Processes of one rank that share its shards: its loader workers, or the rank itself."""
+        return int(self.hyperparameters.get("num_workers", 0)) or 1

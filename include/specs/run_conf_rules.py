@@ -66,6 +66,7 @@ FURTHER_HYPERPARAMETERS = (
 PATTERNS = {
     "instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.large"),
     "shard_instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.xlarge"),
+    "evaluation_instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.xlarge"),
     "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
     "prefix": (r"[A-Za-z0-9][A-Za-z0-9._/-]*", "a key prefix, without a leading slash"),
     "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
@@ -263,6 +264,14 @@ def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
             )
         elif name not in FURTHER_HYPERPARAMETERS:
             yield unknown_key("hyperparameters", name, FURTHER_HYPERPARAMETERS)
+    num_workers = str(conf.hyperparameters.get("num_workers", 0))
+    if not num_workers.isdecimal():
+        yield Finding(
+            where="hyperparameters.num_workers",
+            what="is no count of processes",
+            got=num_workers,
+            allowed="a whole number, 0 or more",
+        )
 
 
 def _nearest_multiple(value: int, of: int) -> str:

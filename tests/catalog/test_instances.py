@@ -17,13 +17,19 @@ if TYPE_CHECKING:
 WITHOUT_HARDWARE = {f"ml.g7.{n}xlarge" for n in (2, 4, 8, 12, 24, 48)}
 
 
-def service_types() -> set[str]:
+def service_types(kind: str = "Training") -> set[str]:
     model = Loader().load_service_model("sagemaker", "service-2")
-    return set(model["shapes"]["TrainingInstanceType"]["enum"])
+    return set(model["shapes"][f"{kind}InstanceType"]["enum"])
 
 
 def test_the_catalogue_has_the_types_the_service_has() -> None:
     assert set(catalogue().types) == service_types() - WITHOUT_HARDWARE
+
+
+def test_the_catalogue_knows_which_types_processing_jobs_may_have() -> None:
+    known = {name for name, each in catalogue().types.items() if each.is_for_processing}
+
+    assert known == service_types("Processing") & set(catalogue().types)
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,10 @@ def test_every_param_has_title_and_section_and_accepts_its_default():
         ("use_spot_instances", "yes"),
         ("budget_usd", -1),
         ("prefix", "/no"),
+        ("bucket", "s3://bucket"),
+        ("role", "not a role!"),
+        ("evaluation_instance_type", "large"),
+        ("ignore_columns", "id"),
     ],
 )
 def test_schema_refuses_a_wrong_value(name, value):

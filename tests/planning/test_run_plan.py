@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from include.errors import BudgetExceededError, SpecError
+from include.planning.run_cost import evaluation_instance_type
 from include.planning.run_plan import num_parameters, plan_run
 from include.specs.run_conf import RunConf
 
@@ -100,12 +101,12 @@ def test_a_run_that_could_cost_more_than_its_budget_does_not_start() -> None:
     with pytest.raises(BudgetExceededError) as caught:
         plan_run({"budget_usd": 0.1, "max_run_s": 3600})
 
-    assert caught.value.needed_usd == pytest.approx(0.23)
-    assert "lower max_run_s to 1565" in str(caught.value)
+    assert caught.value.needed_usd == pytest.approx(0.345)
+    assert "lower max_run_s to 1043" in str(caught.value)
 
 
 def test_the_proposed_max_run_keeps_the_budget() -> None:
-    assert plan_run({"budget_usd": 0.1, "max_run_s": 1565}).ceiling_usd == pytest.approx(
+    assert plan_run({"budget_usd": 0.1, "max_run_s": 1043}).ceiling_usd == pytest.approx(
         0.1, abs=1e-3
     )
 
@@ -115,6 +116,79 @@ def test_a_budget_without_a_price_is_a_warning_not_a_pass() -> None:
 
     assert plan.ceiling_usd is None
     assert "cannot be checked" in str(plan.warnings[0])
+
+
+def test_the_ceiling_holds_every_attempt_of_training_evaluation_and_sharding() -> None:
+    hour = {"ml.m5.large": 0.115, "ml.m5.xlarge": 0.23}
+    plan = plan_run(
+        {"max_run_s": 3600, "source": "s3://b/raw/", "shard_instance_count": 3}, job_attempts=4
+    )
+
+    once = 2 * hour["ml.m5.large"] + hour["ml.m5.large"] + 3 * hour["ml.m5.xlarge"]
+    assert plan.once_usd == pytest.approx(once)
+    assert plan.ceiling_usd == pytest.approx(4 * once)
+    for part in ("each job at most 4 times", "train 2 x", "evaluate 1 x", "shard 3 x"):
+        assert part in plan.cost_note
+
+
+def test_a_budget_that_one_attempt_keeps_and_its_retries_break_is_refused() -> None:
+    assert plan_run({"budget_usd": 1, "max_run_s": 3600}).ceiling_usd == pytest.approx(0.345)
+
+    with pytest.raises(BudgetExceededError, match=r"up to \$1\.38 \(\$0\.345 at one attempt\)"):
+        plan_run({"budget_usd": 1, "max_run_s": 3600}, job_attempts=4)
+
+
+def test_known_prices_alone_can_break_a_budget() -> None:
+    with pytest.raises(BudgetExceededError):
+        plan_run(
+            {"budget_usd": 0.1, "max_run_s": 3600, "evaluation_instance_type": "ml.g6e.xlarge"}
+        )
+
+
+def test_evaluation_runs_on_the_type_of_training_where_processing_jobs_may_have_it() -> None:
+    assert evaluation_instance_type(RunConf(instance_type="ml.g5.xlarge")) == "ml.g5.xlarge"
+    own = RunConf(instance_type="ml.p4d.24xlarge", evaluation_instance_type="ml.g5.2xlarge")
+    assert evaluation_instance_type(own) == "ml.g5.2xlarge"
+
+
+@pytest.mark.parametrize("name", ["ml.p4d.24xlarge", "ml.p5.48xlarge", "ml.trn1.2xlarge"])
+def test_a_type_for_training_alone_is_evaluated_on_another_and_that_is_said(name: str) -> None:
+    plan = plan_run({"instance_type": name, "global_batch_size": 32, "micro_batch_size": 1})
+
+    assert evaluation_instance_type(plan.conf) == "ml.m5.xlarge"
+    said = [str(each) for each in plan.warnings if each.where == "evaluation_instance_type"]
+    assert len(said) == 1
+    assert (
+        f"is ml.m5.xlarge, since processing jobs cannot have the type of training; got {name}"
+        in (said[0])
+    )
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"evaluation_instance_type": "ml.p5.48xlarge"},
+        {
+            "shard_instance_type": "ml.p5.48xlarge",
+            "shard_instance_count": 1,
+            "source": "s3://b/raw/",
+        },
+    ],
+    ids=["evaluate", "shard"],
+)
+def test_a_processing_job_on_a_type_for_training_alone_is_refused(params: dict[str, Any]) -> None:
+    message = refusal(**params)
+
+    assert f"{next(iter(params))}: is a type that training jobs alone may have" in message
+
+
+def test_shards_are_counted_for_the_loader_workers_of_each_rank() -> None:
+    assert plan_run({"hyperparameters": {"num_workers": 3}}).num_shards == 6
+    assert "a multiple of 6" in refusal(num_shards=4, hyperparameters={"num_workers": 3})
+
+
+def test_a_target_among_the_columns_left_out_is_refused() -> None:
+    assert "ignore_columns" in refusal(model="mlp", target_column="y", ignore_columns=["y"])
 
 
 def test_the_parameter_count_follows_its_formula() -> None:

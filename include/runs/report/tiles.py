@@ -85,7 +85,7 @@ def _cost_tile(record: RunRecord) -> Tile | None:
     if not cost.get("is_complete", True):
         notes.append("not all of it is known" if total else cost.get("note") or "")
     if cost.get("ceiling_usd") is not None:
-        notes.append(f"ceiling of training {format_usd(cost['ceiling_usd'])}")
+        notes.append(f"ceiling {format_usd(cost['ceiling_usd'])}")
     if cost.get("saved_usd"):
         notes.append(f"spot saved {format_usd(cost['saved_usd'])}")
     return Tile(name="Cost", value=format_usd(total), note=", ".join(n for n in notes if n))

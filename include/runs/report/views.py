@@ -175,7 +175,7 @@ def cost_rows(record: RunRecord) -> list[Row]:
     return _present(
         [
             ("total", total if is_whole else f"{total} (not all is known)"),
-            ("ceiling of the training job", _usd(cost.get("ceiling_usd"))),
+            ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
             ("budget", _usd(cost.get("budget_usd"))),
             ("saved by spot", _usd(cost.get("saved_usd") or None)),
             ("tokens trained", _count(cost.get("tokens_trained"))),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _TEXT = {"type": "string", "minLength": 1}
 _TEXT_OR_NONE = {"type": ["null", "string"], "minLength": 1}
+_NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _COUNT = {"type": "integer", "minimum": 1}
 _COUNT_OR_OFF = {"type": "integer", "minimum": 0}
 _FRACTION = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
@@ -56,6 +57,12 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
             "Target column",
             "For tables: what the mlp learns to predict.",
             _TEXT_OR_NONE,
+        ),
+        "ignore_columns": ("Columns left out", "Of a table.", _NAMES),
+        "category_columns": (
+            "Category columns",
+            "Of a csv or jsonl table: read as categories though they look like numbers.",
+            _NAMES,
         ),
         "tokenizer": (
             "Tokenizer",
@@ -131,6 +138,11 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         ),
         "instance_count": ("Instances", "", _COUNT),
         "processes_per_instance": ("Ranks per instance", "Usually one for each GPU.", _COUNT),
+        "evaluation_instance_type": (
+            "Evaluation instance type",
+            "Empty: that of training, where processing jobs may have it.",
+            _named("evaluation_instance_type", or_none=True),
+        ),
         "volume_size_gb": ("Volume", "GiB for each instance.", _COUNT),
         "max_run_s": (
             "Longest training",
@@ -222,6 +234,7 @@ def schema_findings(values: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _conf_defaults() -> dict[str, Any]:
     def default(each: Any) -> Any:
-        return each.default if each.default is not MISSING else each.default_factory()
+        value = each.default if each.default is not MISSING else each.default_factory()
+        return list(value) if isinstance(value, tuple) else value
 
     return {each.name: default(each) for each in fields(RunConf)}

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 
 from distributed_training.operators.job_code import project_root
 from distributed_training.operators.source_check import entry_point_findings
+from distributed_training.pipelines.default_args import JOB_RETRIES
 from distributed_training.pipelines.params import schema_findings
 from distributed_training.pipelines.run_jobs import (
     EVALUATION_ENTRY_POINT,
@@ -27,6 +28,7 @@ from include.errors import (
     ThrottledError,
 )
 from include.planning.run_plan import RunPlan, plan_run
+from include.units import format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -69,13 +71,13 @@ class PreflightOperator(BaseOperator):
 
         found = _Findings()
         params = {**context["params"], **found.of_events(triggering_params(context))}
-        plan = found.result_of(lambda: plan_run(params))
+        plan = found.result_of(lambda: plan_run(params, job_attempts=JOB_RETRIES + 1))
         clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
         region = found.of_connection(clients)
         place = found.of_account(clients, params) if region else {}
         for entry_point in (TRAINING_ENTRY_POINT, EVALUATION_ENTRY_POINT):
             found.add(entry_point_findings(project_root() / SOURCE_DIR, entry_point))
-        for warning in found.warnings:
+        for warning in (*found.warnings, *(plan.warnings if plan else ())):
             self.log.warning("%s", warning)
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
@@ -85,15 +87,23 @@ class PreflightOperator(BaseOperator):
         self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
     ) -> RunState:
         ti, conf = context["ti"], plan.conf
-        ceiling = "unknown" if plan.ceiling_usd is None else f"{plan.ceiling_usd:.2f} USD"
-        budget = "none" if conf.budget_usd is None else f"{conf.budget_usd:.2f} USD"
-        self.log.info("Training can cost at most: %s; budget: %s", ceiling, budget)
+        self.log.info(
+            "The run can cost at most: %s (each job once: %s); budget: %s; %s",
+            _usd(plan.ceiling_usd, absent="unknown"),
+            _usd(plan.once_usd, absent="unknown"),
+            _usd(conf.budget_usd, absent="none"),
+            plan.cost_note,
+        )
         paths = RunPaths(
             bucket=place["bucket"], prefix=conf.prefix, dag_id=ti.dag_id, run_id=ti.run_id
         )
         return RunState(
             conf=conf, paths=paths, role=place["role"], region=region, plan=plan.to_dict()
         )
+
+
+def _usd(amount: float | None, *, absent: str) -> str:
+    return absent if amount is None else format_usd(amount)
 
 
 class _Findings:

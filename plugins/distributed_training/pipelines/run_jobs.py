@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from include.planning.run_cost import evaluation_instance_type
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from include.specs.training_job import TrainingJobSpec
@@ -96,7 +97,7 @@ def evaluation_spec(
     }
     return ProcessingJobSpec(
         role=role,
-        instance_type=conf.instance_type,
+        instance_type=evaluation_instance_type(conf),
         image_uri=training.get("image_uri") or conf.image_uri,
         entry_point=EVALUATION_ENTRY_POINT,
         source_dir=SOURCE_DIR,

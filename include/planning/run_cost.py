@@ -1,0 +1,85 @@
+"""What all jobs of one run can cost together, and on which instances they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from include.catalog.instances import catalogue
+from include.cost.job_cost import CostEstimate, cost_ceiling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from include.specs.run_conf import RunConf
+
+EVALUATION_FALLBACK = "ml.m5.xlarge"
+"""Evaluates where the type of training is none that processing jobs may have (P4, P5, Trainium, ...)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """The most a run can cost.
+
+    Attributes:
+        ceiling_usd: every attempt of every job for its longest time; None when a price is unknown.
+        once_usd: the same with one attempt of each job.
+        known_usd: like ceiling_usd, without the jobs whose price is unknown.
+        note: how it was worked out.
+    """
+
+    ceiling_usd: float | None
+    once_usd: float | None
+    known_usd: float
+    note: str
+
+
+def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
+    """Return the most that training, evaluation and the sharding job can cost.
+
+    Worked example: train on 2 x ml.m5.large and evaluate on one, at 0.115 USD/h for 3600 s each, with
+    4 attempts: 4 x (0.23 + 0.115) = 1.38 USD.
+
+    Args:
+        conf: what the run shall do; its instance types are in the catalogue.
+        job_attempts: how often each job may be started.
+    """
+    estimates = _estimates(conf)
+    amounts = [each.ceiling_usd for each in estimates.values()]
+    known = sum(each for each in amounts if each is not None)
+    once = None if None in amounts else known
+    times = f"each job at most {job_attempts} times: " if job_attempts > 1 else ""
+    return RunCost(
+        ceiling_usd=None if once is None else once * job_attempts,
+        once_usd=once,
+        known_usd=known * job_attempts,
+        note=times + "; ".join(f"{name} {each.note}" for name, each in estimates.items()),
+    )
+
+
+def evaluation_instance_type(conf: RunConf) -> str:
+    """Return the type that evaluates: the conf's own, else that of training, else the fallback."""
+    if conf.evaluation_instance_type:
+        return conf.evaluation_instance_type
+    training = catalogue().types.get(conf.instance_type)
+    is_allowed = training is not None and training.is_for_processing
+    return conf.instance_type if is_allowed else EVALUATION_FALLBACK
+
+
+def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
+    """Return one attempt of each job. Each may run for the conf's max_run_s."""
+    jobs = {
+        "train": (conf.instance_type, conf.instance_count, conf.use_spot_instances),
+        "evaluate": (evaluation_instance_type(conf), 1, False),
+    }
+    if conf.shard_instance_count:
+        jobs["shard"] = (conf.shard_instance_type, conf.shard_instance_count, False)
+    return {
+        name: cost_ceiling(
+            instance_type=instance_type,
+            instance_count=count,
+            max_run_s=conf.max_run_s,
+            use_spot_instances=is_spot,
+        )
+        for name, (instance_type, count, is_spot) in jobs.items()
+    }
