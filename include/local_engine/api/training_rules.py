@@ -23,11 +23,18 @@ def check_training_request(request: Request) -> None:
             raise ValidationError(problem)
 
 
+def _serverless(request: Request) -> Iterator[str]:
+    if "ServerlessJobConfig" in request:
+        yield (
+            "ServerlessJobConfig names a model of AWS's own, which the local engine does not have; "
+            "give AlgorithmSpecification and ResourceConfig in its place."
+        )
+
+
 def _algorithm(request: Request) -> Iterator[str]:
     algorithm = request.get("AlgorithmSpecification")
     if algorithm is None:
-        if "ServerlessJobConfig" not in request:
-            yield "AlgorithmSpecification is required unless ServerlessJobConfig is given."
+        yield "AlgorithmSpecification is required unless ServerlessJobConfig is given."
         return
     given = [key for key in ("TrainingImage", "AlgorithmName") if algorithm.get(key)]
     if len(given) != 1:
@@ -42,8 +49,7 @@ def _algorithm(request: Request) -> Iterator[str]:
 def _resources(request: Request) -> Iterator[str]:
     resources = request.get("ResourceConfig")
     if resources is None:
-        if "ServerlessJobConfig" not in request:
-            yield "ResourceConfig is required unless ServerlessJobConfig is given."
+        yield "ResourceConfig is required unless ServerlessJobConfig is given."
         return
     groups = resources.get("InstanceGroups")
     single = [key for key in ("InstanceType", "InstanceCount") if key in resources]
@@ -117,7 +123,8 @@ def _channel(channel: Request, groups: set[str], request: Request) -> Iterator[s
             f"Channel {name} names the instance groups {', '.join(unknown)}, which ResourceConfig "
             f"does not have; it has {', '.join(sorted(groups)) or 'none'}."
         )
-    mode = channel.get("InputMode") or request["AlgorithmSpecification"]["TrainingInputMode"]
+    algorithm = request.get("AlgorithmSpecification", {})
+    mode = channel.get("InputMode") or algorithm.get("TrainingInputMode")
     if s3.get("S3DataType") == "AugmentedManifestFile":
         if not s3.get("AttributeNames"):
             yield f"Channel {name}: AugmentedManifestFile needs AttributeNames."
@@ -158,6 +165,7 @@ def _group_names(request: Request) -> set[str]:
 
 
 _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
+    _serverless,
     _algorithm,
     _resources,
     _spot,
