@@ -114,31 +114,8 @@ def _instance(
     names: list[str],
 ) -> Instance:
     folder = job.host_folder(request.host.name)
-    home = folder / "home"
-    home.mkdir(parents=True, exist_ok=True)
-    stubs = job.settings.root / "warm"
-    binds = [(str(source), target) for source, target in request.folders]
-    environment = base_environment(
-        job,
-        runtime,
-        num_hosts=len(names),
-        stubs=_stubs(stubs, ground),
-        endpoint_url=_endpoint_inside(job, ground),
-    )
-    if ground.has_mounts:
-        binds.append((str(home), HOME_INSIDE))
-        if stubs.exists():
-            binds.append((str(stubs), STUBS_INSIDE))
-    else:
-        environment |= {"HOME": str(home), "SAGEMAKER_BASE_DIR": str(folder / "ml")}
-    if not ground.is_isolated:
-        environment |= _package_index_environment()
-        if ground.has_network:
-            environment |= egress.proxy_environment(names)
-    copied = [
-        *request.copied,
-        *([(runtime.prefix, str(runtime.prefix))] if ground.has_overlay else []),
-    ]
+    (folder / "home").mkdir(parents=True, exist_ok=True)
+    environment = _environment(job, runtime, ground, folder, names)
     return Instance(
         name=request.host.name,
         address=network.instance_address(index, own_network=ground.has_network),
@@ -147,12 +124,53 @@ def _instance(
         environment=environment | dict(request.environment),
         working_folder=request.working_folder if ground.has_mounts else str(folder / "ml"),
         descriptor=request.descriptor,
-        binds=binds,
-        overlays=[
-            Overlay(lower=str(lower), target=target, scratch=str(folder / "overlays" / str(number)))
-            for number, (lower, target) in enumerate(copied)
-        ],
+        binds=_binds(job, ground, folder, request),
+        overlays=_overlays(runtime, ground, folder, request),
     )
+
+
+def _environment(
+    job: Job, runtime: ImageRuntime, ground: Ground, folder: Path, names: list[str]
+) -> dict[str, str]:
+    """Return what every instance has set, whatever it runs; `names` are those of all instances."""
+    environment = base_environment(
+        job,
+        runtime,
+        num_hosts=len(names),
+        stubs=_stubs(job.settings.root / "warm", ground),
+        endpoint_url=_endpoint_inside(job, ground),
+    )
+    if not ground.has_mounts:
+        environment |= {"HOME": str(folder / "home"), "SAGEMAKER_BASE_DIR": str(folder / "ml")}
+    if not ground.is_isolated:
+        environment |= _package_index_environment()
+        if ground.has_network:
+            environment |= egress.proxy_environment(names)
+    return environment
+
+
+def _binds(
+    job: Job, ground: Ground, folder: Path, request: InstanceRequest
+) -> list[tuple[str, str]]:
+    """Return the folders that the instance shares with this machine, in mounting order."""
+    binds = [(str(source), target) for source, target in request.folders]
+    if ground.has_mounts:
+        binds.append((str(folder / "home"), HOME_INSIDE))
+        stubs = job.settings.root / "warm"
+        if stubs.exists():
+            binds.append((str(stubs), STUBS_INSIDE))
+    return binds
+
+
+def _overlays(
+    runtime: ImageRuntime, ground: Ground, folder: Path, request: InstanceRequest
+) -> list[Overlay]:
+    """Return the folders that the instance sees copy-on-write: its own, and the environment."""
+    prefix = [(runtime.prefix, str(runtime.prefix))] if ground.has_overlay else []
+    return [
+        Overlay(lower=str(lower), target=target, scratch=str(folder / "overlays" / str(number)))
+        for number, (lower, target) in enumerate([*request.copied, *prefix])
+    ]
 
 
 def _package_index_environment() -> dict[str, str]:
