@@ -10,14 +10,24 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from include.local_engine.engine import Engine, WarmWhen
+from include.local_engine.engine import STOP_MARGIN_S, Engine, WarmWhen
 from include.local_engine.root_lock import RootInUseError, hold_root
+from include.local_engine.runner.process import ENGINE_ABSENCE_S
+from include.local_engine.runner.supervision import STOP_GRACE_S
 from include.local_engine.settings import EngineSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CANNOT_START = 2
+HOW_IT_ENDS = (
+    "SIGTERM or SIGINT stops all running jobs as StopTrainingJob does: SIGTERM to their processes, "
+    f"SIGKILL after a grace of {STOP_GRACE_S:.0f} s times the time scale, artifacts uploaded. The "
+    f"engine waits for them for the grace plus {STOP_MARGIN_S:.0f} s at most, then exits with 0 "
+    "within seconds. A second signal ends it at once; the jobs, asked to stop already, end by "
+    "themselves. After SIGKILL they go on: an engine started over the same root within "
+    f"{ENGINE_ABSENCE_S:.0f} s takes them up, without one they stop."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m include.local_engine",
         description="A SageMaker endpoint that executes, with S3, Logs and moto behind one port.",
+        epilog=HOW_IT_ENDS,
     )
     parser.add_argument("--port", type=int, default=4566, help="0 picks a free one (4566)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")

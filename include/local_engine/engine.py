@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from include.local_engine.application import make_application
 from include.local_engine.http_server import Server, serve
 from include.local_engine.moto_backend import MotoBackend
+from include.local_engine.runner.supervision import STOP_GRACE_S
 from include.local_engine.runner_care import RunnerCare
 from include.local_engine.s3 import ObjectStore
 from include.local_engine.store import JobStore
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STOP_GRACE_S = 120.0
-_STOP_MARGIN_S = 15.0
+STOP_MARGIN_S = 15.0
+"""How long, beyond the grace of a stop, jobs may take to upload before the engine ends."""
 _STOP_POLL_S = 0.1
 
 
@@ -75,11 +76,19 @@ class Engine:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Ask all running jobs to stop, wait for them (the grace of a stop at most), and end."""
-        deadline = time.monotonic() + _STOP_GRACE_S * self.settings.time_scale + _STOP_MARGIN_S
+        """Ask all running jobs to stop, wait for them, and end.
+
+        The wait is bounded by the grace of a stop and STOP_MARGIN_S. A job that has not ended by
+        then is left to its runner, which ends it without an engine.
+        """
+        limit_s = STOP_GRACE_S * self.settings.time_scale + STOP_MARGIN_S
+        deadline = time.monotonic() + limit_s
+        if left := running_jobs(self.store):
+            log.info("waiting up to %.0f s for %s jobs to stop", limit_s, len(left))
         while (left := running_jobs(self.store)) and time.monotonic() < deadline:
             for job in left:
-                self.store.request_stop(job.kind, job.name, at=time.time())
+                if job.stop_requested_at is None:
+                    self.store.request_stop(job.kind, job.name, at=time.time())
             time.sleep(_STOP_POLL_S)
         for job in left:
             log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)

@@ -55,6 +55,19 @@ def test_port_in_use_is_refused_with_a_sentence(engine: RunningEngine, tmp_path:
     assert "Traceback" not in second.stderr
 
 
+def test_help_says_how_long_the_end_of_the_engine_may_take() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "include.local_engine", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    words = " ".join(told.split())
+    assert "SIGTERM or SIGINT stops all running jobs" in words
+    assert "a grace of 120 s times the time scale" in words
+    assert "the grace plus 15 s at most" in words
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
