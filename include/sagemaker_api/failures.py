@@ -150,12 +150,6 @@ def is_unknown_job(code: str, message: str) -> bool:
     return code == "ResourceNotFound" or (code == "ValidationException" and bool(says_so))
 
 
-def is_already_ended(code: str, message: str) -> bool:
-    """Return whether a Stop call was refused because the job has ended or is stopping already."""
-    says_so = re.search(r"in status|cannot be stopped|already|Completed|Failed|Stop", message)
-    return code == "ValidationException" and bool(says_so) and not is_unknown_job(code, message)
-
-
 def _cause(reason: str, logs: str) -> FailureRow | None:
     """Return the row of the reason; where it is silent or an after-effect, that of the logs."""
     row = _match(reason)
@@ -179,12 +173,14 @@ def _raised_line(lines: Sequence[str]) -> str | None:
 
 
 def _stopped(snapshot: JobSnapshot) -> TrainingRunError:
-    match snapshot.secondary_status:
+    match _ending(snapshot):
         case "MaxRuntimeExceeded":
             limit = _limit("max_run", snapshot.max_run_s)
             kind: type[JobFailedError] = TimeLimitError
             says = f"the job reached {limit} and was stopped"
             step = "raise max_run, or lower max_steps; a new job resumes from the last checkpoint"
+            if snapshot.kind == "processing":
+                step = "raise max_run, or give the job less to do"
         case "MaxWaitTimeExceeded":
             limit = _limit("max_wait", snapshot.max_wait_s)
             never = "" if snapshot.started_at else " without ever getting capacity"
@@ -195,6 +191,16 @@ def _stopped(snapshot: JobSnapshot) -> TrainingRunError:
             says, kind = "the job was stopped", JobStoppedError
             step = "if nobody meant it, clear the task: training resumes from the last checkpoint"
     return _failed(snapshot, kind, says, step)
+
+
+def _ending(snapshot: JobSnapshot) -> str | None:
+    """Return the secondary status; a processing job has none, only its reason says that max_run ended it."""
+    reason = _reason(snapshot) or ""
+    limits = (row for row in FAILURE_TABLE if row.error is TimeLimitError)
+    is_told = snapshot.secondary_status is None and any(
+        row.pattern.search(reason) for row in limits
+    )
+    return "MaxRuntimeExceeded" if is_told else snapshot.secondary_status
 
 
 def _limit(name: str, seconds: int | None) -> str:

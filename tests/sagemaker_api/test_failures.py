@@ -25,7 +25,6 @@ from include.errors import (
 )
 from include.sagemaker_api.failures import (
     failure_error,
-    is_already_ended,
     is_name_taken,
     is_unknown_job,
     service_error,
@@ -205,6 +204,23 @@ def test_a_processing_jobs_exit_message_is_its_reason() -> None:
     assert type(error) is ScriptError
 
 
+def test_a_processing_job_at_its_limit_was_stopped_by_nobody() -> None:
+    reason = "ClientError: The processing job exceeded MaxRuntimeInSeconds"
+    stopped = {
+        "kind": "processing",
+        "status": "Stopped",
+        "secondary_status": None,
+        "max_run_s": 600,
+    }
+
+    error = failure_error(ended(reason, **stopped, exit_message="MemoryError: half way"))
+
+    assert type(error) is TimeLimitError
+    assert "reached max_run (10 min 00 s) and was stopped" in str(error)
+    assert "checkpoint" not in str(error)
+    assert type(failure_error(ended("ValueError: x", **stopped))) is JobStoppedError
+
+
 @pytest.mark.parametrize("status", ["Completed", "InProgress", "Stopping"])
 def test_a_job_that_did_not_fail_has_no_failure(status: str) -> None:
     with pytest.raises(ContractError):
@@ -240,8 +256,6 @@ def test_a_refused_call_gives_its_class(code: str, kind: type[TrainingRunError])
         (is_unknown_job, "ResourceNotFound", "", True),
         (is_unknown_job, "ValidationException", "1 validation error detected", False),
         (is_unknown_job, "AccessDenied", "not found", False),
-        (is_already_ended, "ValidationException", "The job is in status Completed", True),
-        (is_already_ended, "ValidationException", "Requested resource not found.", False),
     ],
 )
 def test_what_an_answer_means(check: Any, code: str, message: str, *, answer: bool) -> None:
