@@ -85,7 +85,7 @@ def plan_dataset(
     fit_num_shards(settings, train_bytes=0)
     data_format, files = list_files(source, objects)
     source_mark = fingerprint(files)
-    described = {**_described(settings, data_format), "num_parts": num_parts}
+    described = {**_described(settings, data_format, objects), "num_parts": num_parts}
     text = json.dumps([source_mark, described], sort_keys=True, default=str)
     mark = hashlib.sha256(text.encode()).hexdigest()
     plan = DatasetPlan(
@@ -115,13 +115,15 @@ def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
         return ShardIndex.from_json(stream.read())
 
 
-def _described(settings: ShardSettings, data_format: DataFormat) -> dict[str, Any]:
+def _described(
+    settings: ShardSettings, data_format: DataFormat, objects: Objects
+) -> dict[str, Any]:
     """Return every setting that changes a byte of the result, as JSON-safe data."""
     described = asdict(settings)
     if settings.tokenizer != BYTES_TOKENIZER:
         from include.sharding.tokenizer import load_tokenizer
 
-        described["tokenizer"] = load_tokenizer(settings.tokenizer).identity
+        described["tokenizer"] = load_tokenizer(settings.tokenizer, objects).identity
     for name in ("ignore_columns", "category_columns"):
         described[name] = list(described[name])
     return {"layout_version": _LAYOUT_VERSION, "data_format": data_format.value, **described}

@@ -71,7 +71,7 @@ class ShardSettings:
         target_column: column with the role `target`.
         ignore_columns: columns that are left out.
         category_columns: columns of a csv or jsonl file read as categories though they look like numbers.
-        tokenizer: `bytes`, or the path of a `tokenizers` JSON file.
+        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file.
         target_shard_bytes: size that `num_shards=0` aims at.
         text_row_bytes: a text file is cut into rows of at least this size, at line ends.
         max_categories: distinct strings a category column may have.

@@ -14,9 +14,12 @@ from include.sharding.statistics import TokenCounts, unigram_loss_nats
 from include.sharding.tokenizer import load_tokenizer, token_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from include.sharding.index import Split
     from include.sharding.pass_context import PassContext
+    from include.sharding.tokenizer import Tokenizer
 
 
 def write_tokens(context: PassContext) -> Written:
@@ -26,7 +29,29 @@ def write_tokens(context: PassContext) -> Written:
         SpecError: the tokenizer cannot be read.
         DataError: the source cannot be read, has too many bad rows or too few rows.
     """
-    tokenizer = load_tokenizer(context.reading.settings.tokenizer)
+    reading = context.reading
+    tokenizer = load_tokenizer(reading.settings.tokenizer, reading.objects)
+    counts = {split: TokenCounts(tokenizer.vocab_size) for split in SPLITS}
+    splits = _write_splits(context, tokenizer, counts)
+    loss = unigram_loss_nats(counts["train"], counts["validation"])
+    described = {
+        "kind": "tokens",
+        "dtype": token_dtype(tokenizer.vocab_size),
+        "tokenizer": {
+            "name": tokenizer.name,
+            "vocab_size": tokenizer.vocab_size,
+            "eos_token_id": tokenizer.eos_token_id,
+        },
+        "baseline": None if loss is None else {"unigram_loss_nats": loss},
+    }
+    tallies = {split: counts[split].counts.tolist() for split in ("train", "validation")}
+    return Written(splits=splits, described=described, tallies=tallies)
+
+
+def _write_splits(
+    context: PassContext, tokenizer: Tokenizer, counts: Mapping[str, TokenCounts]
+) -> dict[str, Split]:
+    """Write every row to its split, adding its tokens to the split's counts."""
     dtype = token_dtype(tokenizer.vocab_size)
 
     def open_writer(
@@ -36,7 +61,6 @@ def write_tokens(context: PassContext) -> Written:
             split, folder, dtype=dtype, next_weight=next_weight, finished=finished
         )
 
-    counts = {split: TokenCounts(tokenizer.vocab_size) for split in SPLITS}
     with (
         context.shard_set(open_writer, unit_bytes=np.dtype(dtype).itemsize) as shards,
         prefetched(context.reading.text_batches()) as batches,
@@ -54,17 +78,4 @@ def write_tokens(context: PassContext) -> Written:
                 counts[split].add(tokens)
                 shards.writer(split).append(tokens, ends)
         context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
-        splits = shards.finish()
-    loss = unigram_loss_nats(counts["train"], counts["validation"])
-    described = {
-        "kind": "tokens",
-        "dtype": dtype,
-        "tokenizer": {
-            "name": tokenizer.name,
-            "vocab_size": tokenizer.vocab_size,
-            "eos_token_id": tokenizer.eos_token_id,
-        },
-        "baseline": None if loss is None else {"unigram_loss_nats": loss},
-    }
-    tallies = {split: counts[split].counts.tolist() for split in ("train", "validation")}
-    return Written(splits=splits, described=described, tallies=tallies)
+        return shards.finish()

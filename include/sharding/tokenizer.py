@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from include.errors import Finding, SpecError
+from include.sharding.objects import S3_SCHEME
 from include.sharding.settings import BYTES_TOKENIZER
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from include.sharding.objects import Objects
 
 BYTE_EOS = 256
 _EOS_NAMES = ("<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]", "<|end_of_text|>")
@@ -29,13 +32,19 @@ class Tokenizer(Protocol):
         """Return the tokens of all rows (uint16 or uint32) and where each row ends, exclusive."""
 
 
-def load_tokenizer(tokenizer: str) -> Tokenizer:
+def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
     """Return the byte tokenizer for `bytes`, else the one in the named `tokenizers` JSON file.
+
+    Args:
+        tokenizer: `bytes`, a path, or an `s3://` address.
+        objects: the store that an address is read from.
 
     Raises:
         SpecError: the file is missing or is not a tokenizer.
     """
-    return ByteTokenizer() if tokenizer == BYTES_TOKENIZER else FileTokenizer(Path(tokenizer))
+    if tokenizer == BYTES_TOKENIZER:
+        return ByteTokenizer()
+    return FileTokenizer(tokenizer, _content(tokenizer, objects))
 
 
 def token_dtype(vocab_size: int) -> str:
@@ -63,19 +72,18 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A tokenizer of the Hugging Face `tokenizers` library, read from its JSON file."""
+    """A tokenizer of the Hugging Face `tokenizers` library, from the content of its JSON file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, address: str, content: bytes) -> None:
         from tokenizers import Tokenizer as Loaded
 
         try:
-            content = path.read_bytes()
             self._tokenizer = Loaded.from_str(content.decode())
-        except Exception as error:
-            raise SpecError([_not_a_tokenizer(path, error)], subject="shard settings") from error
+        except Exception as error:  # the library raises nothing narrower
+            raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.name = path.name
+        self.name = address.rpartition("/")[2]
         self.identity = hashlib.sha256(content).hexdigest()
         known = (self._tokenizer.token_to_id(name) for name in _EOS_NAMES)
         vocab_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
@@ -95,10 +103,20 @@ class FileTokenizer:
         return np.array(ids, dtype=token_dtype(self.vocab_size)), np.cumsum(lengths)
 
 
-def _not_a_tokenizer(path: Path, error: Exception) -> Finding:
+def _content(address: str, objects: Objects) -> bytes:
+    try:
+        if not address.startswith(S3_SCHEME):
+            return Path(address).read_bytes()
+        with objects.open(address) as stream:
+            return stream.read()
+    except OSError as error:
+        raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
+
+
+def _not_a_tokenizer(address: str, error: Exception) -> Finding:
     return Finding(
         where="tokenizer",
         what="no tokenizer can be read",
-        got=f"{path} ({type(error).__name__}: {error})",
-        allowed=f"{BYTES_TOKENIZER!r}, or the path of a tokenizer.json of the tokenizers library",
+        got=f"{address} ({type(error).__name__}: {error})",
+        allowed=f"{BYTES_TOKENIZER!r}, or the path or s3:// address of a tokenizers library's tokenizer.json",
     )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from include.errors import SpecError
 from include.sharding.tokenizer import ByteTokenizer, load_tokenizer, token_dtype
 
 if TYPE_CHECKING:
@@ -70,5 +71,28 @@ def test_dtype_holds_every_token(size: int, dtype: str) -> None:
     assert token_dtype(size) == dtype
 
 
-def test_bytes_is_the_default() -> None:
-    assert load_tokenizer("bytes").vocab_size == 257
+def test_tokenizer_of_the_store_gives_the_same_data_set_as_the_same_file(
+    tmp_path: Path, store: Store
+) -> None:
+    path = word_tokenizer(tmp_path / "tokenizer.json", eos=True)
+    (tmp_path / "t.txt").write_text("the cat sat\n")
+    store.put_file(path, "s3://bucket/own/tokenizer.json", sha256="")
+    held_out = {"validation_fraction": 0, "test_fraction": 0, "num_shards": 1}
+
+    of_file = store.shard(tmp_path / "t.txt", tokenizer=str(path), **held_out)
+    of_store = store.shard(
+        tmp_path / "t.txt", tokenizer="s3://bucket/own/tokenizer.json", **held_out
+    )
+
+    assert of_store.uri == of_file.uri
+    assert store.buffers(of_store, "train")[0]["tokens"].tolist() == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("address", ["/nowhere/own.json", "s3://bucket/nowhere/own.json"])
+def test_missing_tokenizer_is_named(address: str, store: Store) -> None:
+    with pytest.raises(SpecError, match=rf"no tokenizer can be read; got {address} \(FileNotFound"):
+        load_tokenizer(address, store)
+
+
+def test_bytes_is_the_default(store: Store) -> None:
+    assert load_tokenizer("bytes", store).vocab_size == 257
