@@ -7,6 +7,7 @@ answers. So metrics survive a restart, and a run that nobody watches pays nothin
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from include.local_engine.store import JobKind, UnknownJobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from include.local_engine.moto_backend import MotoBackend
     from include.local_engine.settings import EngineSettings
     from include.local_engine.store import JobStore
+
+log = logging.getLogger(__name__)
 
 NAMESPACES = {
     JobKind.TRAINING: ("/aws/sagemaker/TrainingJobs", "TrainingJobName"),
@@ -63,7 +66,7 @@ class MetricFeed:
         self._offsets[path] = offset + len(complete)
         name = path.parent.name
         namespace, dimension = NAMESPACES[kind]
-        metrics = [_datum(line, dimension, name) for line in complete.splitlines()]
+        metrics = [_datum(each, dimension, name) for each in _records(complete)]
         self.moto.put_metrics(self._region(kind, name), namespace, metrics)
         return len(metrics)
 
@@ -74,8 +77,15 @@ class MetricFeed:
             return self.settings.region
 
 
-def _datum(line: bytes, dimension: str, job: str) -> dict[str, Any]:
-    record = json.loads(line)
+def _records(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:  # The disk was full in the middle of it.
+            log.warning("a line of metrics is no JSON and was left out: %r", line[:200])
+
+
+def _datum(record: dict[str, Any], dimension: str, job: str) -> dict[str, Any]:
     host = record.get("host")
     moment = datetime.fromtimestamp(record["t"] / 1000, tz=UTC)  # moto's own are naive UTC.
     name, value = ("Host", f"{job}/{host}") if host else (dimension, job)
