@@ -9,7 +9,7 @@ from include.catalog.instances import InstanceType, catalogue
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
 from include.planning.run_cost import RunCost, evaluation_instance_type, run_cost
 from include.specs.run_conf import RunConf
-from include.units import format_usd
+from include.units import BYTES_PER_GIB, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -213,7 +213,7 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
     parameters = num_parameters(conf)
     if parameters is None:
         return
-    needed_gib = parameters * _BYTES_PER_PARAMETER / 1024**3
+    needed_gib = parameters * _BYTES_PER_PARAMETER / BYTES_PER_GIB
     has_gib = instance.accelerator_memory_gib or instance.memory_gib / conf.processes_per_instance
     if needed_gib > has_gib:
         yield Finding(

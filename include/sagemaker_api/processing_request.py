@@ -62,33 +62,32 @@ def render_processing_job(
     inputs = [_input(each) for each in spec.inputs]
     if spec.entry_point:
         inputs.append(_code_input(_code_uri(spec, code_s3_uri)))
-    request = present(
-        {
-            "ProcessingJobName": name,
-            "ProcessingInputs": inputs,
-            "ProcessingOutputConfig": _outputs(spec),
-            "ProcessingResources": {
-                "ClusterConfig": present(
-                    {
-                        "InstanceCount": spec.instance_count,
-                        "InstanceType": spec.instance_type,
-                        "VolumeSizeInGB": spec.volume_size,
-                        "VolumeKmsKeyId": spec.volume_kms_key,
-                    }
-                )
-            },
-            "StoppingCondition": {"MaxRuntimeInSeconds": spec.max_run},
-            "AppSpecification": _application(spec, image_uri),
-            "Environment": dict(spec.environment),
-            "NetworkConfig": _network(spec),
-            "RoleArn": role_arn(spec.role, account),
-            "Tags": tag_list(spec.tags, tags),
-            "ExperimentConfig": spec.experiment_config,
-        }
-    )
-    request = with_overrides(request, spec.raw_request_overrides)
+    members = {
+        "ProcessingJobName": name,
+        "ProcessingInputs": inputs,
+        "ProcessingOutputConfig": _outputs(spec),
+        "ProcessingResources": _resources(spec),
+        "StoppingCondition": {"MaxRuntimeInSeconds": spec.max_run},
+        "AppSpecification": _application(spec, image_uri),
+        "Environment": dict(spec.environment),
+        "NetworkConfig": _network(spec),
+        "RoleArn": role_arn(spec.role, account),
+        "Tags": tag_list(spec.tags, tags),
+        "ExperimentConfig": spec.experiment_config,
+    }
+    request = with_overrides(present(members), spec.raw_request_overrides)
     validate_request("CreateProcessingJob", request)
     return request
+
+
+def _resources(spec: ProcessingJobSpec) -> dict[str, Any]:
+    cluster = {
+        "InstanceCount": spec.instance_count,
+        "InstanceType": spec.instance_type,
+        "VolumeSizeInGB": spec.volume_size,
+        "VolumeKmsKeyId": spec.volume_kms_key,
+    }
+    return {"ClusterConfig": present(cluster)}
 
 
 def _application(spec: ProcessingJobSpec, image_uri: str | None) -> dict[str, Any]:

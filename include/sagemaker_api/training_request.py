@@ -46,30 +46,36 @@ def render_training_job(
         tags: added to the spec's.
         account: makes a full ARN of a bare role name.
     """
-    request = present(
-        {
-            "TrainingJobName": name,
-            "HyperParameters": script_mode_hyperparameters(
-                spec, name=name, region=region, code_s3_uri=code_s3_uri
-            ),
-            "AlgorithmSpecification": _algorithm(spec, image_uri),
-            "RoleArn": role_arn(spec.role, account),
-            "InputDataConfig": [_channel(n, c) for n, c in spec.inputs.items()],
-            "OutputDataConfig": _output(spec),
-            "ResourceConfig": _resources(spec),
-            "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
-            "StoppingCondition": _stopping(spec),
-            "Tags": tag_list(spec.tags, tags),
-            "EnableNetworkIsolation": spec.enable_network_isolation or None,
-            "EnableInterContainerTrafficEncryption": spec.encrypt_inter_container_traffic or None,
-            "EnableManagedSpotTraining": spec.use_spot_instances or None,
-            "Environment": dict(spec.environment),
-            **_watching(spec),
-        }
+    hyperparameters = script_mode_hyperparameters(
+        spec, name=name, region=region, code_s3_uri=code_s3_uri
     )
-    request = with_overrides(request, spec.raw_request_overrides)
+    members = {
+        "TrainingJobName": name,
+        "HyperParameters": hyperparameters,
+        "AlgorithmSpecification": _algorithm(spec, image_uri),
+        "RoleArn": role_arn(spec.role, account),
+        "InputDataConfig": [_channel(n, c) for n, c in spec.inputs.items()],
+        "OutputDataConfig": _output(spec),
+        "ResourceConfig": _resources(spec),
+        "StoppingCondition": _stopping(spec),
+        "Tags": tag_list(spec.tags, tags),
+        "Environment": dict(spec.environment),
+        **_isolation(spec),
+        **_watching(spec),
+    }
+    request = with_overrides(present(members), spec.raw_request_overrides)
     validate_request("CreateTrainingJob", request)
     return request
+
+
+def _isolation(spec: TrainingJobSpec) -> dict[str, Any]:
+    """Return the members about where the instances stand: their network, and whether on spot capacity."""
+    return {
+        "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
+        "EnableNetworkIsolation": spec.enable_network_isolation or None,
+        "EnableInterContainerTrafficEncryption": spec.encrypt_inter_container_traffic or None,
+        "EnableManagedSpotTraining": spec.use_spot_instances or None,
+    }
 
 
 def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from include.sharding.balance import too_few_rows
 from include.sharding.index import INDEX_NAME, SchemaColumn, Shard, ShardIndex, Split
 from include.sharding.parts import PartIndex, read_parts
 from include.sharding.quarantine import BadRows
-from include.sharding.run import folder_under_way
+from include.sharding.run import QUARANTINE_NAME, folder_under_way
 from include.sharding.split_rule import SPLITS, SplitRule
 from include.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
 from include.sharding.uploads import Uploads
@@ -36,29 +36,19 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
     """
     parts = read_parts(plan, objects)
     filled = [part for part in parts if part.index.splits]
-    num_rows = sum(part.index.num_rows for part in parts)
-    bad_rows = BadRows(plan.settings.max_bad_row_fraction)
-    quarantines = [
-        part.index.bad_rows["quarantine"] for part in parts if part.index.bad_rows["quarantine"]
-    ]
-    for name in quarantines:
-        with objects.open(f"{plan.uri}/{name}") as stream:
-            bad_rows.restore(stream.read().splitlines())
-    bad_rows.count = sum(part.index.bad_rows["count"] for part in parts)
-    fraction = bad_rows.check(num_rows)
+    bad_rows = _all_bad_rows(plan, parts, objects)
+    bad_rows.check(sum(part.index.num_rows for part in parts))
     _check_splits(plan, filled)
-    existing = frozenset[str]()
     with (
         folder_under_way(work_dir) as folder,
-        Uploads(objects, plan.uri, existing=existing) as uploads,
+        Uploads(objects, plan.uri, existing=frozenset()) as uploads,
     ):
         if filled[0].index.kind == "columns":
             splits, described = _merged_columns(plan, filled, objects, uploads, folder)
         else:
             splits, described = _merged_tokens(filled)
-        quarantine = "quarantine/bad-rows.jsonl"
         if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
-            uploads.send(folder / "bad-rows.jsonl", quarantine)
+            uploads.send(folder / "bad-rows.jsonl", QUARANTINE_NAME)
         uploads.wait()
         index = ShardIndex(
             fingerprint=plan.fingerprint,
@@ -67,8 +57,8 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
             splits=splits,
             bad_rows={
                 "count": bad_rows.count,
-                "fraction": fraction,
-                "quarantine": quarantine if has_samples else None,
+                "fraction": bad_rows.check(sum(split.num_rows for split in splits.values())),
+                "quarantine": QUARANTINE_NAME if has_samples else None,
             },
             **described,
         )
@@ -76,6 +66,17 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
         uploads.send(folder / "index.json", INDEX_NAME)
         uploads.wait()
     return index
+
+
+def _all_bad_rows(plan: DatasetPlan, parts: list[PartIndex], objects: Objects) -> BadRows:
+    """Return the bad rows of all parts together: their count, and the samples that were kept."""
+    bad_rows = BadRows(plan.settings.max_bad_row_fraction)
+    for part in parts:
+        if name := part.index.bad_rows["quarantine"]:
+            with objects.open(f"{plan.uri}/{name}") as stream:
+                bad_rows.restore(stream.read().splitlines())
+    bad_rows.count = sum(part.index.bad_rows["count"] for part in parts)
+    return bad_rows
 
 
 def _check_splits(plan: DatasetPlan, parts: list[PartIndex]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from include.sharding.objects import Objects
+    from include.sharding.pass_context import Written
     from include.sharding.plan import DatasetPlan
     from include.sharding.source_files import SourceFile
 
@@ -94,9 +95,6 @@ def write_part(
         part: the number of this part, from 0.
         work_dir: folder for files under way.
     """
-    from include.sharding.passes import write_splits
-
-    num_parts = plan.num_parts
     existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
     with (
         folder_under_way(work_dir) as folder,
@@ -110,36 +108,47 @@ def write_part(
             folder=folder,
             bad_rows=BadRows(max_fraction=1.0),
         )
-        written = None
-        if files:
-            written = write_splits(
-                reading,
-                uploads,
-                plan.uri,
-                folder / "shards",
-                numbering=Numbering(first=part, step=num_parts),
-            )
+        written = _write_shards(plan, reading, uploads, part=part)
         quarantine = f"quarantine/part-{part:05d}.jsonl"
         if has_samples := reading.bad_rows.write(folder / "bad-rows.jsonl"):
             uploads.send(folder / "bad-rows.jsonl", quarantine)
         uploads.wait()
-        index = ShardIndex(
-            fingerprint=plan.fingerprint,
-            source=plan.source,
-            settings=plan.described,
-            splits={} if written is None else written.splits,
-            bad_rows={
-                "count": reading.bad_rows.count,
-                "quarantine": quarantine if has_samples else None,
-            },
-            **({"kind": "none"} if written is None else written.described),
-        )
-        done = PartIndex(part=part, index=index, tallies={} if written is None else written.tallies)
+        bad_rows = {
+            "count": reading.bad_rows.count,
+            "quarantine": quarantine if has_samples else None,
+        }
+        done = _part_index(plan, written, part=part, bad_rows=bad_rows)
         (folder / "part.json").write_text(done.to_json())
         uploads.send(folder / "part.json", part_name(part))
         uploads.wait()
-    log.info("part %s of %s: %s rows sharded", part, num_parts, index.num_rows)
+    log.info("part %s of %s: %s rows sharded", part, plan.num_parts, done.index.num_rows)
     return done
+
+
+def _write_shards(
+    plan: DatasetPlan, reading: Reading, uploads: Uploads, *, part: int
+) -> Written | None:
+    """Write the part's shards under numbers of its own; None when it has no files."""
+    from include.sharding.passes import write_splits
+
+    if not reading.files:
+        return None
+    numbering = Numbering(first=part, step=plan.num_parts)
+    return write_splits(reading, uploads, plan.uri, reading.folder / "shards", numbering=numbering)
+
+
+def _part_index(
+    plan: DatasetPlan, written: Written | None, *, part: int, bad_rows: dict[str, Any]
+) -> PartIndex:
+    index = ShardIndex(
+        fingerprint=plan.fingerprint,
+        source=plan.source,
+        settings=plan.described,
+        splits={} if written is None else written.splits,
+        bad_rows=bad_rows,
+        **({"kind": "none"} if written is None else written.described),
+    )
+    return PartIndex(part=part, index=index, tallies={} if written is None else written.tallies)
 
 
 def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:

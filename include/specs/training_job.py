@@ -146,13 +146,6 @@ class TrainingJobSpec:
         """The launcher that `distribution` names; None for one plain process on each instance."""
         return read_distribution(self.distribution)
 
-    @property
-    def num_instances(self) -> int:
-        """Instances of the whole cluster, over all groups."""
-        if self.instance_groups:
-            return sum(group.instance_count for group in self.instance_groups)
-        return self.instance_count or 1
-
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
         """Return the spec read from plain data.

@@ -47,15 +47,6 @@ def test_the_launcher_is_read_from_the_distribution() -> None:
     assert spec.launcher == TorchDistributed(processes_per_host=2)
 
 
-def test_instances_are_counted_over_all_groups() -> None:
-    groups = TrainingJobSpec.from_mapping(
-        {**GOOD, "instance_type": None, "instance_groups": GROUPS}
-    )
-
-    assert groups.num_instances == 3
-    assert TrainingJobSpec.from_mapping(GOOD).num_instances == 1
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
