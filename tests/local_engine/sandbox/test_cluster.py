@@ -19,6 +19,7 @@ from include.local_engine.sandbox.instance import ClusterPlan, Overlay
 from include.local_engine.sandbox.relay import Relay
 
 LIMIT_S = 20.0
+PYTHON = Path(sys.executable).resolve()  # outside any checkout: an instance has a /tmp of its own
 
 
 def test_each_instance_has_its_own_name_and_knows_the_others(run: Any, isolated: Any) -> None:
@@ -60,7 +61,7 @@ def test_two_jobs_and_two_instances_can_bind_one_port(run: Any, isolated: Any) -
         "import socket; s = socket.create_server(('', 7777)); print(socket.gethostbyname('algo-2'))"
     )
 
-    done = run([f'{sys.executable} -c "{program}"'] * 2, isolated)
+    done = run([f'{PYTHON} -c "{program}"'] * 2, isolated)
 
     assert done.codes == {"algo-1": 0, "algo-2": 0}
     assert set(done.output.values()) == {"10.77.0.12\n"}
@@ -79,7 +80,7 @@ def test_instances_reach_each_other_by_name(run: Any, isolated: Any) -> None:
         "s.sendall(b'from ' + socket.gethostname().encode())"
     )
 
-    done = run([f'{sys.executable} -c "{code}"' for code in (serve, call)], isolated)
+    done = run([f'{PYTHON} -c "{code}"' for code in (serve, call)], isolated)
 
     assert done.output["algo-1"] == "from algo-2\n"
 
@@ -193,7 +194,7 @@ def test_the_engine_is_reached_through_the_relay(run: Any, isolated: Any) -> Non
             "s.sendall(b'from inside'); print(s.recv(100).decode())"
         )
         done = run(
-            [f'{sys.executable} -c "{client}"'],
+            [f'{PYTHON} -c "{client}"'],
             isolated,
             ports={"engine": port},
             answer={"engine": relay.serve},
@@ -230,7 +231,7 @@ def test_programs_reach_the_world_through_the_proxy(run: Any, isolated: Any) -> 
             "    print(s.makefile().read().splitlines()[-1] or 'refused')\n"
         )
         done = run(
-            [f'{sys.executable} -c "{client}"'],
+            [f'{PYTHON} -c "{client}"'],
             isolated,
             ports={"egress": PORT_INSIDE},
             answer={"egress": EgressProxy({}).serve},
