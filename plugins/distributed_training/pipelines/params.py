@@ -168,7 +168,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         ),
         "budget_usd": (
             "Budget",
-            "USD; a run that could cost more does not start.",
+            "USD; a run whose jobs, with every retry, could cost more does not start.",
             {"type": ["null", "number"], "exclusiveMinimum": 0},
         ),
     },
