@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import BotoCoreError
 from structlog.testing import capture_logs
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -15,6 +20,7 @@ from distributed_training.hooks.job_kinds import JobKind
 from distributed_training.hooks.jobs import NameTakenError, SageMakerJobs
 from distributed_training.operators.training_job import TrainingJobOperator
 from distributed_training.triggers.job import JobTrigger
+from distributed_training.triggers.stopping import kill_job
 from tests.conftest import RunningEngine
 from tests.plugins.conftest import connection_json
 
@@ -130,6 +136,96 @@ def test_on_kill_stops_the_job_and_the_trigger_sees_it(aws_connection, task, scr
     event = asyncio.run(kill_while_following())
 
     assert event["snapshot"]["status"] == "Stopped"
+
+
+def test_kill_is_repeated_until_the_service_answers(
+    steady_engine, task, script, caplog, monkeypatch
+):
+    monkeypatch.setattr("distributed_training.triggers.stopping.KILL_LIMIT_S", 90.0)
+    trigger = submit(script(WAITS), task)
+
+    async def kill_during_an_outage() -> dict[str, Any]:
+        steady_engine.kill()
+        killing = asyncio.create_task(trigger.on_kill())
+        await wait_for(lambda: "asking again" in caplog.text)
+        await asyncio.to_thread(steady_engine.start)
+        await killing
+        return await asyncio.wait_for(only_event(trigger), 90)
+
+    assert asyncio.run(kill_during_an_outage())["snapshot"]["status"] == "Stopped"
+
+
+def test_kill_that_never_arrives_says_so(steady_engine, task, script, caplog):
+    trigger = submit(script("print('done')\n"), task)
+    steady_engine.kill()
+    with pytest.raises((BotoCoreError, TimeoutError)):
+        asyncio.run(kill_job(trigger.followed, limit_s=2))
+    assert "stop it by hand" in caplog.text
+
+
+def test_log_that_may_not_be_read_costs_one_warning(engine, task, script, caplog, monkeypatch):
+    refused = (400, {"__type": "AccessDeniedException", "message": "not for you"})
+    with answering([refused]) as logs_url:
+        point_service_elsewhere(monkeypatch, engine, service="logs", url=logs_url)
+        event = asyncio.run(only_event(submit(script(COUNTS), task)))
+
+    assert event["snapshot"]["status"] == "Completed"
+    assert caplog.text.count("followed without its log") == 1
+
+
+def test_expired_credentials_are_waited_out(engine, caplog, monkeypatch):
+    monkeypatch.setattr("distributed_training.triggers.follow.backoff_s", lambda _failures: 0.01)
+    expired = (400, {"__type": "ExpiredTokenException", "message": "the token is expired"})
+    ended = {"TrainingJobName": "job", "TrainingJobStatus": "Completed", "CreationTime": 1.7e9}
+    with answering([expired] * 6 + [(200, ended)]) as sagemaker_url:
+        point_service_elsewhere(monkeypatch, engine, service="sagemaker", url=sagemaker_url)
+        trigger = JobTrigger(
+            kind="training",
+            job_name="job",
+            poll_interval_s=1.0,
+            stream_logs=False,
+            **ConnectionArguments().to_dict(),
+        )
+        event = asyncio.run(only_event(trigger))
+
+    assert event["snapshot"]["status"] == "Completed"
+    assert caplog.text.count("ExpiredTokenException") == 6
+
+
+def point_service_elsewhere(monkeypatch: Any, engine: Any, *, service: str, url: str) -> None:
+    """Let `aws_default` lead to the engine, but for one service."""
+    connection = json.loads(connection_json(engine))
+    connection["extra"]["service_config"] = {service: {"endpoint_url": url}}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+
+
+@contextmanager
+def answering(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[str]:
+    """Run a service that gives these answers in turn, the last for ever; yield its URL."""
+    left = list(answers)
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, content = left.pop(0) if len(left) > 1 else left[0]
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/x-amz-json-1.1")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_on_kill_of_an_ended_job_changes_nothing(aws_connection, task, script):

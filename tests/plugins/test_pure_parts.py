@@ -9,8 +9,14 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
+from distributed_training.hooks.redaction import (
+    is_secret_name,
+    masked,
+    redacted,
+    secret_forms,
+    spec_secrets,
+)
 from distributed_training.links import JobConsoleLink, JobLogsLink, JobOutputLink, job_links
-from distributed_training.operators.redaction import is_secret_name, redacted, spec_secrets
 from distributed_training.retry_policy import TrainingRetryPolicy
 from distributed_training.triggers.pace import Pace, backoff_s
 from include.errors import InfrastructureError, ScriptError, ThrottledError
@@ -41,6 +47,10 @@ def test_backoff_doubles_up_to_its_limit():
         ("db_password", True),
         ("AWS_SECRET_ACCESS_KEY", True),
         ("api_key", True),
+        ("wandb_key", True),
+        ("db_pwd", True),
+        ("SENTRY_DSN", True),
+        ("wordsnippets", False),
         ("tokenizer", False),
         ("num_tokens", False),
         ("tokens_per_step", False),
@@ -68,6 +78,27 @@ def test_redacted_request_keeps_names_and_hides_values():
 def test_spec_secrets_are_those_under_secret_names():
     spec = {"environment": {"HF_TOKEN": "one", "MODE": "x"}, "hyperparameters": {"api_key": "two"}}
     assert list(spec_secrets(spec)) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("secret", "line"),
+    [
+        ("s3cret", "key is s3cret"),
+        ('"s3cret"', "--api_key s3cret"),
+        ('s3"cret', '{"api_key":"s3\\"cret"}'),
+        ("first line\nsecond line", "second line"),
+    ],
+    ids=["plain", "unquoted", "within-json", "one-of-its-lines"],
+)
+def test_secret_is_masked_in_every_form_a_log_shows(secret, line):
+    shown = masked(line, secret_forms([secret]))
+    assert "***" in shown
+    assert "cret" not in shown
+    assert "second" not in shown
+
+
+def test_short_value_masks_no_innocent_word():
+    assert masked("use_auth is true", secret_forms(["true"])) == "use_auth is true"
 
 
 def test_links_name_the_job_its_logs_and_its_output():

@@ -297,21 +297,30 @@ def test_dead_trigger_is_replaced_by_waiting_in_the_worker(aws_connection, task,
     assert len(job_names(sagemaker, task)) == 1
 
 
-def test_secrets_are_in_the_job_but_in_no_log(aws_connection, task, script, sagemaker, caplog):
+@pytest.mark.parametrize("is_deferred", [False, True], ids=["in-worker", "in-trigger"])
+def test_secrets_are_in_the_job_but_in_no_log(
+    aws_connection, task, script, sagemaker, caplog, is_deferred
+):
     spec = script(
-        PRINTS,
+        PRINTS + 'import os\nprint("found", os.environ["HF_TOKEN"])\n',
         environment={"HF_TOKEN": "hf-very-secret", "MODE": "plain-mode"},
         hyperparameters={"api_key": "key-very-secret", "num_layers": 3},
     )
-    with capture_logs() as events, caplog.at_level(logging.DEBUG):
-        result = execute(operator(spec), task)
+    with capture_logs() as events, caplog.at_level(logging.INFO):
+        if is_deferred:
+            trigger = deferred(operator(spec, deferrable=True), task).trigger
+            result = operator(spec).execute_complete(task.context, first_event(trigger))
+        else:
+            result = execute(operator(spec), task)
 
     request = sagemaker.describe_training_job(TrainingJobName=result["job_name"])
     assert request["Environment"] == spec["environment"]
     told = [str(each["event"]) % each.get("positional_args", ()) for each in events]
     submitted = next(each for each in told if each.startswith("Submitting job"))
-    assert "very-secret" not in submitted
     assert "plain-mode" not in submitted
+    assert "[algo-1] found ***" in caplog.text
+    assert "very-secret" not in caplog.text
+    assert "very-secret" not in "\n".join(told)
     assert "'num_layers': '3'" in submitted
     assert "very-secret" not in json.dumps(result)
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
+from distributed_training.hooks.redaction import masked_snapshot
 from distributed_training.hooks.refusals import answer_or_none, refusals_typed
 from include.errors import TrainingRunError
 from include.sagemaker_api.failures import is_name_taken, is_unknown_job
-from include.sagemaker_api.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distributed_training.hooks.aws_clients import AwsClients
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class SageMakerJobs:
             getattr(self._client, f"describe_{self._api.method}"), **{self._api.name_key: name}
         )
         answer = answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)
-        return None if answer is None else JobSnapshot.from_describe(answer)
+        return None if answer is None else masked_snapshot(answer)
 
     def create(self, request: Mapping[str, Any]) -> str:
         """Create the job and return its ARN.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import abstractmethod
 from datetime import timedelta
@@ -14,9 +13,9 @@ from airflow.sdk.exceptions import (
     TaskDeferralTimeout,
 )
 
+from distributed_training.hooks.redaction import masked, redacted, secret_forms, spec_secrets
 from distributed_training.operators.attempts import Standing, Step, find_standing
 from distributed_training.operators.job_task import JobTask
-from distributed_training.operators.redaction import redacted
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.triggers.pace import backoff_s
 from include.errors import (
@@ -254,9 +253,10 @@ class SageMakerJobOperator(JobTask):
     def _follow(self, name: str) -> JobSnapshot:
         """Return the job's final snapshot, waiting in this process by the trigger's own code."""
         from distributed_training.triggers.follow import follow_job
+        from distributed_training.triggers.interruptible import run_interruptible
 
         try:
-            return asyncio.run(follow_job(self.followed(name)))
+            return run_interruptible(follow_job(self.followed(name)))
         except AirflowTaskTimeout:
             self._time_out(name)
 
@@ -314,4 +314,5 @@ class SageMakerJobOperator(JobTask):
 
         ends = last_lines(self.clients.client("logs"), group=self.api.log_group, job_name=name)
         telling = [each for each in ends if tells_cause(each.lines)] or ends[-1:]
-        return telling[0].lines if telling else ()
+        secrets = secret_forms(spec_secrets(self.spec))
+        return [masked(line, secrets) for line in telling[0].lines] if telling else ()

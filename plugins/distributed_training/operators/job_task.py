@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
+from distributed_training.hooks.redaction import spec_secrets
 from distributed_training.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
-from distributed_training.operators.redaction import spec_secrets
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.retry_policy import TrainingRetryPolicy
 from include.sagemaker_api.names import job_name

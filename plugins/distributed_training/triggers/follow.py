@@ -12,20 +12,33 @@ from typing import TYPE_CHECKING, Any, Self
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
+from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
+from distributed_training.hooks.redaction import description_secrets, masked, masked_snapshot
 from distributed_training.hooks.refusals import code_and_message, typed
 from distributed_training.triggers.log_tail import LogTail
 from distributed_training.triggers.pace import Pace, backoff_s
 from include.errors import ContractError, RejectedRequestError
 from include.sagemaker_api.failures import is_unknown_job
-from include.sagemaker_api.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from include.sagemaker_api.snapshot import JobSnapshot
+
 log = logging.getLogger(__name__)
 
 _REFUSALS_IN_A_ROW = 5
+_LOG_FAILURES_IN_A_ROW = 8
+_CREDENTIAL_CODES = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "InvalidSignatureException",
+    }
+)
 _TRANSIENT = (BotoCoreError, HTTPClientError, OSError, asyncio.TimeoutError)
 
 
@@ -72,7 +85,9 @@ async def follow_job(followed: Followed) -> JobSnapshot:
     """Return the job's final snapshot, however long that takes; its log lines go to this module's logger.
 
     A service that does not answer, throttles or fails is asked again with growing waits, for ever:
-    the job runs on meanwhile, and whoever waits for it decides how long to wait.
+    the job runs on meanwhile, and whoever waits for it decides how long to wait. So is one that takes
+    the credentials for expired: each new look reads the connection anew. A log that cannot be read
+    ends nothing: the job is followed without it, after one warning.
 
     Raises:
         TrainingRunError: the service refuses to describe the job (no permission, no such job),
@@ -112,32 +127,10 @@ async def _follow(followed: Followed, look: _Look) -> JobSnapshot:
         await asyncio.sleep(delay)
 
 
-async def stop_job(followed: Followed) -> None:
-    """Ask the service to stop the job of a killed task; a job that has ended already is left alone.
-
-    The job is tagged first: a cleared task may start again while its old job still runs, and must be able to
-    tell this stop from one that a person asked for.
-
-    Raises:
-        ClientError: the service refused although the job runs, or knows no such job.
-    """
-    api = JOB_APIS[followed.kind]
-    named = {api.name_key: followed.job_name}
-    async with await AwsClients(followed.connection).async_client("sagemaker") as client:
-        answer = await getattr(client, f"describe_{api.method}")(**named)
-        status = answer[f"{api.noun}Status"]
-        if status != "InProgress":
-            log.info("Job %s needs no stop: it is %s", followed.job_name, status)
-            return
-        try:
-            await client.add_tags(ResourceArn=answer[f"{api.noun}Arn"], Tags=[KILLED_TAG])
-        except ClientError as error:
-            log.warning("Job %s is stopped without a mark why: %s", followed.job_name, error)
-        await getattr(client, f"stop_{api.method}")(**named)
-
-
 def _is_refusal(error: ClientError) -> bool:
-    """Return whether asking again will not help: refused, but not for load or a fault of the service."""
+    """Return whether asking again will not help: not refused for load, a fault of the service or old credentials."""
+    if code_and_message(error)[0] in _CREDENTIAL_CODES:
+        return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
     refused = typed(error, where="")
     return isinstance(refused, RejectedRequestError) and status < 500
@@ -157,11 +150,15 @@ class _Look:
     clients: AwsClients = field(init=False)
     tail: LogTail = field(init=False)
     phase: str | None = None
+    secrets: tuple[str, ...] = ()
     open: AsyncExitStack | None = None
     sagemaker: Any = None
     logs: Any = None
+    shows_logs: bool = field(init=False)
+    log_failures: int = 0
 
     def __post_init__(self) -> None:
+        self.shows_logs = self.followed.stream_logs
         self.clients = AwsClients(self.followed.connection)
         group = JOB_APIS[self.followed.kind].log_group
         self.tail = LogTail(group=group, job_name=self.followed.job_name)
@@ -172,7 +169,7 @@ class _Look:
             async with AsyncExitStack() as stack:
                 enter = stack.enter_async_context
                 self.sagemaker = await enter(await self.clients.async_client("sagemaker"))
-                if self.followed.stream_logs:
+                if self.shows_logs:
                     self.logs = await enter(await self.clients.async_client("logs"))
                 self.open = stack.pop_all()
         return self
@@ -202,16 +199,15 @@ class _Look:
         if changed:
             log.info("Job %s: %s %s", snapshot.name, phase, snapshot.status_message or "")
             self.phase = phase
-        if self.logs is not None:
+        if self.shows_logs:
             self.tail.num_hosts = snapshot.instance_count
             await self._pass_logs_on(look_for_streams=changed)
         return snapshot
 
     async def drain_logs(self) -> None:
         """Pass on what is left of the logs."""
-        if self.logs is not None:
-            while await self._pass_logs_on(look_for_streams=True):
-                pass
+        while self.shows_logs and await self._pass_logs_on(look_for_streams=True):
+            pass
 
     async def _describe(self) -> JobSnapshot:
         api = JOB_APIS[self.followed.kind]
@@ -224,12 +220,31 @@ class _Look:
             raise
         if not answer.get(f"{api.noun}Status"):
             raise ContractError("the service described a job without a status", got=list(answer))
-        return JobSnapshot.from_describe(answer)
+        self.secrets = description_secrets(answer)
+        return masked_snapshot(answer)
 
     async def _pass_logs_on(self, *, look_for_streams: bool) -> int:
-        """Log the new lines of all hosts and return how many there were."""
+        """Log the new lines of all hosts, without the job's secrets, and return how many there were."""
         count = 0
-        async for line in self.tail.new_lines(self.logs, look_for_streams=look_for_streams):
-            log.info("%s", line)
-            count += 1
+        try:
+            async for line in self.tail.new_lines(self.logs, look_for_streams=look_for_streams):
+                log.info("%s", masked(line, self.secrets))
+                count += 1
+        except (ClientError, *_TRANSIENT) as error:
+            self._count_log_failure(error)
+        else:
+            self.log_failures = 0
         return count
+
+    def _count_log_failure(self, error: Exception) -> None:
+        """Go on without the log when it is refused, or fails once more than is borne; else raise the error again."""
+        self.log_failures += 1
+        is_refused = isinstance(error, ClientError) and _is_refusal(error)
+        if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:
+            raise error
+        self.shows_logs = False
+        log.warning(
+            "The log of job %s cannot be read (%s): it is followed without its log lines",
+            self.followed.job_name,
+            error,
+        )

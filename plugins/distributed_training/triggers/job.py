@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from distributed_training.triggers.follow import Followed, follow_job, stop_job
+from distributed_training.triggers.follow import Followed, follow_job
+from distributed_training.triggers.stopping import kill_job
 from include.errors import TrainingRunError
 
 if TYPE_CHECKING:
@@ -72,4 +73,4 @@ class JobTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Stop the job: somebody cleared the task or marked it."""
         self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
-        await stop_job(self.followed)
+        await kill_job(self.followed)

@@ -1,0 +1,84 @@
+"""Stops the job of a killed task, also where the service is away at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from distributed_training.hooks.aws_clients import AwsClients
+from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG
+from distributed_training.hooks.refusals import code_and_message
+from distributed_training.triggers.pace import backoff_s
+from include.sagemaker_api.failures import is_unknown_job
+
+if TYPE_CHECKING:
+    from distributed_training.triggers.follow import Followed
+
+log = logging.getLogger(__name__)
+
+# Airflow cancels a trigger's on_kill after 30 s ([triggerer] on_kill_timeout).
+KILL_LIMIT_S = 28.0
+_ONE_TRY_S = 8.0
+_LONGEST_PAUSE_S = 4.0
+
+
+async def kill_job(followed: Followed, *, limit_s: float | None = None) -> None:
+    """Stop the job, asking again until the service takes the stop or the time is up.
+
+    Args:
+        followed: the job.
+        limit_s: seconds for all tries; `KILL_LIMIT_S` when absent.
+
+    Raises:
+        ClientError: the service refused to the end, or knows no such job.
+        BotoCoreError: the service did not answer to the end.
+        OSError: the way to it was down, or it was too slow (TimeoutError), to the end.
+    """
+    deadline = time.monotonic() + (KILL_LIMIT_S if limit_s is None else limit_s)
+    failures = 0
+    while True:
+        try:
+            async with asyncio.timeout(min(_ONE_TRY_S, max(0.1, deadline - time.monotonic()))):
+                return await stop_job(followed)
+        except (ClientError, BotoCoreError, OSError) as error:
+            failures += 1
+            delay = backoff_s(failures, longest_s=_LONGEST_PAUSE_S)
+            is_unknown = isinstance(error, ClientError) and is_unknown_job(*code_and_message(error))
+            if is_unknown or time.monotonic() + delay >= deadline:
+                log.error("Job %s was not stopped: stop it by hand", followed.job_name)  # noqa: TRY400  # raised
+                raise
+            log.warning(
+                "Job %s is not stopped yet (%r); asking again in %.0f s",
+                followed.job_name,
+                error,
+                delay,
+            )
+        await asyncio.sleep(delay)
+
+
+async def stop_job(followed: Followed) -> None:
+    """Ask the service once to stop the job of a killed task; a job that has ended already is left alone.
+
+    The job is tagged first: a cleared task may start again while its old job still runs, and must be able to
+    tell this stop from one that a person asked for.
+
+    Raises:
+        ClientError: the service refused although the job runs, or knows no such job.
+    """
+    api = JOB_APIS[followed.kind]
+    named = {api.name_key: followed.job_name}
+    async with await AwsClients(followed.connection).async_client("sagemaker") as client:
+        answer = await getattr(client, f"describe_{api.method}")(**named)
+        status = answer[f"{api.noun}Status"]
+        if status != "InProgress":
+            log.info("Job %s needs no stop: it is %s", followed.job_name, status)
+            return
+        try:
+            await client.add_tags(ResourceArn=answer[f"{api.noun}Arn"], Tags=[KILLED_TAG])
+        except ClientError as error:
+            log.warning("Job %s is stopped without a mark why: %s", followed.job_name, error)
+        await getattr(client, f"stop_{api.method}")(**named)
