@@ -6,16 +6,19 @@ Everything below is plain Python in `include`. Modules that a DAG file imports (
 `operators`, `links`, `retry_policy`) load neither boto3 nor the Amazon provider: those are imported
 when a task runs.
 
-Airflow needs, by environment (any deployment; `include.stack` sets exactly these):
+Airflow needs, by environment (any deployment; `include.stack` sets these):
 
-    PYTHONPATH                        the repository's root, so that `include` is importable in
-    every process AIRFLOW__CORE__DAGS_FOLDER        <root>/dags
-    AIRFLOW__CORE__PLUGINS_FOLDER     <root>/plugins (`plugins/.airflowignore` hides this package
-    from the plugin loader) AIRFLOW__CORE__LOAD_EXAMPLES      False
-    AIRFLOW_CONN_AWS_DEFAULT          {"conn_type": "aws", "login": ..., "password": ...,
-                                       "extra": {"region_name": ..., "endpoint_url": (absent on
-                                       AWS),
-                                                 "trainyard": {"bucket": ..., "execution_role_arn":
-                                                 ...}}}
-    AIRFLOW__TRIGGERER__ON_KILL_TIMEOUT   30 or more: stopping a job may wait for a slow service
+- `PYTHONPATH`: the repository's root, so that `include` is importable in every process.
+- `AIRFLOW__CORE__DAGS_FOLDER`: `<root>/dags`.
+- `AIRFLOW__CORE__PLUGINS_FOLDER`: `<root>/plugins` (`plugins/.airflowignore` hides this package from
+  the plugin loader).
+- `AIRFLOW__CORE__LOAD_EXAMPLES`: `False`.
+- `AIRFLOW_CONN_AWS_DEFAULT`: a connection as JSON; `endpoint_url` is absent on AWS:
+
+      {"conn_type": "aws", "login": "...", "password": "...",
+       "extra": {"region_name": "...", "endpoint_url": "...",
+                 "trainyard": {"bucket": "...", "execution_role_arn": "arn:aws:iam::..."}}}
+
+Airflow's own `[triggerer] on_kill_timeout` of 30 s is enough: a trigger gives up stopping a job
+shortly before.
 """

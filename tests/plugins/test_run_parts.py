@@ -68,6 +68,18 @@ def test_another_training_job_is_another_version(aws_connection, artifact, task)
     assert len(arns) == 2
 
 
+def test_version_far_down_a_long_list_is_found_again(aws_connection, artifact, task, sagemaker):
+    made = RegisterModelOperator(task_id="register", version=version(task.run_id))
+    first = execute(made, task)["model_package_arn"]
+    for number in range(101):
+        sagemaker.create_model_package(
+            ModelPackageGroupName=task.run_id,
+            ModelPackageDescription=f"version {number}",
+            SourceUri="s3://sagemaker-us-east-1-123456789012/registered/model.tar.gz",
+        )
+    assert execute(made, task)["model_package_arn"] == first
+
+
 def test_wrong_version_names_every_fault(aws_connection, task):
     wrong = version("no good name!", approval_status="Maybe")
     with pytest.raises(SpecError) as raised:

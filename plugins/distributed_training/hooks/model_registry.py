@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from distributed_training.hooks.aws_clients import AwsClients
 
-_LATEST = 50
+_PAGE_SIZE = 100
 
 
 class ModelRegistry:
@@ -51,13 +51,13 @@ class ModelRegistry:
             )
 
     def _find(self, group: str, description: str) -> str | None:
-        answer = self._client.list_model_packages(
+        pages = self._client.get_paginator("list_model_packages").paginate(
             ModelPackageGroupName=group,
             SortBy="CreationTime",
             SortOrder="Descending",
-            MaxResults=_LATEST,
+            PaginationConfig={"PageSize": _PAGE_SIZE},
         )
-        for summary in answer["ModelPackageSummaryList"]:
+        for summary in (each for page in pages for each in page["ModelPackageSummaryList"]):
             if summary.get("ModelPackageDescription") == description:
                 return str(summary["ModelPackageArn"])
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -74,6 +75,12 @@ class S3Objects:
         with refusals_typed(uri):
             body = self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"]
         yield from body.iter_chunks(_BLOCK_BYTES)
+
+    def stream(self, uri: str) -> closing[Any]:
+        """Return the object's bytes as a stream, to be closed by `with`, also before its end."""
+        at = S3Address.parse(uri)
+        with refusals_typed(uri):
+            return closing(self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"])
 
     def newest(self, prefix: str, *, name: str) -> str | None:
         """Return the address of the newest object below the prefix with this file name; None when there is none."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from distributed_training.pipelines import run_state
+from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
+from distributed_training.pipelines.output_archive import lines_in_archive
 from distributed_training.pipelines.run_facts import TaskFacts, first_failure, gather
 from distributed_training.pipelines.run_jobs import EVALUATION_FILE
 from distributed_training.pipelines.run_paths import RunPaths
-from include.errors import TrainingRunError
 from include.runs.builder import build_run_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from airflow.sdk import Context
 
@@ -63,7 +62,7 @@ class ReportOperator(BaseOperator):
             RejectedRequestError: the bucket refuses the report.
         """
         facts = {each.task_id: each for each in gather(context, _TASKS)}
-        self._stop_leftover_jobs(list(facts.values()))
+        self._stop_leftover_jobs(facts)
         paths = self._paths(context, facts)
         record = self._record(context, facts, paths)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
@@ -84,6 +83,12 @@ class ReportOperator(BaseOperator):
         from distributed_training.hooks.objects import S3Objects
 
         return S3Objects(self.clients.client("s3"))
+
+    def _stop_leftover_jobs(self, facts: dict[str, TaskFacts]) -> None:
+        state = facts[run_state.PREFLIGHT].result
+        if state:  # without it no task has come to a job
+            unfinished = [each.task_id for each in facts.values() if not each.result]
+            stop_leftover_jobs(self.clients, RunPaths(**state["paths"]), task_ids=unfinished)
 
     def _paths(self, context: Context, facts: dict[str, TaskFacts]) -> RunPaths:
         """Return the run's addresses: as preflight fixed them, or as they would have been."""
@@ -148,7 +153,8 @@ class ReportOperator(BaseOperator):
         if artifact.endswith(_MODEL_FILE):
             uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
             if self.objects.exists(uri):
-                yield from _lines_in_archive(self.objects.read(uri))
+                with self.objects.stream(uri) as stream:
+                    yield from lines_in_archive(stream, name=_METRICS_FILE)
                 return
         checkpoints = training.get("checkpoint_s3_uri")
         if checkpoints:
@@ -168,33 +174,3 @@ class ReportOperator(BaseOperator):
         for block in self.objects.blocks(uri):
             digest.update(block)
         return digest.hexdigest()
-
-    def _stop_leftover_jobs(self, facts: Sequence[TaskFacts]) -> None:
-        from distributed_training.hooks.job_kinds import JobKind
-        from distributed_training.hooks.jobs import SageMakerJobs
-
-        kinds = {
-            run_state.SHARD: JobKind.PROCESSING,
-            run_state.TRAIN: JobKind.TRAINING,
-            run_state.EVALUATE: JobKind.PROCESSING,
-        }
-        for each in facts:
-            if each.task_id not in kinds or not each.job_name or each.result:
-                continue
-            jobs = SageMakerJobs(self.clients, kinds[each.task_id])
-            try:
-                snapshot = jobs.describe(each.job_name)
-                if snapshot and snapshot.status == "InProgress" and jobs.stop(each.job_name):
-                    self.log.warning("Job %s was left running: told it to stop", each.job_name)
-            except TrainingRunError as error:
-                self.log.warning("Job %s cannot be looked at: %s", each.job_name, error)
-
-
-def _lines_in_archive(archive: bytes) -> Iterator[str]:
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as files:
-        for member in files:
-            if member.isfile() and member.name.rpartition("/")[2] == _METRICS_FILE:
-                content = files.extractfile(member)
-                if content:
-                    yield from content.read().decode(errors="replace").splitlines()
-                return

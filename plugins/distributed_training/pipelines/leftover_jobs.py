@@ -1,0 +1,94 @@
+"""The jobs of a run that still go on although their tasks have ended: found by their names, and stopped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from distributed_training.hooks.job_kinds import JobKind
+from distributed_training.pipelines import run_state
+from distributed_training.triggers.pace import backoff_s
+from include.errors import TrainingRunError
+from include.sagemaker_api.names import job_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from distributed_training.hooks.aws_clients import AwsClients
+    from distributed_training.hooks.jobs import SageMakerJobs
+    from distributed_training.pipelines.run_paths import RunPaths
+    from include.sagemaker_api.snapshot import JobSnapshot
+
+log = logging.getLogger(__name__)
+
+JOB_TASKS = {
+    run_state.SHARD: JobKind.PROCESSING,
+    run_state.TRAIN: JobKind.TRAINING,
+    run_state.EVALUATE: JobKind.PROCESSING,
+}
+_MOST_TRIES = 4
+
+
+def stop_leftover_jobs(
+    clients: AwsClients, paths: RunPaths, *, task_ids: Iterable[str]
+) -> list[str]:
+    """Tell the jobs of these tasks that still run to stop, and return their names.
+
+    The names are derived, not read from what the tasks left: a task may be gone before it could tell
+    which job it had just created. A job of that name that writes outside this run belongs to another
+    deployment and is left alone. A service that does not answer is asked a few times.
+
+    Args:
+        clients: of the run's connection.
+        paths: of the run.
+        task_ids: tasks that have ended; those that have no jobs are passed over.
+    """
+    from distributed_training.hooks.jobs import SageMakerJobs
+
+    return [
+        name
+        for task_id in task_ids
+        if task_id in JOB_TASKS
+        for name in _stop_patiently(
+            SageMakerJobs(clients, JOB_TASKS[task_id]), paths, task_id=task_id
+        )
+    ]
+
+
+def _stop_patiently(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> list[str]:
+    from botocore.exceptions import BotoCoreError
+
+    for tries in range(1, _MOST_TRIES + 1):
+        try:
+            return _stop_running(jobs, paths, task_id=task_id)
+        except (TrainingRunError, BotoCoreError) as error:
+            log.warning("Job of task %s cannot be looked at or stopped: %s", task_id, error)
+        if tries < _MOST_TRIES:
+            time.sleep(backoff_s(tries))
+    log.error(
+        "A job of task %s may still run: look for %s and its next attempts, and stop them by hand",
+        task_id,
+        _name(paths, task_id=task_id, attempt=1),
+    )
+    return []
+
+
+def _stop_running(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> list[str]:
+    stopped, attempt = [], 1
+    while snapshot := jobs.describe(_name(paths, task_id=task_id, attempt=attempt)):
+        attempt += 1
+        if snapshot.status == "InProgress" and _is_of_run(snapshot, paths):
+            log.warning("Job %s was left running: telling it to stop", snapshot.name)
+            if jobs.stop(snapshot.name):
+                stopped.append(snapshot.name)
+    return stopped
+
+
+def _name(paths: RunPaths, *, task_id: str, attempt: int) -> str:
+    return job_name(dag_id=paths.dag_id, run_id=paths.run_id, task_id=task_id, attempt=attempt)
+
+
+def _is_of_run(snapshot: JobSnapshot, paths: RunPaths) -> bool:
+    written = [*filter(None, [snapshot.output_path]), *snapshot.outputs.values()]
+    return not written or any(uri.startswith(f"{paths.run}/") for uri in written)

@@ -1,0 +1,104 @@
+"""What the report looks for at the end of a run: jobs left running, metrics in a large archive."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.job_kinds import JobKind
+from distributed_training.hooks.jobs import SageMakerJobs
+from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
+from distributed_training.pipelines.output_archive import lines_in_archive
+from distributed_training.pipelines.run_paths import RunPaths
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
+
+
+def left_running(task: Any, spec: dict[str, Any]) -> str:
+    """Create the task's job and leave no trace of it in Airflow."""
+    made = TrainingJobOperator(task_id=task.task_id, spec=spec)
+    name = made.name_of(task.context, 1)
+    made.jobs.create(made.render(task.context, name=name)[0])
+    return name
+
+
+def paths_of(task: Any, *, bucket: str) -> RunPaths:
+    return RunPaths(bucket=bucket, prefix="trainyard", dag_id=task.dag_id, run_id=task.run_id)
+
+
+def status_of(name: str) -> str:
+    snapshot = SageMakerJobs(AwsClients(ConnectionArguments()), JobKind.TRAINING).describe(name)
+    assert snapshot is not None
+    return snapshot.status
+
+
+def test_job_that_left_no_xcom_is_stopped(aws_connection, task, script):
+    paths = paths_of(task, bucket=aws_connection.bucket)
+    name = left_running(task, script(WAITS, output_path=paths.output))
+    clients = AwsClients(ConnectionArguments())
+
+    assert stop_leftover_jobs(clients, paths, task_ids=["preflight", "shard", "train"]) == [name]
+    assert status_of(name) in {"Stopping", "Stopped"}
+
+
+def test_job_of_another_deployment_is_left_alone(aws_connection, task, script, sagemaker):
+    name = left_running(task, script(WAITS, output_path=f"s3://{aws_connection.bucket}/other/"))
+    clients = AwsClients(ConnectionArguments())
+
+    assert not stop_leftover_jobs(
+        clients, paths_of(task, bucket=aws_connection.bucket), task_ids=["train"]
+    )
+    assert status_of(name) == "InProgress"
+    sagemaker.stop_training_job(TrainingJobName=name)
+
+
+@pytest.mark.parametrize(("refusals", "is_stopped"), [(2, True), (9, False)], ids=["some", "all"])
+def test_refused_stop_is_repeated_and_then_told(
+    aws_connection, task, script, sagemaker, monkeypatch, caplog, refusals, is_stopped
+):
+    monkeypatch.setattr("distributed_training.pipelines.leftover_jobs.backoff_s", lambda _: 0.0)
+    paths = paths_of(task, bucket=aws_connection.bucket)
+    name = left_running(task, script(WAITS, output_path=paths.output))
+    clients = AwsClients(ConnectionArguments())
+    left = iter(range(refusals))
+
+    def refuse(**_: Any) -> None:
+        if next(left, None) is not None:
+            answer = {"Error": {"Code": "ThrottlingException", "Message": "slow down"}}
+            raise ClientError(answer, "StopTrainingJob")
+
+    clients.client("sagemaker").meta.events.register(
+        "before-call.sagemaker.StopTrainingJob", refuse
+    )
+    stopped = stop_leftover_jobs(clients, paths, task_ids=["train"])
+
+    assert stopped == ([name] if is_stopped else [])
+    assert ("by hand" in caplog.text) is not is_stopped
+    if not is_stopped:
+        sagemaker.stop_training_job(TrainingJobName=name)
+
+
+def test_metrics_are_read_without_the_rest_of_a_large_archive():
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as files:
+        for name, content in (
+            ("data/metrics.jsonl", b"one\ntwo\n"),
+            ("big", os.urandom(4_000_000)),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            files.addfile(member, io.BytesIO(content))
+    size = archive.tell()
+    archive.seek(0)
+
+    assert list(lines_in_archive(archive, name="metrics.jsonl")) == ["one", "two"]
+    assert archive.tell() < size / 10
