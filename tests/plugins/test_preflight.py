@@ -109,6 +109,19 @@ def test_tokenizer_that_is_there_is_no_finding(aws_connection, s3, tmp_path):
     assert found == []
 
 
+def test_source_may_be_a_glob_as_sharding_reads_it(aws_connection, s3, tmp_path):
+    clients = AwsClients(ConnectionArguments())
+    s3.put_object(Bucket=aws_connection.bucket, Key="globbed/1.txt", Body=b"line")
+    (tmp_path / "1.txt").write_text("line")
+    places = [f"{tmp_path}/", f"s3://{aws_connection.bucket}/globbed/"]
+
+    there = [list(account_check.source_findings(clients, f"{at}*.txt")) for at in places]
+    missing = [list(account_check.source_findings(clients, f"{at}*.csv")) for at in places]
+
+    assert there == [[], []]
+    assert [len(each) for each in missing] == [1, 1]
+
+
 def test_misspelt_key_of_an_asset_event_is_refused_by_name(aws_connection, task):
     message = refusal(task, {"sorce": "s3://b/x", "from_rest_api": True})
 

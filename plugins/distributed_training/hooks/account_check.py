@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import (
@@ -100,7 +102,7 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
             where="source", what="is of an unknown kind", got=source, allowed="a path or s3://..."
         )
     else:
-        yield from _path_findings(Path(source))
+        yield from _path_findings(Path(source).expanduser())
 
 
 def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]:
@@ -133,10 +135,15 @@ def _unless_there(
 
 
 def _has_bytes(clients: AwsClients, uri: str) -> bool:
+    """Return whether the prefix, or the glob, names an object that is not empty."""
     at = S3Address.parse(uri)
+    start = re.split(r"[*?[]", at.key, maxsplit=1)[0]
     pages = clients.client("s3").get_paginator("list_objects_v2")
-    listed = pages.paginate(Bucket=at.bucket, Prefix=at.key)
-    return any(each["Size"] for page in listed for each in page.get("Contents", ()))
+    return any(
+        each["Size"] and (start == at.key or PurePosixPath(each["Key"]).match(at.key))
+        for page in pages.paginate(Bucket=at.bucket, Prefix=start)
+        for each in page.get("Contents", ())
+    )
 
 
 def _is_object(clients: AwsClients, uri: str) -> bool:
@@ -151,16 +158,18 @@ def _is_object(clients: AwsClients, uri: str) -> bool:
 
 
 def _path_findings(path: Path) -> Iterator[Finding]:
-    if not path.exists():
+    pattern = glob.iglob(str(path), recursive=True)  # noqa: PTH207  # it may be absolute
+    found = path.rglob("*") if path.is_dir() else map(Path, [path] if path.is_file() else pattern)
+    sizes = (each.stat().st_size for each in found if each.is_file())
+    first = next(sizes, None)
+    if first is None and not path.is_dir():
         yield Finding(
             where="source",
             what="does not exist on this worker",
             got=str(path),
             next_step="use a path that every worker can read, or an s3:// address",
         )
-        return
-    files = [path] if path.is_file() else (each for each in path.rglob("*") if each.is_file())
-    if not any(each.stat().st_size for each in files):
+    elif not first and not any(sizes):
         yield Finding(where="source", what="is empty", got=str(path))
 
 
