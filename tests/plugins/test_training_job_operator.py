@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -91,6 +92,22 @@ def test_second_start_adopts_the_completed_job(aws_connection, task, script, sag
     assert again["job_name"] == first["job_name"]
     assert again["code"] == first["code"]
     assert len(job_names(sagemaker, task)) == 1
+
+
+@pytest.mark.parametrize("source", [WAITS, PRINTS], ids=["running", "completed"])
+def test_job_of_another_deployment_is_not_taken_for_ours(
+    aws_connection, task, script, sagemaker, source
+):
+    theirs = script(source, output_path=f"s3://{aws_connection.bucket}/another/output")
+    trigger = deferred(operator(theirs, deferrable=True), task).trigger
+    if source == PRINTS:
+        first_event(trigger)
+    with pytest.raises(RejectedRequestError, match="taken by a job that writes elsewhere"):
+        execute(operator(script(source)), task)
+
+    (name,) = job_names(sagemaker, task)
+    if source == WAITS:
+        sagemaker.stop_training_job(TrainingJobName=name)
 
 
 def test_start_while_the_job_runs_re_attaches(aws_connection, task, script, sagemaker):
@@ -353,6 +370,17 @@ def test_refusal_of_the_service_is_typed(aws_connection, task, script):
     spec = script(PRINTS, inputs={"train": f"s3://{aws_connection.bucket}/nothing/here/"})
     with pytest.raises(RejectedRequestError, match="nothing/here"):
         execute(operator(spec), task)
+
+
+def test_event_waits_until_the_deferral_has_settled(aws_connection, task, script):
+    trigger = deferred(operator(script(PRINTS), deferrable=True), task).trigger
+    first_event(trigger)
+    _, arguments = trigger.serialize()
+
+    deferred_at = time.time()
+    first_event(type(trigger)(**{**arguments, "deferred_at": deferred_at}))
+
+    assert time.time() - deferred_at >= 1.0
 
 
 def first_event(trigger: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 
 _LATE_S = 60.0
+_SETTLED_AFTER_S = 1.0
+"""An event before the scheduler has read the end of the worker that deferred makes it take the task for lost, fail it
+and kill the trigger: seen with jobs that had ended before the deferral."""
 
 
 class JobTrigger(BaseTrigger):
@@ -68,6 +72,7 @@ class JobTrigger(BaseTrigger):
             told = {"error": error.to_dict()}
         else:
             told = {"snapshot": snapshot.to_dict()}
+        await asyncio.sleep(max(0.0, self.deferred_at + _SETTLED_AFTER_S - time.time()))
         yield TriggerEvent({**told, **self.echoed})  # type: ignore[no-untyped-call]  # see above
 
     async def on_kill(self) -> None:
