@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import (
 from distributed_training.hooks.redaction import masked, redacted, secret_forms, spec_secrets
 from distributed_training.operators.attempts import Standing, Step, find_standing
 from distributed_training.operators.job_task import JobTask
+from distributed_training.operators.ownership import check_own_job
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.triggers.pace import backoff_s
 from include.errors import (
@@ -65,6 +66,10 @@ class SageMakerJobOperator(JobTask):
     def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the Create request of the job `name`, and facts about it for the result (code, image)."""
 
+    def destinations(self, context: Context) -> Sequence[str]:  # noqa: ARG002
+        """Return the S3 prefixes that the job would write to: a job that writes elsewhere is not this task's."""
+        return ()
+
     def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Return what the task returns once its job has completed: the job's result, unless there is more to do."""
         return result
@@ -74,7 +79,7 @@ class SageMakerJobOperator(JobTask):
 
         Raises:
             SpecError: the spec or the connection is wrong; nothing was started.
-            RejectedRequestError: the service refused the job.
+            RejectedRequestError: the service refused the job, or its name is another deployment's.
             JobFailedError: the job ended otherwise than `Completed`; its class says why.
             CapacityError: the service had no instances.
         """
@@ -140,6 +145,8 @@ class SageMakerJobOperator(JobTask):
             standing = self._standing(context)
             name = self.name_of(context, standing.attempt)
             facts = self._facts(context, standing)
+            if standing.snapshot is not None:
+                check_own_job(standing.snapshot, destinations=self.destinations(context))
             match standing.step:
                 case Step.ADOPT | Step.REPORT:
                     assert standing.snapshot is not None  # noqa: S101  # both steps carry one

@@ -11,6 +11,8 @@ from include.sagemaker_api.processing_request import render_processing_job
 from include.specs.processing_job import ProcessingJobSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
 
 
@@ -62,6 +64,10 @@ class ProcessingJobOperator(SageMakerJobOperator):
             account=None if spec.role.startswith("arn:") else clients.account,
         )
         return request, {"code": code.to_dict() if code else None, "image_uri": image}
+
+    def destinations(self, context: Context) -> Sequence[str]:  # noqa: ARG002
+        """Return where the job's outputs go."""
+        return [each.destination for each in self._spec().outputs]
 
     def _spec(self) -> ProcessingJobSpec:
         given = self.spec

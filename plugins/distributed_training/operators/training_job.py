@@ -11,6 +11,8 @@ from include.sagemaker_api.training_request import render_training_job
 from include.specs.training_job import TrainingJobSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
 
 
@@ -51,6 +53,10 @@ class TrainingJobOperator(SageMakerJobOperator):
             account=None if spec.role.startswith("arn:") else clients.account,
         )
         return request, {"code": code.to_dict() if code else None, "image_uri": image}
+
+    def destinations(self, context: Context) -> Sequence[str]:
+        """Return the job's output path."""
+        return (self._spec(context).output_path,)
 
     def _spec(self, context: Context) -> TrainingJobSpec:
         given = self.spec
