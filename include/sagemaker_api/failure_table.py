@@ -110,6 +110,12 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         "memory (the kernel kills a rank that takes more than its host has)",
     ),
     _row(
+        r'Process killed by SIGKILL[\s\S]*Command "torchrun',
+        InfrastructureError,
+        "torchrun itself was killed (the kernel, short of memory, would have taken a rank)",
+        _RETRY_STEP,
+    ),
+    _row(
         r"OutOfMemory: Process killed by SIGKILL|exit code:? 137\b|ExitCode:? 137\b",
         DeviceMemoryError,
         "the container was killed (exit code 137), most often because the host ran out of memory",

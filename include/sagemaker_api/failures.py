@@ -155,16 +155,18 @@ def _cause(reason: str, logs: str) -> FailureRow | None:
     row = _match(reason)
     is_vague = row is None or row.is_weak or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None
-    return deeper if deeper and not deeper.is_weak else row
+    if deeper is None or deeper.is_weak or (row is not None and _is_bare_exit(logs, deeper)):
+        return row
+    return deeper
 
 
 def _match(text: str) -> FailureRow | None:
     return next((row for row in FAILURE_TABLE if row.pattern.search(text)), None)
 
 
-def _is_bare_exit(reason: str, row: FailureRow) -> bool:
-    """Return whether the reason is an exit code and nothing about what was raised."""
-    return row.error is ScriptError and not re.search(RAISED, reason)
+def _is_bare_exit(text: str, row: FailureRow) -> bool:
+    """Return whether the text is an exit code and nothing about what was raised."""
+    return row.error is ScriptError and not re.search(RAISED, text)
 
 
 def _raised_line(lines: Sequence[str]) -> str | None:

@@ -319,7 +319,7 @@ def test_secrets_are_in_the_job_but_in_no_log(
     aws_connection, task, script, sagemaker, caplog, is_deferred
 ):
     spec = script(
-        PRINTS + 'import os\nprint("found", os.environ["HF_TOKEN"])\n',
+        PRINTS + 'import os\nprint("found " + os.environ["HF_TOKEN"])\n',
         environment={"HF_TOKEN": "hf-very-secret", "MODE": "plain-mode"},
         hyperparameters={"api_key": "key-very-secret", "num_layers": 3},
     )

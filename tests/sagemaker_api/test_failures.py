@@ -85,6 +85,13 @@ def ended(reason: str | None = None, **changes: Any) -> JobSnapshot:
     return JobSnapshot(**values)
 
 
+LAUNCHER_KILLED = (
+    "AlgorithmError: ExecuteUserScriptError:\nExitCode -9\n"
+    'ErrorMessage "OutOfMemory: Process killed by SIGKILL (signal 9)"\n'
+    'Command "torchrun --nnodes 2 --nproc_per_node 1 train_ddp.py"'
+)
+
+
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
@@ -104,6 +111,8 @@ def ended(reason: str | None = None, **changes: Any) -> JobSnapshot:
             DeviceMemoryError,
         ),
         ("AlgorithmError: , exit code: 137", DeviceMemoryError),
+        (LAUNCHER_KILLED, InfrastructureError),
+        (LAUNCHER_KILLED.replace("torchrun", "python"), DeviceMemoryError),
         (TOOLKIT.format(TORCHRUN_KILLED), InfrastructureError),
         (TOOLKIT.format("exitcode  : -9 (pid: 7)"), InfrastructureError),
         (TOOLKIT.format("RuntimeError: Connection closed by peer [10.0.0.2]"), InfrastructureError),
@@ -164,6 +173,8 @@ def test_a_stopped_job_is_never_success_and_says_what_stopped_it(
         ("AlgorithmError: , exit code: 1", TORCHRUN_KILLED, InfrastructureError),
         ("AlgorithmError: , exit code: 137", TORCHRUN_KILLED, InfrastructureError),
         ("AlgorithmError: , exit code: 1", "MemoryError: ", DeviceMemoryError),
+        (LAUNCHER_KILLED, "Traceback (most recent call last):", InfrastructureError),
+        ("AlgorithmError: , exit code: 137", "ExecuteUserScriptError:", DeviceMemoryError),
         (TOOLKIT.format("KeyError: 'x'"), TORCHRUN_KILLED, ScriptError),
         ("", "KeyError: 'x'", ScriptError),
         (TOOLKIT.format("====="), PEER_GONE + TORCHRUN_KILLED, InfrastructureError),

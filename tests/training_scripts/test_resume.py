@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.torch
 LONG = {
-    "max_steps": 60, "checkpoint_interval": 10, "eval_interval": 20, "dropout": 0.1,
+    "max_steps": 240, "checkpoint_interval": 10, "eval_interval": 20, "dropout": 0.1,
     "sequence_length": 32, "world_size": 2, "learning_rate": 0.003,
 }  # fmt: skip
 
@@ -40,7 +40,7 @@ def test_killed_run_ends_bit_for_bit_like_the_unbroken_one(make_job, unbroken):
 
     assert job.weights_sha256() == unbroken.weights_sha256()
     assert job.losses() == unbroken.losses()
-    assert [event["step"] for event in job.events("step")] == list(range(1, 61))
+    assert [event["step"] for event in job.events("step")] == list(range(1, LONG["max_steps"] + 1))
     assert job.events("resume")[0]["step"] in {10, 20}
     assert "trainyard resume step=" in job.log()
 
