@@ -11,7 +11,7 @@ import pyarrow.json as pajson
 from include.errors import DataError, SpecError
 from include.sharding.line_blocks import LineBlock, line_blocks
 from include.sharding.source_files import Progress, SourceFile
-from include.sharding.table_batch import TableBatch
+from include.sharding.table_batch import TableBatch, widened
 from include.sharding.table_schema import WiderTypeNeededError, unknown_column
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ class JsonlTable:
     def widen(self, column: str) -> None:
         """Read a column of whole numbers as floats from now on."""
         self.nullable.add(column)
-        at = self.schema.get_field_index(column)
-        if pa.types.is_integer(self.schema.field(at).type):
-            self.schema = self.schema.set(at, pa.field(column, pa.float64()))
+        self.schema = widened(self.schema, column)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows, typed as `schema` says.

@@ -13,7 +13,7 @@ from include.errors import DataError
 from include.sharding.csv_types import MISSING, column_type, parse_column
 from include.sharding.line_blocks import READ_ERRORS, opened
 from include.sharding.source_files import Progress, SourceFile, unreadable
-from include.sharding.table_batch import TableBatch
+from include.sharding.table_batch import TableBatch, widened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +63,7 @@ class OddCsvTable:
     def widen(self, column: str) -> None:
         """Read a column of whole numbers as floats from now on."""
         self.nullable.add(column)
-        at = self.schema.get_field_index(column)
-        if pa.types.is_integer(self.schema.field(at).type):
-            self.schema = self.schema.set(at, pa.field(column, pa.float64()))
+        self.schema = widened(self.schema, column)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows, typed as `schema` says.

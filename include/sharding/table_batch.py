@@ -15,3 +15,13 @@ class TableBatch:
 
     batch: pa.RecordBatch
     done: float
+
+
+def widened(schema: pa.Schema, column: str) -> pa.Schema:
+    """Return the schema with a column of whole numbers read as floats; any other column stays."""
+    import pyarrow as pa
+
+    at = schema.get_field_index(column)
+    if not pa.types.is_integer(schema.field(at).type):
+        return schema
+    return schema.set(at, pa.field(column, pa.float64()))

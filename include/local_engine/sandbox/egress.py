@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import threading
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from include.local_engine.sandbox.relay import pump_both_ways
+from include.local_engine.sandbox.relay import pump_both_ways, serve_connections
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,15 +37,7 @@ class EgressProxy:
 
     def serve(self, listener: socket.socket) -> None:
         """Serve this listener in a thread for as long as it is open."""
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                inside, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(inside,), daemon=True).start()
+        serve_connections(listener, self._answer)
 
     def _answer(self, inside: socket.socket) -> None:
         with inside:

@@ -24,15 +24,7 @@ class Relay:
 
     def serve(self, listener: socket.socket) -> None:
         """Serve this listener in a thread for as long as it is open."""
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                inside, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._connect, args=(inside,), daemon=True).start()
+        serve_connections(listener, self._connect)
 
     def _connect(self, inside: socket.socket) -> None:
         try:
@@ -43,6 +35,20 @@ class Relay:
             return
         with inside, outside:
             pump_both_ways(inside, outside)
+
+
+def serve_connections(listener: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+    """Answer each connection in a thread of its own, from a thread that ends with the listener."""
+
+    def accept() -> None:
+        while True:
+            try:
+                inside, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(inside,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
 
 
 def pump_both_ways(inside: socket.socket, outside: socket.socket) -> None:
