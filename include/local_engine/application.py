@@ -9,6 +9,8 @@ from include.local_engine.api.context import ApiContext
 from include.local_engine.api.processing_jobs import ProcessingJobs
 from include.local_engine.api.tags import Tags
 from include.local_engine.api.training_jobs import TrainingJobs
+from include.local_engine.faults import FaultBook
+from include.local_engine.faults.control import FaultControl
 from include.local_engine.gateway import Gateway
 from include.local_engine.iam_api import IamApplication
 from include.local_engine.logs_api import LogsApi
@@ -53,6 +55,7 @@ def make_application(
         by_scope={"iam": IamApplication(moto), "monitoring": metrics},
         s3=S3Application(objects),
         moto=moto,
+        faults=FaultControl(book=FaultBook(settings.root)),
     )
 
 

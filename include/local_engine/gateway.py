@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from include.local_engine.faults import control as faults
 from include.local_engine.wire.errors import ServiceError
 from include.local_engine.wire.json_service import answer_error, answer_json
 from include.local_engine.wire.scope import service_of
@@ -29,11 +30,13 @@ class Gateway:
     by_scope: Mapping[str, WSGIApplication]
     s3: WSGIApplication
     moto: WSGIApplication
+    faults: WSGIApplication
+    """Answers /_engine/faults."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request; a fault of ours is a JSON error, never an HTML page."""
         if environ["PATH_INFO"].startswith("/_engine/"):
-            return _answer_engine(environ, start_response)
+            return self._answer_engine(environ, start_response)
         started = time.perf_counter()
         try:
             return self._route(environ)(environ, start_response)
@@ -54,6 +57,17 @@ class Gateway:
                 (time.perf_counter() - started) * 1000,
             )
 
+    def _answer_engine(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/_engine/health":
+            return answer_json("200 OK", {"status": "ok"}, start_response)
+        if path == faults.PATH:
+            return self.faults(environ, start_response)
+        message = f"{path} is not here; there are /_engine/health and {faults.PATH}"
+        return answer_json("404 Not Found", {"message": message}, start_response)
+
     def _route(self, environ: WSGIEnvironment) -> WSGIApplication:
         target = environ.get("HTTP_X_AMZ_TARGET")
         known = self.by_target.get(target.partition(".")[0]) if target else None
@@ -71,10 +85,3 @@ def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
     """Tell whether an unsigned request is a call of some service rather than of S3."""
     form = environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded")
     return form or "HTTP_SMITHY_PROTOCOL" in environ
-
-
-def _answer_engine(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-    if environ["PATH_INFO"] == "/_engine/health":
-        return answer_json("200 OK", {"status": "ok"}, start_response)
-    message = f"{environ['PATH_INFO']} is not here; there is /_engine/health"
-    return answer_json("404 Not Found", {"message": message}, start_response)
