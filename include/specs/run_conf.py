@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from include.errors import SpecError
+from include.errors import Finding, SpecError
+from include.specs.capacity_rung import CapacityRung
 from include.specs.reading import read_spec
+from include.specs.run_conf_ladder import contradictions
 from include.specs.run_conf_rules import conf_findings
 
 
@@ -21,6 +23,12 @@ class RunConf:
         shard_instance_count: instances of the processing job that shards; 0 = in the worker.
         ignore_columns, category_columns: of a table: left out, and read as categories.
         evaluation_instance_type: None = that of training where processing jobs may have it.
+        checkpoint_interval: steps; 0 = chosen by the script from the measured cost of a checkpoint and
+            mean_time_to_interruption_s; -1 = only at the end and when told to stop.
+        capacity_ladder: what is tried in turn; its first rung takes the place of instance_type, instance_count and
+            use_spot_instances. Empty = those alone.
+        heartbeat_timeout_s: a training that was heard of once and then not for so long is stopped and
+            resumed by a new attempt; 0 = never.
         budget_usd: None = no ceiling.
         hyperparameters: further ones, put over those the other fields make.
     """
@@ -52,6 +60,9 @@ class RunConf:
     use_spot_instances: bool = False
     max_run_s: int = 3600
     max_wait_s: int | None = None
+    mean_time_to_interruption_s: float = 3600.0
+    capacity_ladder: tuple[CapacityRung, ...] = ()
+    heartbeat_timeout_s: int = 600
     volume_size_gb: int = 30
     global_batch_size: int = 16
     micro_batch_size: int = 8
@@ -61,7 +72,7 @@ class RunConf:
     precision: str = "fp32"
     seed: int = 0
     eval_interval: int = 50
-    checkpoint_interval: int = 50
+    checkpoint_interval: int = 0
     early_stopping_patience: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     image_uri: str | None = None
@@ -73,12 +84,16 @@ class RunConf:
     approval_status: str = "PendingManualApproval"
 
     def __post_init__(self) -> None:
-        """Check what the conf alone can know.
+        """Put the ladder's first rung in its place and check what the conf alone can know.
 
         Raises:
             SpecError: everything that is wrong, at once.
         """
-        findings = tuple(conf_findings(self))
+        findings: list[Finding] = []
+        if self.capacity_ladder:
+            findings += contradictions(self)
+            self._adopt(self.capacity_ladder[0])
+        findings += conf_findings(self)
         if findings:
             raise SpecError(findings, subject="run conf")
 
@@ -90,6 +105,27 @@ class RunConf:
         once.
         """
         return read_spec(cls, params)
+
+    def _adopt(self, rung: CapacityRung) -> None:
+        object.__setattr__(self, "instance_type", rung.instance_type)
+        object.__setattr__(self, "instance_count", rung.instance_count or self.instance_count)
+        object.__setattr__(self, "use_spot_instances", rung.use_spot_instances)
+
+    @property
+    def rungs(self) -> tuple[CapacityRung, ...]:
+        """What the training may run on, in the order of trying, each with its instance count; at least one."""
+        own = CapacityRung(
+            instance_type=self.instance_type, use_spot_instances=self.use_spot_instances
+        )
+        return tuple(
+            replace(rung, instance_count=rung.instance_count or self.instance_count)
+            for rung in self.capacity_ladder or (own,)
+        )
+
+    @property
+    def may_use_spot(self) -> bool:
+        """Whether any of them is spot capacity."""
+        return any(rung.use_spot_instances for rung in self.rungs)
 
     @property
     def world_size(self) -> int:

@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from include.errors import Finding, unknown_key
+from include.specs.capacity_rung import INSTANCE_TYPE
+from include.specs.run_conf_ladder import ladder_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +41,8 @@ AT_LEAST_ZERO = (
     "warmup_steps",
     "seed",
     "eval_interval",
-    "checkpoint_interval",
     "early_stopping_patience",
+    "heartbeat_timeout_s",
 )
 MAX_RUN_S = 28 * 24 * 3600
 # Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
@@ -64,9 +66,9 @@ FURTHER_HYPERPARAMETERS = (
     "log_interval",
 )
 PATTERNS = {
-    "instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.large"),
-    "shard_instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.xlarge"),
-    "evaluation_instance_type": (r"ml\.[a-z0-9-]+\.[a-z0-9]+", "such as ml.m5.xlarge"),
+    "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),
+    "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
+    "evaluation_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
     "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
     "prefix": (r"[A-Za-z0-9][A-Za-z0-9._/-]*", "a key prefix, without a leading slash"),
     "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
@@ -84,6 +86,7 @@ def conf_findings(conf: RunConf) -> Iterator[Finding]:
     yield from _model(conf)
     yield from _batches(conf)
     yield from _limits(conf)
+    yield from _spot(conf)
     yield from _hyperparameters(conf)
 
 
@@ -97,7 +100,11 @@ def _choices(conf: RunConf) -> Iterator[Finding]:
 
 
 def _ranges(conf: RunConf) -> Iterator[Finding]:
-    least = {**dict.fromkeys(AT_LEAST_ONE, 1), **dict.fromkeys(AT_LEAST_ZERO, 0)}
+    least = {
+        **dict.fromkeys(AT_LEAST_ONE, 1),
+        **dict.fromkeys(AT_LEAST_ZERO, 0),
+        "checkpoint_interval": -1,
+    }
     for name, minimum in least.items():
         value = getattr(conf, name)
         if value < minimum:
@@ -106,6 +113,8 @@ def _ranges(conf: RunConf) -> Iterator[Finding]:
             )
     if conf.learning_rate <= 0:
         yield _too_small("learning_rate", conf.learning_rate)
+    if conf.mean_time_to_interruption_s <= 0:
+        yield _too_small("mean_time_to_interruption_s", conf.mean_time_to_interruption_s)
     if conf.budget_usd is not None and conf.budget_usd <= 0:
         yield _too_small("budget_usd", conf.budget_usd)
     if not 0 <= conf.max_bad_row_fraction <= 1:
@@ -231,7 +240,11 @@ def _limits(conf: RunConf) -> Iterator[Finding]:
             got=str(conf.max_run_s),
             allowed=f"at most {MAX_RUN_S} (28 days)",
         )
-    if conf.max_wait_s is not None and not conf.use_spot_instances:
+
+
+def _spot(conf: RunConf) -> Iterator[Finding]:
+    yield from ladder_findings(conf)
+    if conf.max_wait_s is not None and not conf.use_spot_instances and not conf.capacity_ladder:
         yield Finding(
             where="max_wait_s",
             what="goes with spot instances only",
@@ -245,11 +258,12 @@ def _limits(conf: RunConf) -> Iterator[Finding]:
             got=str(conf.max_wait_s),
             allowed=f"at least {conf.max_run_s}",
         )
-    if conf.use_spot_instances and conf.checkpoint_interval == 0:
+    is_spot = conf.use_spot_instances or any(r.use_spot_instances for r in conf.capacity_ladder)
+    if is_spot and conf.checkpoint_interval < 0:
         yield Finding(
             where="checkpoint_interval",
-            what="is 0: a spot interruption would lose everything",
-            next_step="set how many steps may be lost at most",
+            what="is -1: a spot interruption would lose everything",
+            next_step="set how many steps may be lost at most, or 0 to have it chosen",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from include.errors import Finding, SpecError
+from include.specs.capacity_rung import CapacityRung  # noqa: TC001  # read_spec evaluates the annotations
 from include.specs.channel import Channel, read_channel
 from include.specs.distribution import TorchDistributed, read_distribution
 from include.specs.metrics import MetricDefinition  # noqa: TC001  # see above
@@ -56,6 +57,11 @@ class TrainingJobSpec:
         inputs: channel name to channel.
         max_retry_attempts: how often the service restarts the job after its own errors
             (RetryStrategy).
+        capacity_ladder: what the operator tries in turn, instead of instance_type and use_spot_instances;
+            instance_count is that of the rungs that name none.
+        heartbeat_timeout_s: the operator stops a job that printed a `trainyard ` line and then none for so
+            long, and resumes it by a new attempt; 0 = never.
+        budget_usd: what all attempts of the task may cost together, by the on-demand price; None = no bound.
     """
 
     role: str
@@ -92,6 +98,10 @@ class TrainingJobSpec:
     max_pending_time_in_seconds: int | None = None
     use_spot_instances: bool = False
     max_retry_attempts: int | None = None
+    # what the operator does around it
+    capacity_ladder: tuple[CapacityRung, ...] = ()
+    heartbeat_timeout_s: int = 600
+    budget_usd: float | None = None
     # data in and out
     inputs: Mapping[str, Any] = field(default_factory=dict)
     input_mode: str = "File"

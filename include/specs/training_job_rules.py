@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from include.errors import Finding, SpecError
 from include.specs.channel import Channel, FileSystemInput, TrainingInput
 from include.specs.distribution import read_distribution
+from include.specs.run_conf_ladder import rung_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +22,9 @@ MAX_HYPERPARAMETERS = 100
 MAX_KEY_CHARACTERS = 256
 MAX_VALUE_CHARACTERS = 2500
 MAX_WARM_POOL_S = 3600
+# AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
+# SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
+MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
 RESERVED_HYPERPARAMETERS = "sagemaker_"
 # Script mode adds these: program, submit_directory, log_level, job_name, region,
 # torch_distributed_enabled, instance_type, processes_per_host.
@@ -32,6 +36,8 @@ def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Ite
     yield from _code(spec)
     yield from _cluster(spec)
     yield from _time(spec)
+    yield from _spot(spec)
+    yield from _ladder(spec)
     yield from _warm_pool(spec)
     yield from _network(spec, channels)
     yield from _groups_of_channels(spec, channels)
@@ -80,6 +86,7 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
         "instance_type": spec.instance_type is not None,
         "instance_groups": bool(spec.instance_groups),
         "instance_preferences": bool(spec.instance_preferences),
+        "capacity_ladder": bool(spec.capacity_ladder),
     }
     chosen = [name for name, is_set in ways.items() if is_set]
     if len(chosen) > 1:
@@ -89,7 +96,7 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
     if not chosen and not spec.serverless_job_config:
         yield Finding(
             where="instance_type",
-            what="is required (or instance_groups, or instance_preferences)",
+            what="is required (or instance_groups, instance_preferences or capacity_ladder)",
         )
     if spec.instance_groups and spec.instance_count is not None:
         yield Finding(
@@ -115,6 +122,19 @@ def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
 def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
     if spec.max_run < 1:
         yield _below("max_run", spec.max_run, 1)
+    if spec.heartbeat_timeout_s < 0:
+        yield _below("heartbeat_timeout_s", spec.heartbeat_timeout_s, 0)
+    if spec.budget_usd is not None and spec.budget_usd <= 0:
+        yield Finding(
+            where="budget_usd",
+            what="is too small",
+            got=f"{spec.budget_usd:g}",
+            allowed="more than 0",
+        )
+
+
+def _spot(spec: TrainingJobSpec) -> Iterator[Finding]:
+    is_spot = spec.use_spot_instances or any(r.use_spot_instances for r in spec.capacity_ladder)
     if spec.use_spot_instances and spec.max_wait is None:
         yield Finding(
             where="max_wait",
@@ -122,19 +142,39 @@ def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
             allowed=f"seconds, at least max_run ({spec.max_run})",
             next_step="it bounds waiting for capacity and running together",
         )
-    if spec.max_wait is not None and not spec.use_spot_instances:
+    if spec.max_wait is not None and not is_spot:
         yield Finding(
             where="max_wait",
             what="goes with spot instances only",
             got=str(spec.max_wait),
             next_step="set use_spot_instances or drop max_wait",
         )
-    if spec.use_spot_instances and spec.max_wait is not None and spec.max_wait < spec.max_run:
+    if is_spot and spec.max_wait is not None and spec.max_wait < spec.max_run:
         yield Finding(
             where="max_wait",
             what="is shorter than max_run",
             got=str(spec.max_wait),
             allowed=f"at least {spec.max_run}",
+        )
+    if is_spot and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:
+        yield Finding(
+            where="checkpoint_s3_uri",
+            what="is required for long jobs on spot instances: an interruption would lose all",
+            got=f"max_run {spec.max_run}",
+            allowed=f"max_run of at most {MAX_RUN_WITHOUT_CHECKPOINTS_S} s without checkpoints",
+            next_step="set it and save checkpoints, or lower max_run, or switch spot off",
+        )
+
+
+def _ladder(spec: TrainingJobSpec) -> Iterator[Finding]:
+    if not spec.capacity_ladder:
+        return
+    yield from rung_findings(spec.capacity_ladder)
+    if spec.use_spot_instances:
+        yield Finding(
+            where="use_spot_instances",
+            what="does not go with capacity_ladder",
+            next_step="drop it: each rung says it for itself",
         )
 
 
@@ -150,7 +190,7 @@ def _warm_pool(spec: TrainingJobSpec) -> Iterator[Finding]:
             got=str(seconds),
             allowed=f"0 to {MAX_WARM_POOL_S} seconds",
         )
-    if spec.use_spot_instances:
+    if spec.use_spot_instances or any(r.use_spot_instances for r in spec.capacity_ladder):
         yield Finding(where=where, what="does not go with spot instances", next_step="drop one")
     if spec.instance_groups:
         yield Finding(where=where, what="does not go with instance_groups", next_step="drop one")

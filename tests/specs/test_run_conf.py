@@ -77,9 +77,15 @@ def test_text_from_a_form_is_read() -> None:
             "max_wait_s: is shorter than max_run_s",
         ),
         (
-            {"use_spot_instances": True, "checkpoint_interval": 0},
-            "checkpoint_interval: is 0: a spot interruption would lose everything",
+            {"use_spot_instances": True, "checkpoint_interval": -1},
+            "checkpoint_interval: is -1: a spot interruption would lose everything",
         ),
+        (
+            {"checkpoint_interval": -2},
+            "checkpoint_interval: is too small; got -2; allowed: at least -1",
+        ),
+        ({"mean_time_to_interruption_s": 0}, "mean_time_to_interruption_s: is too small"),
+        ({"heartbeat_timeout_s": -1}, "heartbeat_timeout_s: is too small"),
         ({"shard_instance_count": 2}, "shard_instance_count: goes with an s3:// source only"),
         (
             {"shard_instance_count": 2, "source": "s3://b/raw/", "tokenizer": "own.json"},
@@ -127,3 +133,94 @@ def test_ranks_are_instances_times_processes() -> None:
     conf = RunConf(instance_count=3, processes_per_instance=2, global_batch_size=48)
 
     assert conf.world_size == 6
+
+
+LADDER: list[dict[str, Any]] = [
+    {"instance_type": "ml.g5.xlarge", "instance_count": 4, "max_wait_s": 600},
+    {"instance_type": "ml.g6.xlarge"},
+    {"instance_type": "ml.g5.xlarge", "use_spot_instances": False, "max_cost_usd": 20},
+]
+
+
+def test_the_first_rung_takes_the_place_of_the_instances() -> None:
+    conf = RunConf.from_params({"capacity_ladder": LADDER, "global_batch_size": 32})
+
+    assert (conf.instance_type, conf.instance_count, conf.use_spot_instances) == (
+        "ml.g5.xlarge",
+        4,
+        True,
+    )
+    assert conf.world_size == 4
+
+
+def test_a_rung_without_a_count_has_that_of_the_run() -> None:
+    conf = RunConf.from_params({"capacity_ladder": LADDER, "global_batch_size": 32})
+
+    assert [str(each) for each in conf.rungs] == [
+        "4 x ml.g5.xlarge spot",
+        "4 x ml.g6.xlarge spot",
+        "4 x ml.g5.xlarge on demand",
+    ]
+
+
+def test_without_a_ladder_the_one_rung_is_the_runs_own_instances() -> None:
+    (rung,) = RunConf().rungs
+
+    assert str(rung) == "2 x ml.m5.large on demand"
+
+
+def test_a_conf_with_a_ladder_is_read_back_from_its_own_data() -> None:
+    conf = RunConf.from_params({"capacity_ladder": LADDER, "global_batch_size": 32})
+
+    assert RunConf.from_params(dataclasses.asdict(conf)) == conf
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        (
+            {"capacity_ladder": [{"instance_type": "g5"}]},
+            "capacity_ladder[0].instance_type: is malformed; got 'g5'",
+        ),
+        (
+            {"capacity_ladder": [{"instance_type": "ml.g5.xlarge", "max_wait": 1}]},
+            "did you mean 'max_wait_s'?",
+        ),
+        (
+            {"capacity_ladder": [{"instance_type": "ml.g5.xlarge", "max_cost_usd": 0}]},
+            "capacity_ladder[0].max_cost_usd: is too small",
+        ),
+        (
+            {"capacity_ladder": LADDER[:1], "instance_type": "ml.p5.48xlarge"},
+            "instance_type: is not what the ladder's first rung says",
+        ),
+        (
+            {"capacity_ladder": LADDER[2:], "use_spot_instances": True},
+            "use_spot_instances: is not what the ladder's first rung says",
+        ),
+        (
+            {"capacity_ladder": [*LADDER[1:], LADDER[1]], "global_batch_size": 32},
+            "capacity_ladder[2]: is the same capacity as rung 0; got ml.g6.xlarge spot",
+        ),
+        (
+            {"capacity_ladder": [LADDER[1], {**LADDER[0], "instance_count": 3}]},
+            "capacity_ladder[1].instance_count: makes ranks that do not share the global batch",
+        ),
+        (
+            {"capacity_ladder": LADDER[2:] + LADDER[1:2], "checkpoint_interval": -1},
+            "checkpoint_interval: is -1: a spot interruption would lose everything",
+        ),
+    ],
+    ids=lambda v: v[:45] if isinstance(v, str) else None,
+)
+def test_a_wrong_ladder_is_refused(params: dict[str, Any], says: str) -> None:
+    assert says in refusal(**params)
+
+
+def test_all_rungs_are_checked_at_once() -> None:
+    message = refusal(
+        capacity_ladder=[{**each, "instance_count": 3} for each in LADDER], global_batch_size=16
+    )
+
+    assert message.count("share the global batch evenly") == 2
+    assert "global_batch_size: must be a multiple" in message

@@ -17,6 +17,7 @@ GOOD: dict[str, Any] = {
     "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
     "instance_type": "ml.m5.large",
 }
+RUNG: dict[str, Any] = {"instance_type": "ml.g5.xlarge"}
 GROUPS = [
     {"instance_group_name": "a", "instance_type": "ml.m5.large", "instance_count": 1},
     {"instance_group_name": "b", "instance_type": "ml.g5.xlarge", "instance_count": 2},
@@ -62,6 +63,37 @@ def test_the_launcher_is_read_from_the_distribution() -> None:
         ({"max_run": 0}, "max_run: is too small"),
         ({"use_spot_instances": True}, "max_wait: is required for spot instances"),
         ({"max_wait": 90000}, "max_wait: goes with spot instances only"),
+        (
+            {"use_spot_instances": True, "max_run": 3601, "max_wait": 7200},
+            "checkpoint_s3_uri: is required for long jobs on spot instances",
+        ),
+        (
+            {"instance_type": None, "capacity_ladder": [RUNG], "max_run": 3601},
+            "checkpoint_s3_uri: is required for long jobs on spot instances",
+        ),
+        ({"capacity_ladder": [RUNG]}, "instance_type: excludes capacity_ladder"),
+        (
+            {"instance_type": None, "capacity_ladder": [RUNG, RUNG]},
+            "capacity_ladder[1]: is the same capacity as rung 0; got ml.g5.xlarge spot",
+        ),
+        (
+            {"instance_type": None, "capacity_ladder": [RUNG], "use_spot_instances": True},
+            "use_spot_instances: does not go with capacity_ladder",
+        ),
+        (
+            {
+                "instance_type": None,
+                "capacity_ladder": [RUNG],
+                "keep_alive_period_in_seconds": 60,
+            },
+            "keep_alive_period_in_seconds: does not go with spot instances",
+        ),
+        (
+            {"instance_type": None, "capacity_ladder": [{**RUNG, "instance_type": "g5"}]},
+            "capacity_ladder[0].instance_type: is malformed",
+        ),
+        ({"heartbeat_timeout_s": -1}, "heartbeat_timeout_s: is too small"),
+        ({"budget_usd": 0}, "budget_usd: is too small"),
         (
             {"use_spot_instances": True, "max_run": 100, "max_wait": 99},
             "max_wait: is shorter than max_run; got 99; allowed: at least 100",

@@ -13,6 +13,7 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 
 from include.errors import Finding
+from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from include.specs.run_conf import RunConf
 from include.specs.run_conf_rules import PATTERNS
 
@@ -25,6 +26,26 @@ _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _COUNT = {"type": "integer", "minimum": 1}
 _COUNT_OR_OFF = {"type": "integer", "minimum": 0}
 _FRACTION = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+_LADDER_HELP = (
+    "What to try in turn, such as spot on one type, on another, then on demand; the first rung takes the place of "
+    "type, instances and spot above. Each has instance_type, and may have instance_count, use_spot_instances, "
+    "max_wait_s (waiting for instances in one go) and max_cost_usd."
+)
+_LADDER = {
+    "type": "array",
+    "maxItems": MOST_RUNGS,
+    "items": {
+        "type": "object",
+        "required": ["instance_type"],
+        "properties": {
+            "instance_type": {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE})$"},
+            "instance_count": {"type": ["null", "integer"], "minimum": 1},
+            "use_spot_instances": {"type": "boolean"},
+            "max_wait_s": {"type": ["null", "integer"], "minimum": 1},
+            "max_cost_usd": {"type": ["null", "number"], "exclusiveMinimum": 0},
+        },
+    },
+}
 
 
 def _named(name: str, *, or_none: bool = False) -> dict[str, Any]:
@@ -113,7 +134,16 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "precision": ("Precision", "", {"type": "string", "enum": ["fp32", "bf16", "fp16"]}),
         "seed": ("Seed", "", {"type": "integer", "minimum": 0}),
         "eval_interval": ("Evaluate every", "Steps; 0 only at the end.", _COUNT_OR_OFF),
-        "checkpoint_interval": ("Checkpoint every", "Steps; 0 only at the end.", _COUNT_OR_OFF),
+        "checkpoint_interval": (
+            "Checkpoint every",
+            "Steps; 0 chooses by what a checkpoint costs and how often spot is interrupted; -1 only at the end.",
+            {"type": "integer", "minimum": -1},
+        ),
+        "mean_time_to_interruption_s": (
+            "Time between interruptions",
+            "Seconds, on average, that spot instances of this type are kept: what the chosen interval goes by.",
+            {"type": "number", "exclusiveMinimum": 0},
+        ),
         "early_stopping_patience": (
             "Patience",
             "Evaluations without a better validation loss before training stops; 0 never.",
@@ -165,6 +195,16 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
             "Longest wait with spot",
             "Seconds for waiting and training together; not below the longest training.",
             {"type": ["null", "integer"], "minimum": 60},
+        ),
+        "capacity_ladder": (
+            "Capacity ladder",
+            _LADDER_HELP,
+            _LADDER,
+        ),
+        "heartbeat_timeout_s": (
+            "Silence allowed",
+            "Seconds; a training that prints nothing for so long hangs: it is stopped and resumed. 0 never.",
+            _COUNT_OR_OFF,
         ),
         "budget_usd": (
             "Budget",

@@ -37,6 +37,7 @@ _FROM_CONF = (
     "seed",
     "eval_interval",
     "checkpoint_interval",
+    "mean_time_to_interruption_s",
     "early_stopping_patience",
 )
 
