@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 CONF ?=
+SEED ?=
 ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -13,7 +14,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run up down engine test test-resilience check format bench lock clean
+.PHONY: help setup run chaos up down engine test test-resilience check format bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,9 @@ setup: $(DEV_READY) ## install everything into .venv
 
 run: $(RUN_READY) ## run the DAG once, from start to report  [CONF=file.json]
 	@$(STACK) run $(if $(CONF),--conf $(CONF)) $(ARGS)
+
+chaos: $(RUN_READY) ## the same run while faults strike it everywhere  [SEED=7] [CONF=file.json]
+	@$(STACK) chaos $(if $(SEED),--seed $(SEED)) $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 up: $(RUN_READY) ## start the engine and Airflow and leave them running
 	@$(STACK) up
@@ -55,7 +59,7 @@ lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
 	$(PY) -P include/stack/lock.py
 
 clean: down ## remove .venv, the stack's state and the reports
-	rm -rf $(VENV) .trainyard runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .trainyard .trainyard-chaos runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(RUN_READY): requirements.txt
 	@$(PYTHON) include/stack/bootstrap.py requirements.txt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from rich.console import Console
 from include.errors import TrainingRunError
 from include.stack import conf, guardian
 from include.stack.background import down, supervise, up
+from include.stack.chaos.command import chaos
 from include.stack.engine_alone import engine_alone
 from include.stack.home import Home
 from include.stack.run import DAG_ID, run
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
+HIGHEST_SEED = 10_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     console = Console(soft_wrap=not sys.stdout.isatty())
     home = Home.of(options.home)
-    if options.command in ("run", "engine", "supervise"):
+    if options.command in ("run", "chaos", "engine", "supervise"):
         guardian.fork_guarded()
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
@@ -46,6 +49,9 @@ def _dispatch(options: argparse.Namespace, home: Home, console: Console) -> int:
     match options.command:
         case "run":
             return run(home, conf=conf.load(options.conf), console=console, dag_id=options.dag)
+        case "chaos":
+            seed = secrets.randbelow(HIGHEST_SEED) if options.seed is None else options.seed
+            return chaos(home, seed=seed, conf=conf.load(options.conf), console=console)
         case "up":
             return up(home, console=console)
         case "down":
@@ -65,6 +71,15 @@ def _parser() -> argparse.ArgumentParser:
     run_command = commands.add_parser("run", help="run the DAG once, from start to report")
     run_command.add_argument("--conf", help="a JSON file with the run's params")
     run_command.add_argument("--dag", default=DAG_ID, help="the DAG to run (default: %(default)s)")
+    chaos_command = commands.add_parser(
+        "chaos", help="run the DAG once while a schedule of faults strikes it"
+    )
+    chaos_command.add_argument(
+        "--seed", type=int, help="draws the faults (default: a new one, which is told)"
+    )
+    chaos_command.add_argument(
+        "--conf", help="a JSON file with params that replace those of the chaos run"
+    )
     commands.add_parser("up", help="start the stack and leave it running")
     commands.add_parser("down", help="stop the stack that is up, or what is left of a crashed one")
     commands.add_parser("engine", help="run the engine alone, until Ctrl-C")

@@ -22,6 +22,7 @@ class TaskView:
     try_number: int
     duration_s: float | None
     operator: str = ""
+    instance_id: str = ""
 
     @property
     def job_kind(self) -> str:
@@ -98,4 +99,5 @@ def _task_view(instance: dict[str, Any]) -> TaskView:
         try_number=int(instance.get("try_number") or 0),
         duration_s=instance.get("duration"),
         operator=str(instance.get("operator") or ""),
+        instance_id=str(instance.get("id") or ""),
     )

@@ -57,15 +57,8 @@ def _require_stack(home: Home) -> None:
 
 def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, dag_id: str) -> int:
     stack = Stack(home, say=display.say)
-    started_at = time.monotonic()
-    display.say(f"starting the engine and Airflow (logs in {home.logs})")
     try:
-        stack.start()
-        api = stack.api
-        stack.wait_until(lambda: api.health() is not None, what="the api-server's first answer")
-        stack.wait_until(lambda: is_triggerable(api, dag_id), what=f"parsing of the DAG {dag_id}")
-        display.say(f"ready after {time.monotonic() - started_at:.0f} s: {stack.addresses.ui}")
-        _close_old_runs(api, dag_id, display)
+        api = bring_up(stack, dag_id=dag_id, display=display)
         attendant = Attendant(
             api=api,
             aws=AwsEndpoint(stack.addresses.engine),
@@ -78,6 +71,22 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
     finally:
         display.say("stopping")
         stack.stop()
+
+
+def bring_up(stack: Stack, *, dag_id: str, display: Display) -> AirflowApi:
+    """Start the stack, wait until the DAG can be run, and return a client of its Airflow.
+
+    A stack that does not start, or a DAG that cannot be imported, ends in a TrainingRunError.
+    """
+    started_at = time.monotonic()
+    display.say(f"starting the engine and Airflow (logs in {stack.home.logs})")
+    stack.start()
+    api = stack.api
+    stack.wait_until(lambda: api.health() is not None, what="the api-server's first answer")
+    stack.wait_until(lambda: is_triggerable(api, dag_id), what=f"parsing of the DAG {dag_id}")
+    display.say(f"ready after {time.monotonic() - started_at:.0f} s: {stack.addresses.ui}")
+    _close_old_runs(api, dag_id, display)
+    return api
 
 
 def is_triggerable(api: AirflowApi, dag_id: str) -> bool:

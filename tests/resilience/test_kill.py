@@ -18,9 +18,7 @@ import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from include.stack import processes
-from tests.resilience import victims
-from tests.resilience.victims import VICTIMS
+from include.stack import processes, victims
 from tests.stack.small_run import SMALL_RUN
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from tests.stack.conftest import LiveStack
 
 DAG_ID = "train_end_to_end"
+VICTIMS = ("worker", "triggerer", "scheduler", "engine", "rank")
 # Long enough for the last kill to find the run still on its way: about 40 steps a second on two cores.
 STEPS_PER_VICTIM = 600
 LATEST_S = {"worker": 6.0, "rank": 6.0}

@@ -1,4 +1,4 @@
-"""What can be killed in a running stack, found in the process table as an operator would find it."""
+"""What can be killed in a running stack, found in the process table as a person would find it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ if TYPE_CHECKING:
     from include.stack.home import Home
 
 SETTLED_AFTER_S = 3.0  # the supervisor looks several times a second
-VICTIMS = ("worker", "triggerer", "scheduler", "engine", "rank")
+WORKER = "LocalExecutor: "
 
 
 def find(home: Home, victim: str) -> int | None:
     """Return the pid of such a process of the stack, None while there is none.
 
-    The worker is one that runs a task; the rank is one of the training job's, not its launcher.
+    `worker` is one that runs a task, `rank` one of the training job's, not its launcher, `api-server` that of
+    the UI and the REST API; `engine`, `scheduler`, `triggerer` and `dag-processor` are what they are called.
     """
     match victim:
         case "worker":
-            busy = (
-                pid
-                for pid, title in _titles(home)
-                if "LocalExecutor:" in title and "<idle>" not in title
-            )
-            return next(busy, None)
+            return next(iter(busy_workers(home).values()), None)
+        case "api-server":
+            return _api_server(home)
         case "engine":
             return next(
                 (pid for pid, title in _titles(home) if "include.local_engine --port" in title),
@@ -43,9 +41,15 @@ def find(home: Home, victim: str) -> int | None:
             return next((pid for pid in _below(home) if _is_service(pid, name)), None)
 
 
+def busy_workers(home: Home) -> dict[str, int]:
+    """Return the executor's workers that run a task: the task instance's id -> pid."""
+    runs = {title.partition(WORKER)[2]: pid for pid, title in _titles(home) if WORKER in title}
+    return {instance: pid for instance, pid in runs.items() if instance != "<idle>"}
+
+
 def settled_idle_workers(home: Home) -> list[int]:
     """Return the executor's workers that wait for work, none while one is too young to be known."""
-    idle = [pid for pid, title in _titles(home) if "LocalExecutor: <idle>" in title]
+    idle = [pid for pid, title in _titles(home) if f"{WORKER}<idle>" in title]
     return idle if all(_age_s(pid) > SETTLED_AFTER_S for pid in idle) else []
 
 
@@ -59,6 +63,13 @@ def _rank(home: Home) -> int | None:
     table = processes.process_table()
     launchers = {table[pid].parent for pid in training if pid in table}
     return max(training - launchers, default=None) if len(training) > 1 else None
+
+
+def _api_server(home: Home) -> int | None:
+    record = read_record(home)
+    ending = "" if record is None else f" port:{record.ui.rpartition(':')[2]}"
+    found = (pid for pid, title in _titles(home) if "api_server --" in title)
+    return next((pid for pid in found if processes.command_line(pid).endswith(ending)), None)
 
 
 def _is_service(pid: int, name: str) -> bool:

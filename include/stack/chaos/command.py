@@ -1,0 +1,116 @@
+"""`chaos`: one run on a stack of its own, struck by the seed's schedule, then audited."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from include.errors import TrainingRunError
+from include.stack.attendant import Attendant
+from include.stack.aws import AwsEndpoint
+from include.stack.chaos import audit
+from include.stack.chaos.conf import CHAOS_CONF
+from include.stack.chaos.endpoint import ChaosEndpoint
+from include.stack.chaos.engine_faults import EngineFaults
+from include.stack.chaos.schedule import Strike, draw
+from include.stack.chaos.story import job_lines, story
+from include.stack.chaos.striker import Striker
+from include.stack.chaos.watched_display import WatchedDisplay
+from include.stack.display import Display, display_for
+from include.stack.home import Home
+from include.stack.run import DAG_ID, bring_up
+from include.stack.stack import Stack, is_engine_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+LEAST_STEPS = 50
+
+
+def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -> int:
+    """Run the DAG once under the seed's faults; return 0 only if everything that must hold does.
+
+    The stack's home lies beside `home`: its engine keeps faults, which no other run should meet.
+
+    Raises:
+        TrainingRunError: the training is too short to be struck, or the stack does not start.
+    """
+    conf = {**CHAOS_CONF, **conf}
+    if (steps := int(conf["max_steps"])) < LEAST_STEPS:
+        raise TrainingRunError(
+            "the training is too short to be struck",
+            where="max_steps",
+            got=steps,
+            allowed=f"at least {LEAST_STEPS}",
+            next_step="raise max_steps in the conf",
+        )
+    strikes = draw(seed, max_steps=steps)
+    own = Home(path=home.path.with_name(f"{home.path.name}-chaos"), repository=home.repository)
+    with display_for(console) as display:
+        display.say(f"seed {seed} draws {len(strikes)} strikes:")
+        for strike in strikes:
+            display.say(f"  {strike}")
+        checks = _struck_run(own, strikes=strikes, conf=conf, display=display)
+        checks.append(audit.check_processes(own))
+        for line in ("", f"chaos, seed {seed}", *audit.told(checks)):
+            display.say(line)
+    return 0 if all(check.holds for check in checks) else 1
+
+
+def _struck_run(
+    home: Home, *, strikes: Sequence[Strike], conf: Mapping[str, Any], display: Display
+) -> list[audit.Check]:
+    """Run once, tell the story, and return what could be checked while the stack was up."""
+    stack = Stack(home, say=display.say)
+    try:
+        api = bring_up(stack, dag_id=DAG_ID, display=display)
+        url = stack.addresses.engine
+        endpoint, faults = ChaosEndpoint(url), EngineFaults(url)
+        faults.clear()
+        striker = Striker(
+            strikes, home=home, faults=faults, step=endpoint.training_step, say=display.say
+        )
+        watched = WatchedDisplay(display, striker)
+        attendant = Attendant(
+            api=api,
+            aws=AwsEndpoint(url),
+            display=watched,
+            dag_id=DAG_ID,
+            reports=home.reports,
+            keep_alive=stack.check,
+        )
+        began_at = time.time()
+        with striker:
+            attendant.run(conf)
+        stack.wait_until(lambda: is_engine_ready(url), what="the engine's answer")
+        return _looked_back(home, watched, endpoint, faults, began_at=began_at)
+    finally:
+        display.say("stopping")
+        stack.stop()
+
+
+def _looked_back(
+    home: Home,
+    watched: WatchedDisplay,
+    endpoint: ChaosEndpoint,
+    faults: EngineFaults,
+    *,
+    began_at: float,
+) -> list[audit.Check]:
+    fired = faults.fired()
+    faults.clear()
+    view, striker, jobs = watched.last, watched.striker, endpoint.jobs(since=began_at)
+    assert view is not None  # noqa: S101  # a run that has ended was seen
+    tries = {task.task_id: task.try_number for task in view.tasks}
+    told = story(striker.blows, endpoint.marks(jobs), fired, began_at=began_at, tries=tries)
+    for line in ("", "what struck, when, and what it cost", *told, "jobs", *job_lines(jobs)):
+        watched.say(line)
+    report = home.reports / view.run_id.replace("/", "_")
+    return [
+        audit.check_strikes(striker.pending),
+        audit.check_run(view.state),
+        audit.check_jobs(jobs),
+        audit.check_continuity(report, home.repository),
+    ]

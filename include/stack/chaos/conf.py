@@ -1,0 +1,24 @@
+"""The run that chaos strikes: real, on spot capacity, long enough to be hit anywhere, short enough to be watched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CHAOS_CONF: dict[str, Any] = {
+    "use_spot_instances": True,
+    "max_run_s": 1800,
+    "max_wait_s": 3600,
+    "max_source_bytes": 2_000_000,
+    "validation_fraction": 0.1,
+    "test_fraction": 0.1,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_size": 64,
+    "sequence_length": 128,
+    "max_steps": 600,
+    "warmup_steps": 60,
+    "eval_interval": 200,
+    "checkpoint_interval": 25,
+    "heartbeat_timeout_s": 45,
+    "hyperparameters": {"log_interval": 1},
+}

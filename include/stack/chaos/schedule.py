@@ -1,0 +1,185 @@
+"""The faults of one chaos run, drawn from a seed: what strikes, when in the run's progress, how hard. Pure.
+
+The same seed gives the same schedule, whatever the machine and the hour: moments are a step of the training or the
+start of a task, never a time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+TRAIN = "train"
+TASKS = ("shard", TRAIN, "evaluate", "register", "report")
+"""The tasks that a strike may find, in the order in which they run."""
+EARLIEST, LATEST = 0.08, 0.92
+"""Which part of the training's steps is struck: a run whose training has just ended shows nothing."""
+
+
+class Kind(StrEnum):
+    """What strikes."""
+
+    INTERRUPTION = "spot interruption without notice"
+    NOTICED_INTERRUPTION = "spot interruption with notice"
+    KILLED_RANK = "a rank killed"
+    HUNG_HOST = "a host that hangs"
+    S3_ERRORS = "S3 answers 500"
+    S3_STALLS = "S3 stalls"
+    S3_HALVES = "S3 sends half an object"
+    THROTTLING = "SageMaker throttles"
+    ENGINE = "engine killed"
+    SCHEDULER = "scheduler killed"
+    TRIGGERER = "triggerer killed"
+    DAG_PROCESSOR = "dag-processor killed"
+    API_SERVER = "api-server killed"
+    WORKER = "worker killed"
+
+
+INTERRUPTIONS = (Kind.INTERRUPTION, Kind.NOTICED_INTERRUPTION)
+ATTEMPT_ENDS = (Kind.KILLED_RANK, Kind.HUNG_HOST)
+"""What ends a job, so that the task pays for another attempt: one of them in a run, since retries are counted."""
+SERVICES = (Kind.S3_ERRORS, Kind.S3_STALLS, Kind.S3_HALVES, Kind.THROTTLING)
+PROCESSES = (
+    Kind.ENGINE,
+    Kind.SCHEDULER,
+    Kind.TRIGGERER,
+    Kind.DAG_PROCESSOR,
+    Kind.API_SERVER,
+    Kind.WORKER,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A point in a run's progress: the start of a task, or with `step` a step of its training."""
+
+    task: str
+    step: int | None = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Where the moment lies in the run, for sorting."""
+        return TASKS.index(self.task), -1 if self.step is None else self.step
+
+    def __str__(self) -> str:
+        """Return the moment for people: `step 143`, `as shard starts`."""
+        return f"as {self.task} starts" if self.step is None else f"at step {self.step}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """One fault of the schedule.
+
+    Attributes:
+        number: its place in the schedule, from 1.
+        host: the host that a rank is killed on, or that hangs.
+        notice_s: seconds between an interruption's SIGTERM and the end of the hosts.
+        count: how many requests a fault of S3 or SageMaker meets.
+        stall_s: how long a stalling request stands still.
+        operation: the SageMaker operation that is throttled.
+    """
+
+    number: int
+    kind: Kind
+    moment: Moment
+    host: str | None = None
+    notice_s: float = 0.0
+    count: int = 1
+    stall_s: float = 0.0
+    operation: str | None = None
+
+    def __str__(self) -> str:
+        """Return the strike for people: `2. a rank killed (algo-2), at step 143`."""
+        detail = self.host or self.operation
+        return f"{self.number}. {self.kind}{f' ({detail})' if detail else ''}, {self.moment}"
+
+
+def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
+    """Return the strikes of `seed` in the order in which they come: five to seven, at least one interruption.
+
+    Steps lie one in each of as many equal parts of the training as there are strikes in it, so that a strike finds
+    the run on its way again. A task other than the training is struck at most once: its retries are few.
+
+    Args:
+        seed: any integer.
+        max_steps: steps of the training; at least 50.
+    """
+    draws = random.Random(seed)  # noqa: S311  # a schedule, not a secret
+    kinds = _kinds(draws)
+    draws.shuffle(kinds)
+    placed = zip(kinds, _moments(draws, kinds, max_steps), strict=True)
+    in_order = sorted(placed, key=lambda pair: pair[1].position)
+    return tuple(
+        _strike(draws, number=number, kind=kind, moment=moment)
+        for number, (kind, moment) in enumerate(in_order, 1)
+    )
+
+
+def _kinds(draws: random.Random) -> list[Kind]:
+    first = draws.choice(INTERRUPTIONS)
+    second = draws.choice((*INTERRUPTIONS, *ATTEMPT_ENDS, *ATTEMPT_ENDS))
+    services = draws.sample(SERVICES, draws.randint(1, 2))
+    return [first, second, *services, *draws.sample(PROCESSES, draws.randint(2, 3))]
+
+
+def _moments(draws: random.Random, kinds: Sequence[Kind], max_steps: int) -> Iterator[Moment]:
+    """Yield a moment for each kind, in the kinds' order."""
+    free = [task for task in TASKS if task != TRAIN]
+    tasks: list[str | None] = []
+    for kind in kinds:
+        wanted = _task(draws, kind, free)
+        if wanted in free:
+            free.remove(wanted)
+        tasks.append(wanted)
+    parts = draws.sample(range(tasks.count(None)), tasks.count(None))
+    for task in tasks:
+        if task is not None:
+            yield Moment(task=task)
+        else:
+            yield Moment(task=TRAIN, step=_step(draws, parts.pop(), tasks.count(None), max_steps))
+
+
+def _task(draws: random.Random, kind: Kind, free: Sequence[str]) -> str | None:
+    """Return the task at whose start the kind strikes, None for a step of the training."""
+    if kind is Kind.WORKER:  # a task that waits for its job needs no worker
+        return draws.choice((TRAIN, *free))
+    if kind in {*SERVICES, Kind.ENGINE, Kind.SCHEDULER} and draws.random() < 1 / 3:
+        return draws.choice(free)
+    return None
+
+
+def _step(draws: random.Random, part: int, num_parts: int, max_steps: int) -> int:
+    width = (LATEST - EARLIEST) * max_steps / num_parts
+    return round(EARLIEST * max_steps + width * (part + draws.random()))
+
+
+def _strike(draws: random.Random, *, number: int, kind: Kind, moment: Moment) -> Strike:
+    strike = Strike(number=number, kind=kind, moment=moment)
+    match kind:
+        case Kind.NOTICED_INTERRUPTION:
+            return replace(strike, notice_s=20.0)
+        case Kind.KILLED_RANK | Kind.HUNG_HOST:
+            return replace(strike, host=draws.choice(("algo-1", "algo-2")))
+        case Kind.S3_ERRORS | Kind.S3_HALVES:
+            return replace(strike, count=draws.randint(3, 12))
+        case Kind.S3_STALLS:
+            return replace(strike, count=draws.randint(2, 4), stall_s=float(draws.randint(2, 5)))
+        case Kind.THROTTLING:
+            return replace(strike, count=draws.randint(3, 6), operation=_operation(moment))
+        case _:
+            return strike
+
+
+def _operation(moment: Moment) -> str:
+    """Return an operation that the run calls at the moment or soon after it."""
+    called = {
+        "shard": "CreateTrainingJob",
+        "evaluate": "CreateProcessingJob",
+        "register": "CreateModelPackage",
+    }
+    return called.get(moment.task, "DescribeTrainingJob")

@@ -1,0 +1,69 @@
+"""What the training itself printed, over all its jobs and starts: where it began and how far it had come."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+LINE = re.compile(r"^trainyard (?:(?P<word>start|done) )?step=(?P<step>\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A line of the training: its processes started after `step`, or had done `step`.
+
+    `at` is in seconds since the epoch.
+    """
+
+    at: float
+    step: int
+    is_start: bool = False
+
+
+def parse_mark(message: str, *, at: float) -> Mark | None:
+    """Return what a log line says of the training's progress, None for any other line."""
+    match = LINE.match(message)
+    if match is None:
+        return None
+    return Mark(at=at, step=int(match["step"]), is_start=match["word"] == "start")
+
+
+def read_marks(logs: Any, job_names: Iterable[str]) -> list[Mark]:
+    """Return the marks of all jobs in the order in which they were printed.
+
+    Fails as the client fails.
+
+    Args:
+        logs: a boto3 client of CloudWatch Logs.
+        job_names: the training jobs of one logical job.
+    """
+    marks = [
+        mark
+        for name in job_names
+        for message, at in _messages(logs, name)
+        if (mark := parse_mark(message, at=at))
+    ]
+    return sorted(marks, key=lambda mark: mark.at)
+
+
+def _messages(logs: Any, job_name: str) -> Iterator[tuple[str, float]]:
+    pages = logs.get_paginator("describe_log_streams").paginate(
+        logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/algo-1-"
+    )
+    for stream in pages.build_full_result()["logStreams"]:
+        token: dict[str, str] = {}
+        while True:
+            answer = logs.get_log_events(
+                logGroupName=LOG_GROUP,
+                logStreamName=stream["logStreamName"],
+                startFromHead=True,
+                **token,
+            )
+            yield from ((each["message"], each["timestamp"] / 1000) for each in answer["events"])
+            if token == (token := {"nextToken": answer["nextForwardToken"]}):
+                break
