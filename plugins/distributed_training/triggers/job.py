@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from distributed_training.triggers.cancellation import keeping_message
 from distributed_training.triggers.follow import Followed, follow_job
 from distributed_training.triggers.stopping import kill_job
 from include.errors import TrainingRunError
@@ -67,7 +68,7 @@ class JobTrigger(BaseTrigger):
                 waited_s,
             )
         try:
-            snapshot = await follow_job(self.followed)
+            snapshot = await keeping_message(follow_job(self.followed))
         except TrainingRunError as error:
             told = {"error": error.to_dict()}
         else:

@@ -1,0 +1,32 @@
+"""Awaits a coroutine so that a cancellation of the awaiting task keeps its message.
+
+Airflow tells a trigger that its task was cleared, marked or deleted by `cancel("user-action")`, and calls `on_kill` only
+if the `CancelledError` that comes out of the trigger still says so. `sync_to_async`, which opens the provider's clients,
+raises a new one without a message (asgiref 3.11, `SyncToAsync.__call__`): a task that was cleared while its trigger opened
+a client kept its paid job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+Result = TypeVar("Result")
+
+
+async def keeping_message(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Return the coroutine's result; raise what it raises.
+
+    Raises:
+        CancelledError: the caller was cancelled, with the message of that cancellation; the coroutine is cancelled too.
+    """
+    task = asyncio.ensure_future(coroutine)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    return task.result()

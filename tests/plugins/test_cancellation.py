@@ -1,0 +1,62 @@
+"""A cancelled trigger says why it was cancelled, wherever it stood."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from distributed_training.triggers.cancellation import keeping_message
+
+
+def test_cancellation_keeps_its_message_while_a_thread_works() -> None:
+    is_working, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        is_working.set()
+        may_end.wait(30)
+
+    async def cancelled() -> tuple[object, ...]:
+        caller = asyncio.create_task(keeping_message(sync_to_async(work)()))
+        await asyncio.to_thread(is_working.wait, 30)
+        caller.cancel("user-action")
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await caller
+        return caught.value.args
+
+    assert asyncio.run(cancelled()) == ("user-action",)
+
+
+def test_cancelled_caller_cancels_what_it_waits_for() -> None:
+    ended: list[str] = []
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    async def cancelled() -> None:
+        caller = asyncio.create_task(keeping_message(wait_for_ever()))
+        await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+
+    asyncio.run(cancelled())
+    assert ended == ["ended"]
+
+
+def test_result_and_error_come_through() -> None:
+    async def fine() -> int:
+        return 3
+
+    async def fails() -> int:
+        raise ValueError("no")
+
+    assert asyncio.run(keeping_message(fine())) == 3
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(keeping_message(fails()))
