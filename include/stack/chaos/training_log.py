@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-LINE = re.compile(r"^trainyard (?:(?P<word>start|done) )?step=(?P<step>\d+)")
+LINE = re.compile(r"^trainyard (?:(?P<word>start) )?step=(?P<step>\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A line of the training: its processes started after `step`, or had done `step`.
+    """A line of the training: its processes started after `step`, or they had done it.
 
     `at` is in seconds since the epoch.
     """

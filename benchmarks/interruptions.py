@@ -1,0 +1,301 @@
+"""Interrupt the default training once at a random moment, again and again, and compare the final weights.
+
+    python benchmarks/interruptions.py [--seeds 100] [--steps 60] [--notice-share 0.5] [--results FILE]
+
+Each seed is one spot training job on two instances of the engine (CreateTrainingJob by boto3, no Airflow), with the
+default run's hyperparameters but for those below, hit by one interruption that the seed draws: at a step of the
+training or, one time in five, while data comes down, a checkpoint is written or the model goes up; all hosts or one;
+with or without notice. Its last line must show the same SHA-256 of the weights as that of the uninterrupted job, which
+is run first, twice. What differs from the default run: the length (`--steps`), no evaluation on the way, a metric line
+for each step (the moments and the steps redone are read from those), a fixed checkpoint interval, and less data.
+
+Results go to a file of JSON lines as they come; a second call goes on where the first was cut off and counts what is
+there only if settings, code and uninterrupted weights are the same. Exit status 0 only if all weights are equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.training_jobs import SCRIPTS, Engine, running_engine, shard, training_job
+from include.stack.chaos.costs import cost_of
+from include.stack.chaos.training_log import LOG_GROUP, read_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+DEFAULT_RUN = {
+    "model": "gpt",
+    "num_layers": 4,
+    "num_heads": 4,
+    "hidden_size": 128,
+    "sequence_length": 256,
+    "global_batch_size": 16,
+    "micro_batch_size": 8,
+    "learning_rate": 4e-3,
+    "precision": "fp32",
+    "seed": 0,
+}
+DIFFERENT = {"eval_interval": 0, "log_interval": 1, "num_threads": 1}
+STATES = ("Downloading", "Checkpointing", "Uploading")
+WEIGHTS = re.compile(r"weights_sha256=([0-9a-f]{64})")
+NOTICE_S = 30.0
+TIME_SCALE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """One seed's interruption: where in the job, on which hosts, with how many seconds of notice."""
+
+    seed: int
+    at: Mapping[str, Any]
+    hosts: str | list[str]
+    notice_s: float
+
+    def fault(self) -> dict[str, Any]:
+        """Return it as the engine's fault."""
+        return {
+            "id": f"seed-{self.seed}",
+            "what": "interrupt",
+            "at": self.at,
+            "hosts": self.hosts,
+            "notice_s": self.notice_s,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of one seed."""
+
+    settings: str
+    seed: int
+    at: Mapping[str, Any]
+    hosts: str | list[str]
+    notice_s: float
+    status: str
+    interruptions: int
+    weights_sha256: str
+    uninterrupted_sha256: str
+    reached: int
+    resumed_at: int
+    seconds_lost: float
+    job_seconds: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Tell whether the weights are those of the uninterrupted job, after exactly one interruption."""
+        same = self.weights_sha256 == self.uninterrupted_sha256
+        return same and self.status == "Completed" and self.interruptions == 1
+
+    @property
+    def steps_redone(self) -> int:
+        """Steps that were done a second time."""
+        return self.reached - self.resumed_at
+
+
+def main() -> int:
+    """Run what is missing, print the distribution, and return the exit status."""
+    options = _parser().parse_args()
+    hyperparameters = {
+        **DEFAULT_RUN,
+        **DIFFERENT,
+        "max_steps": options.steps,
+        "warmup_steps": max(1, options.steps // 10),
+        "checkpoint_interval": options.checkpoint_interval,
+    }
+    settings = fingerprint(hyperparameters, options)
+    print(f"settings and code {settings}; results in {options.results}")
+    done = {each.seed: each for each in read_results(options.results, settings)}
+    with tempfile.TemporaryDirectory(prefix="interruptions-") as folder:
+        root = Path(folder)
+        shard(root / "dataset")
+        with running_engine(root / "engine", time_scale=TIME_SCALE) as engine:
+            engine.upload(root / "dataset")
+            weights, whole_s = uninterrupted(engine, hyperparameters)
+            for seed in range(options.seeds):
+                if seed in done and done[seed].uninterrupted_sha256 == weights:
+                    continue
+                interruption = draw(seed, steps=options.steps, notice_share=options.notice_share)
+                done[seed] = interrupt(engine, interruption, hyperparameters, weights, settings)
+                append(options.results, done[seed])
+                print(line(done[seed]), flush=True)
+    results = [done[seed] for seed in range(options.seeds)]
+    report(results, whole_s)
+    return 0 if all(result.is_equal for result in results) else 1
+
+
+def draw(seed: int, *, steps: int, notice_share: float) -> Interruption:
+    """Return the interruption of a seed."""
+    draws = random.Random(seed)  # noqa: S311  # a seeded choice of moments
+    in_state = draws.random() < 0.2
+    at = {"state": draws.choice(STATES)} if in_state else {"step": draws.randrange(steps)}
+    return Interruption(
+        seed=seed,
+        at=at,
+        hosts=draws.choice(("all", ["algo-1"], ["algo-2"])),
+        notice_s=NOTICE_S if draws.random() < notice_share else 0.0,
+    )
+
+
+def uninterrupted(engine: Engine, hyperparameters: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the weights' SHA-256 and the seconds of two jobs that nothing hits.
+
+    Raises:
+        RuntimeError: the two differ, or one did not complete: nothing could be compared with them.
+    """
+    jobs = []
+    for name in ("uninterrupted-1", "uninterrupted-2"):
+        engine.put_faults([])
+        began = time.monotonic()
+        engine.sagemaker.create_training_job(**training_job(name, hyperparameters, is_spot=True))
+        described = engine.finished(name)
+        jobs.append((weights_of(engine, name), time.monotonic() - began))
+        print(f"{name}: {described['TrainingJobStatus']} in {jobs[-1][1]:.1f} s, {jobs[-1][0]}")
+    if jobs[0][0] != jobs[1][0] or not jobs[0][0]:
+        raise RuntimeError(f"two uninterrupted jobs do not end with the same weights: {jobs}")
+    return jobs[1]
+
+
+def interrupt(
+    engine: Engine,
+    interruption: Interruption,
+    hyperparameters: Mapping[str, Any],
+    weights: str,
+    settings: str,
+) -> Result:
+    """Run one job with one interruption and return what came of it."""
+    name = f"interrupted-{interruption.seed}"
+    engine.put_faults([{**interruption.fault(), "job": name}])
+    began = time.monotonic()
+    engine.sagemaker.create_training_job(**training_job(name, hyperparameters, is_spot=True))
+    described = engine.finished(name)
+    job_seconds = time.monotonic() - began
+    fired, marks = engine.fired_at(), read_marks(engine.logs, [name])
+    cost = cost_of(fired[0], marks, until=float("inf")) if fired else None
+    return Result(
+        settings=settings,
+        **asdict(interruption),
+        status=described["TrainingJobStatus"],
+        interruptions=len(fired),
+        weights_sha256=weights_of(engine, name),
+        uninterrupted_sha256=weights,
+        reached=cost.reached if cost else -1,
+        resumed_at=cost.resumed_at if cost else -1,
+        seconds_lost=cost.seconds if cost else 0.0,
+        job_seconds=job_seconds,
+    )
+
+
+def weights_of(engine: Engine, name: str) -> str:
+    """Return the SHA-256 of the final weights as the job printed it last, empty where it did not."""
+    streams = engine.logs.describe_log_streams(
+        logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/algo-1-"
+    )["logStreams"]
+    for stream in sorted(streams, key=lambda each: each["creationTime"], reverse=True):
+        answer = engine.logs.get_log_events(
+            logGroupName=LOG_GROUP, logStreamName=stream["logStreamName"], startFromHead=False
+        )
+        for event in reversed(answer["events"]):
+            if found := WEIGHTS.search(event["message"]):
+                return found[1]
+    return ""
+
+
+def report(results: list[Result], whole_s: float) -> None:
+    """Print how many ended equal, and how many steps and seconds an interruption cost."""
+    equal = sum(result.is_equal for result in results)
+    print(f"\n{equal} of {len(results)} jobs ended with the uninterrupted job's weights")
+    for result in results:
+        if not result.is_equal:
+            print(f"  NOT EQUAL: {result}")
+    groups = {
+        "without notice": [each for each in results if not each.notice_s],
+        "with notice": [each for each in results if each.notice_s],
+    }
+    for label, group in groups.items():
+        if group:
+            redone = [each.steps_redone for each in group]
+            print(f"{label}: {len(group)} interruptions")
+            print(f"  steps redone: {spread(redone)}")
+            print(f"    distribution: {' '.join(counted(redone))}")
+            print(f"  seconds lost: {spread([each.seconds_lost for each in group])}")
+    print(f"an uninterrupted job took {whole_s:.1f} s")
+
+
+def spread(values: list[float] | list[int]) -> str:
+    """Return lowest, median, 90th percentile and highest of the values as text."""
+    ninety = statistics.quantiles(values, n=10)[-1] if len(values) > 1 else values[0]
+    median = statistics.median(values)
+    return f"min {min(values):.1f}, median {median:.1f}, p90 {ninety:.1f}, max {max(values):.1f}"
+
+
+def counted(values: list[int]) -> Iterator[str]:
+    """Yield `value:times` for each value that occurs."""
+    for value, times in sorted(Counter(values).items()):
+        yield f"{value}:{times}"
+
+
+def line(result: Result) -> str:
+    """Return one result as a line."""
+    where = " ".join(f"{key} {value}" for key, value in result.at.items())
+    notice = "with notice" if result.notice_s else "no notice"
+    verdict = "equal" if result.is_equal else f"NOT EQUAL ({result.status})"
+    return (
+        f"seed {result.seed:3}: {where}, {notice}, hosts {result.hosts}: step {result.reached}, "
+        f"resumed at {result.resumed_at}, {result.steps_redone} redone, "
+        f"{result.seconds_lost:.1f} s lost, {verdict}"
+    )
+
+
+def fingerprint(hyperparameters: Mapping[str, Any], options: argparse.Namespace) -> str:
+    """Return a digest of what two results must share to be counted together: settings and training code."""
+    digest = hashlib.sha256(json.dumps([hyperparameters, options.notice_share]).encode())
+    for path in sorted(SCRIPTS.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_results(path: Path, settings: str) -> list[Result]:
+    """Return the results of the same settings and code that the file holds."""
+    if not path.exists():
+        return []
+    found = [Result(**json.loads(text)) for text in path.read_text().splitlines()]
+    return [each for each in found if each.settings == settings]
+
+
+def append(path: Path, result: Result) -> None:
+    """Add one result to the file, whole."""
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(result)) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--seeds", type=int, default=100, help="how many, from 0 on (100)")
+    parser.add_argument("--steps", type=int, default=60, help="steps of each job (60)")
+    parser.add_argument("--notice-share", type=float, default=0.5, help="with notice (0.5)")
+    parser.add_argument(
+        "--checkpoint-interval", type=int, default=15, help="steps between checkpoints (15)"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("interruptions.jsonl"), help="the file of results"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,420 @@
+"""The provider's SageMakerTrainingOperator and ours, side by side under the same faults.
+
+    python benchmarks/stock_operators.py [--only CASE ...] [--steps 400] [--results FILE]
+
+One real Airflow (scheduler, triggerer, api-server, workers) and one engine; for each case four DAG runs at the same
+time: the provider's operator and ours, waiting in the worker and deferred. All train the same script on the same data
+with the same hyperparameters, on spot capacity, with the same CheckpointConfig, and have two retries 5 s apart (ours
+waits as long as its retry table says: 30 s after a failure of the infrastructure, 60 s after a lost spot job). When a
+job has done a quarter of its steps, the case strikes. Told is what came of it, when every job has ended:
+
+* jobs: training jobs created;
+* paid: the sum of their BillableTimeInSeconds (what SageMaker charges, per instance), as DescribeTrainingJob says it;
+* redone: steps that were done more than once, over all jobs, from what the training printed;
+* unowned: seconds in which a job ran and no task waited for it: from the next job's creation, or the task's end, or the
+  deletion of its run, to the job's end;
+* the task's last state, and the last job's status.
+
+The provider's options are its defaults but for check_interval (1 s for 30 s) and max_attempts, which would end a
+deferred task after 60 looks: set out of reach, except in the case `half an hour`, where it keeps its default of 60, so
+that its 60 looks 30 s apart are 60 looks 1 s apart. A table in Markdown ends the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import requests
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.training_jobs import (
+    BUCKET,
+    CHANNELS,
+    ENDED,
+    IMAGE,
+    PREFIX,
+    REPOSITORY,
+    ROLE,
+    Engine,
+    shard,
+    training_job,
+)
+from include.errors import RejectedRequestError
+from include.stack import guardian, processes, victims
+from include.stack.airflow_api import AirflowApi
+from include.stack.chaos.training_log import read_marks
+from include.stack.home import Home
+from include.stack.identity import load_or_create
+from include.stack.stack import Stack, is_engine_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from include.stack.chaos.training_log import Mark
+
+VARIANTS = ("stock_worker", "stock_deferred", "ours_worker", "ours_deferred")
+MODEL = {
+    "model": "gpt", "num_layers": 1, "num_heads": 2, "hidden_size": 32, "sequence_length": 32,
+    "global_batch_size": 8, "micro_batch_size": 4, "warmup_steps": 2, "eval_interval": 0,
+    "log_interval": 1, "num_threads": 1,
+}  # fmt: skip
+POLL_S = 0.5
+CASE_LIMIT_S = 420.0
+TASK_ENDS = ("success", "failed", "upstream_failed", "skipped", "removed")
+
+
+@dataclass(slots=True, kw_only=True)
+class Contestant:
+    """One DAG run of a case and what is known of it."""
+
+    variant: str
+    dag_id: str
+    run_id: str
+    job_prefix: str
+    instance_id: str = ""
+    struck_at: float | None = None
+    task_state: str = "waiting"
+    ended_at: float | None = None
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one DAG run."""
+
+    case: str
+    variant: str
+    jobs: int
+    paid_s: int
+    steps_redone: int
+    unowned_s: float
+    task_state: str
+    job_status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One fault: when it strikes, what does it, and what the DAG needs for it.
+
+    `strike` is called once for each contestant when its job has done a quarter of its steps; None where the job itself
+    brings the fault.
+    """
+
+    name: str
+    strike: Callable[[Scene, Contestant], None] | None = None
+    faults: Callable[[int], list[dict[str, Any]]] = lambda _steps: []
+    kind: str = "plain"
+    max_runtime_s: int = 1800
+
+
+class Rest(AirflowApi):
+    """What a user does in the UI, beside what the launcher does."""
+
+    def mark_failed(self, contestant: Contestant) -> None:
+        """Mark a contestant's task failed."""
+        path = f"/dags/{contestant.dag_id}/dagRuns/{quote(contestant.run_id)}/taskInstances/train"
+        self._call("PATCH", path, body={"new_state": "failed"})
+
+    def clear(self, contestant: Contestant) -> None:
+        """Clear a contestant's task."""
+        body = {
+            "dry_run": False,
+            "task_ids": ["train"],
+            "dag_run_id": contestant.run_id,
+            "only_failed": False,
+        }
+        self._call("POST", f"/dags/{contestant.dag_id}/clearTaskInstances", body=body)
+
+    def delete(self, contestant: Contestant) -> None:
+        """Delete a contestant's DAG run."""
+        self._call("DELETE", f"/dags/{contestant.dag_id}/dagRuns/{quote(contestant.run_id)}")
+        contestant.task_state, contestant.ended_at = "deleted", time.time()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The running stack and what the cases need of it."""
+
+    stack: Stack
+    api: Rest
+    engine: Engine
+
+
+def kill_worker_or_triggerer(scene: Scene, contestant: Contestant) -> None:
+    """Kill what waits for the job: the worker that runs the task, or the triggerer of a deferred one."""
+    home = scene.stack.home
+    pid = victims.busy_workers(home).get(contestant.instance_id)
+    if contestant.variant == "ours_deferred":
+        return  # the triggerer is one for both deferred tasks; it was killed for the other
+    if contestant.variant == "stock_deferred":
+        pid = victims.find(home, "triggerer")
+    assert pid is not None, f"nothing waits for {contestant}"
+    processes.signal_all([pid], signal.SIGKILL)
+
+
+def stop_job(scene: Scene, contestant: Contestant) -> None:
+    """Stop the running job by hand."""
+    (name,) = (j["TrainingJobName"] for j in contestant.jobs if j["TrainingJobStatus"] not in ENDED)
+    scene.engine.sagemaker.stop_training_job(TrainingJobName=name)
+
+
+def at_a_quarter(what: str, **members: Any) -> Callable[[int], list[dict[str, Any]]]:
+    """Return a fault of the engine for each contestant, at a quarter of the first job's steps."""
+
+    def faults(steps: int) -> list[dict[str, Any]]:
+        at = {"what": what, "at": {"step": steps // 4 + 5}, **members}
+        return [{"id": v, "job": f"{v.replace('_', '-')}*", **at} for v in VARIANTS]
+
+    return faults
+
+
+CASES = (
+    Case(name="worker (or triggerer) killed -9", strike=kill_worker_or_triggerer),
+    Case(name="task cleared while it runs", strike=lambda scene, c: scene.api.clear(c)),
+    Case(
+        name="task marked failed",
+        strike=lambda scene, c: scene.api.mark_failed(c),
+    ),
+    Case(name="execution_timeout", kind="timeout"),
+    Case(name="DAG run deleted", strike=lambda scene, c: scene.api.delete(c)),
+    Case(name="job stopped by hand", strike=stop_job),
+    Case(name="a rank killed -9", faults=at_a_quarter("kill_rank", hosts=["algo-2"])),
+    Case(name="spot interruption, no notice", faults=at_a_quarter("interrupt", notice_s=0)),
+    Case(name="MaxRuntimeInSeconds", max_runtime_s=15),
+    Case(name="half an hour (60 looks)", kind="limit"),
+)
+
+
+def main() -> int:
+    """Run the cases that were not run yet, print the table, and return the exit status."""
+    options = _parser().parse_args()
+    guardian.fork_guarded()
+    console = Console(soft_wrap=True)
+    outcomes = read_outcomes(options.results)
+    wanted = [case for case in CASES if not options.only or case.name in options.only]
+    missing = [case for case in wanted if not any(each.case == case.name for each in outcomes)]
+    if missing:
+        with tempfile.TemporaryDirectory(prefix="side-by-side-") as folder:
+            scene = set_up(Path(folder), console)
+            try:
+                for case in missing:
+                    found = run_case(scene, case, steps=options.steps, console=console)
+                    outcomes += found
+                    append(options.results, found)
+            finally:
+                scene.stack.stop()
+    print(table(outcomes))
+    return 0
+
+
+def set_up(folder: Path, console: Console) -> Scene:
+    """Start a stack whose DAGs are those of this benchmark, with data and code in its engine."""
+    tree = folder / "repository"
+    tree.mkdir()
+    for name in ("include", "plugins", "training_scripts"):
+        (tree / name).symlink_to(REPOSITORY / name)
+    (tree / "dags").symlink_to(REPOSITORY / "benchmarks" / "stock_operators_dags")
+    home = Home(path=folder / "home", repository=tree)
+    stack = Stack(home, say=lambda line: console.print(line, style="dim", markup=False))
+    stack.start()
+    api = Rest(stack.addresses.ui, password=load_or_create(home).password)
+    last = "ours_deferred_limit"
+    stack.wait_until(lambda: api.health() is not None, what="the api-server's first answer")
+    stack.wait_until(lambda: is_engine_ready(stack.addresses.engine), what="the engine")
+    stack.wait_until(lambda: api.has_dag(last), what=f"parsing of the DAGs ({api.import_errors()})")
+    engine = Engine(stack.addresses.engine)
+    shard(folder / "dataset")
+    engine.upload(folder / "dataset")
+    return Scene(stack=stack, api=api, engine=engine)
+
+
+def run_case(scene: Scene, case: Case, *, steps: int, console: Console) -> list[Outcome]:
+    """Run one case with all four variants at the same time and return what came of each."""
+    console.rule(case.name)
+    scene.engine.put_faults(case.faults(steps))
+    contestants = [start(scene, case, variant, steps=steps) for variant in VARIANTS]
+    deadline = time.monotonic() + CASE_LIMIT_S
+    while not all(is_over(each) for each in contestants):
+        if time.monotonic() > deadline:
+            console.print(f"cut off after {CASE_LIMIT_S:.0f} s", style="red")
+            break
+        scene.stack.check()
+        with suppress(requests.RequestException):
+            for contestant in contestants:
+                look(scene, contestant)
+                is_whole = case.strike is not None and contestant.struck_at is None
+                if is_whole and has_done(scene, contestant, steps // 4):
+                    contestant.struck_at = time.time()
+                    case.strike(scene, contestant)
+        time.sleep(POLL_S)
+    outcomes = [outcome(scene, case, each) for each in contestants]
+    for each in outcomes:
+        console.print(str(each), markup=False, highlight=False)
+    return outcomes
+
+
+def start(scene: Scene, case: Case, variant: str, *, steps: int) -> Contestant:
+    """Trigger one variant's DAG run."""
+    dag_id = f"{variant}_{case.kind}"
+    slug = re.sub(r"[^a-z]+", "-", case.name.lower()).strip("-")
+    name = f"{variant.replace('_', '-')}-{slug}"[:40].strip("-")
+    hyperparameters = {**MODEL, "max_steps": steps, "checkpoint_interval": steps // 10}
+    request = training_job(name, hyperparameters, is_spot=True)
+    request["StoppingCondition"]["MaxRuntimeInSeconds"] = case.max_runtime_s
+    scene.api.set_paused(dag_id, paused=False)
+    conf = {"request": request, "spec": spec_of(request, hyperparameters)}
+    run_id = scene.api.trigger(dag_id, conf=conf)
+    prefix = name if variant.startswith("stock") else f"{dag_id.replace('_', '-')}-train"
+    return Contestant(variant=variant, dag_id=dag_id, run_id=run_id, job_prefix=prefix)
+
+
+def spec_of(request: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the same job in our operator's words."""
+    dataset = f"s3://{BUCKET}/{PREFIX}/dataset"
+    return {
+        "role": ROLE,
+        "output_path": f"s3://{BUCKET}/{PREFIX}/output/{request['TrainingJobName']}",
+        "image_uri": IMAGE,
+        "entry_point": "train_ddp.py",
+        "source_dir": f"s3://{BUCKET}/{PREFIX}/code/sourcedir.tar.gz",
+        "hyperparameters": hyperparameters,
+        "distribution": {"torch_distributed": {"enabled": True, "processes_per_host": 1}},
+        "environment": request["Environment"],
+        "instance_type": "ml.m5.xlarge",
+        "instance_count": 2,
+        "volume_size": 10,
+        "max_run": request["StoppingCondition"]["MaxRuntimeInSeconds"],
+        "max_wait": request["StoppingCondition"]["MaxWaitTimeInSeconds"],
+        "use_spot_instances": True,
+        "checkpoint_s3_uri": request["CheckpointConfig"]["S3Uri"],
+        "inputs": {name: f"{dataset}/{name}/" for name in CHANNELS},
+    }
+
+
+def look(scene: Scene, contestant: Contestant) -> None:
+    """Bring what is known of a contestant up to date."""
+    listed = scene.engine.sagemaker.list_training_jobs(
+        NameContains=contestant.job_prefix,
+        SortBy="CreationTime",
+        SortOrder="Ascending",
+        MaxResults=100,
+    )["TrainingJobSummaries"]
+    contestant.jobs = [
+        scene.engine.sagemaker.describe_training_job(TrainingJobName=each["TrainingJobName"])
+        for each in listed
+    ]
+    if contestant.task_state == "deleted":
+        return
+    try:
+        (task,) = scene.api.tasks(contestant.dag_id, contestant.run_id)
+        run = scene.api.run(contestant.dag_id, contestant.run_id)
+    except RejectedRequestError:  # the run is being deleted
+        return
+    contestant.instance_id = str(task["id"])
+    contestant.task_state = str(task["state"])
+    has_ended = task["state"] in TASK_ENDS and run["state"] in {"success", "failed"}
+    if not has_ended:
+        contestant.ended_at = None
+    elif contestant.ended_at is None:
+        contestant.ended_at = time.time()
+
+
+def has_done(scene: Scene, contestant: Contestant, step: int) -> bool:
+    """Tell whether the contestant's first job has done so many steps."""
+    return any(mark.step >= step for mark in marks_of(scene, contestant))
+
+
+def is_over(contestant: Contestant) -> bool:
+    """Tell whether task and jobs have ended."""
+    jobs_ended = all(job["TrainingJobStatus"] in ENDED for job in contestant.jobs)
+    return contestant.ended_at is not None and bool(contestant.jobs) and jobs_ended
+
+
+def outcome(scene: Scene, case: Case, contestant: Contestant) -> Outcome:
+    """Return what came of a contestant."""
+    jobs = contestant.jobs
+    return Outcome(
+        case=case.name,
+        variant=contestant.variant,
+        jobs=len(jobs),
+        paid_s=sum(job.get("BillableTimeInSeconds", 0) for job in jobs),
+        steps_redone=steps_redone(marks_of(scene, contestant)),
+        unowned_s=unowned_s(contestant),
+        task_state=contestant.task_state,
+        job_status=jobs[-1]["TrainingJobStatus"] if jobs else "none",
+    )
+
+
+def steps_redone(marks: Sequence[Mark]) -> int:
+    """Return how many steps were printed by more than one start, each repetition counted."""
+    steps = [mark.step for mark in marks if not mark.is_start and mark.step]
+    return len(steps) - len(set(steps))
+
+
+def unowned_s(contestant: Contestant) -> float:
+    """Return the seconds in which jobs ran and no task waited for them."""
+    until = [job["CreationTime"].timestamp() for job in contestant.jobs[1:]]
+    owned_until = [*until, contestant.ended_at or time.time()]
+    return sum(
+        max(0.0, job.get("TrainingEndTime", job["LastModifiedTime"]).timestamp() - at)
+        for job, at in zip(contestant.jobs, owned_until, strict=True)
+    )
+
+
+def marks_of(scene: Scene, contestant: Contestant) -> list[Mark]:
+    """Return the progress that the contestant's jobs have printed."""
+    return read_marks(scene.engine.logs, [job["TrainingJobName"] for job in contestant.jobs])
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return the outcomes as a table in Markdown, a row for each case and variant."""
+    head = "| fault | operator | jobs | paid s | steps redone | unowned s | task | last job |"
+    rows = [head, "|---|---|---|---|---|---|---|---|"]
+    names = {"stock": "provider's", "ours": "ours"}
+    for each in outcomes:
+        name, mode = each.variant.split("_")
+        rows.append(
+            f"| {each.case} | {names[name]}, {mode} | {each.jobs} | {each.paid_s} | "
+            f"{each.steps_redone} | {each.unowned_s:.0f} | {each.task_state} | {each.job_status} |"
+        )
+    return "\n".join(rows)
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """Return what the file holds."""
+    if not path.exists():
+        return []
+    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def append(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Add a case's outcomes to the file."""
+    with path.open("a") as file:
+        file.writelines(json.dumps(asdict(each)) + "\n" for each in outcomes)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="CASE")
+    parser.add_argument("--steps", type=int, default=400, help="steps of each job (400)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("stock_operators.jsonl"), help="the file of results"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
