@@ -11,6 +11,8 @@ from distributed_training.hooks.redaction import spec_secrets
 from distributed_training.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.retry_policy import TrainingRetryPolicy
+from distributed_training.triggers.handover import TRY_XCOM_KEY
+from distributed_training.triggers.watch import Patience
 from include.sagemaker_api.names import job_name
 
 if TYPE_CHECKING:
@@ -103,8 +105,13 @@ class JobTask(BaseOperator):
             attempt=attempt,
         )
 
-    def followed(self, name: str) -> Followed:
-        """Return how the job is followed, in the triggerer as in the worker."""
+    def followed(self, name: str, *, patience: Patience | None = None) -> Followed:
+        """Return how the job is followed, in the triggerer as in the worker.
+
+        Args:
+            name: the job's name.
+            patience: how long it may be silent or wait; for ever when absent.
+        """
         from distributed_training.hooks.aws_clients import ConnectionArguments
         from distributed_training.hooks.job_kinds import JobKind
         from distributed_training.triggers.follow import Followed
@@ -114,6 +121,7 @@ class JobTask(BaseOperator):
             job_name=name,
             poll_interval_s=self.poll_interval_s,
             stream_logs=self.stream_logs,
+            patience=patience or Patience(),
             connection=ConnectionArguments(
                 aws_conn_id=self.aws_conn_id,
                 region_name=self.region_name,
@@ -144,3 +152,4 @@ class JobTask(BaseOperator):
         )
         context["ti"].xcom_push(key=JOB_XCOM_KEY, value=name)
         context["ti"].xcom_push(key=LINKS_XCOM_KEY, value=self.links)
+        context["ti"].xcom_push(key=TRY_XCOM_KEY, value=context["ti"].try_number)

@@ -1,9 +1,9 @@
 """Awaits a coroutine so that a cancellation of the awaiting task keeps its message.
 
-Airflow tells a trigger that its task was cleared, marked or deleted by `cancel("user-action")`, and calls `on_kill` only
-if the `CancelledError` that comes out of the trigger still says so. `sync_to_async`, which opens the provider's clients,
-raises a new one without a message (asgiref 3.11, `SyncToAsync.__call__`): a task that was cleared while its trigger opened
-a client kept its paid job.
+Airflow tells a trigger that its task was cleared, marked or deleted by `cancel("user-action")`, and calls `on_kill`
+only if the `CancelledError` that comes out of the trigger still says so. `sync_to_async`, which opens the provider's
+clients, raises a new one without a message (asgiref 3.13, `SyncToAsync.__call__`): a task that was cleared while its
+trigger opened a client kept its paid job.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from distributed_training.triggers.cancellation import keeping_message
 from distributed_training.triggers.follow import Followed, follow_job
+from distributed_training.triggers.handover import is_waited_for_elsewhere
 from distributed_training.triggers.stopping import kill_job
 from include.errors import TrainingRunError
 
@@ -26,10 +27,10 @@ and kill the trigger: seen with jobs that had ended before the deferral."""
 class JobTrigger(BaseTrigger):
     """Follows one job and fires once, with its final snapshot or with the error that ended the following.
 
-    Mark failed, mark success and clear stop the job. A restart of the triggerer does not: the
-    trigger starts again from these arguments, and says that it reads the log from its beginning
-    (Airflow keeps what a trigger prints on the triggerer's own disk: nothing there says how far the
-    last one came).
+    Mark failed, mark success, clear and deletion of the task stop the job. A restart of the triggerer does
+    not, nor does the end of a trigger that another triggerer took over: the trigger starts again from these
+    arguments, and says that it reads the log from its beginning (Airflow keeps what a trigger prints on the
+    triggerer's own disk: nothing there says how far the last one came).
 
     Args:
         echoed: what the task wants back with the event, JSON-safe.
@@ -77,6 +78,16 @@ class JobTrigger(BaseTrigger):
         yield TriggerEvent({**told, **self.echoed})  # type: ignore[no-untyped-call]  # see above
 
     async def on_kill(self) -> None:
-        """Stop the job: somebody cleared the task or marked it."""
+        """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""
+        if await self._is_handed_over():
+            self.log.info("Another triggerer follows job %s now", self.followed.job_name)
+            return
         self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
         await kill_job(self.followed)
+
+    async def _is_handed_over(self) -> bool:
+        try:
+            return await is_waited_for_elsewhere(self.task_instance)
+        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, a killed task's job must stop
+            self.log.warning("Airflow does not say whether the task is still deferred (%r)", error)
+            return False

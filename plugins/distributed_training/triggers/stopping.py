@@ -16,12 +16,14 @@ from distributed_training.triggers.pace import backoff_s
 from include.sagemaker_api.failures import is_unknown_job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from distributed_training.triggers.follow import Followed
 
 log = logging.getLogger(__name__)
 
-# Airflow cancels a trigger's on_kill after 30 s ([triggerer] on_kill_timeout).
-KILL_LIMIT_S = 28.0
+# Airflow cancels a trigger's on_kill after 30 s ([triggerer] on_kill_timeout); `handover` takes up to 4 of them.
+KILL_LIMIT_S = 24.0
 _ONE_TRY_S = 8.0
 _LONGEST_PAUSE_S = 4.0
 
@@ -60,11 +62,11 @@ async def kill_job(followed: Followed, *, limit_s: float | None = None) -> None:
         await asyncio.sleep(delay)
 
 
-async def stop_job(followed: Followed) -> None:
-    """Ask the service once to stop the job of a killed task; a job that has ended already is left alone.
+async def stop_job(followed: Followed, *, tag: Mapping[str, str] = KILLED_TAG) -> None:
+    """Ask the service once to stop the job; a job that has ended already is left alone.
 
-    The job is tagged first: a cleared task may start again while its old job still runs, and must be able to
-    tell this stop from one that a person asked for.
+    The job is tagged first with why: a cleared task may start again while its old job still runs, and must be able
+    to tell this stop from one that a person asked for.
 
     Raises:
         ClientError: the service refused although the job runs, or knows no such job.
@@ -78,7 +80,7 @@ async def stop_job(followed: Followed) -> None:
             log.info("Job %s needs no stop: it is %s", followed.job_name, status)
             return
         try:
-            await client.add_tags(ResourceArn=answer[f"{api.noun}Arn"], Tags=[KILLED_TAG])
+            await client.add_tags(ResourceArn=answer[f"{api.noun}Arn"], Tags=[dict(tag)])
         except ClientError as error:
             log.warning("Job %s is stopped without a mark why: %s", followed.job_name, error)
         await getattr(client, f"stop_{api.method}")(**named)
