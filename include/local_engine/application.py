@@ -10,7 +10,9 @@ from include.local_engine.api.processing_jobs import ProcessingJobs
 from include.local_engine.api.tags import Tags
 from include.local_engine.api.training_jobs import TrainingJobs
 from include.local_engine.faults import FaultBook
+from include.local_engine.faults.api_faults import ApiFaults
 from include.local_engine.faults.control import FaultControl
+from include.local_engine.faults.s3_faults import S3Faults
 from include.local_engine.gateway import Gateway
 from include.local_engine.iam_api import IamApplication
 from include.local_engine.logs_api import LogsApi
@@ -48,14 +50,16 @@ def make_application(
         launch=launch,
         clock=time.time,
     )
+    book = FaultBook(settings.root)
     services = (_sagemaker(context, moto), _logs(settings, moto))
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
     return Gateway(
         by_target={service.model.target_prefix: service for service in services},
         by_scope={"iam": IamApplication(moto), "monitoring": metrics},
-        s3=S3Application(objects),
+        s3=S3Application(objects, find_harm=S3Faults(book=book).harm),
         moto=moto,
-        faults=FaultControl(book=FaultBook(settings.root)),
+        faults=FaultControl(book=book),
+        refuse=ApiFaults(book=book).answer,
     )
 
 

@@ -13,7 +13,7 @@ from include.local_engine.wire.json_service import answer_error, answer_json
 from include.local_engine.wire.scope import service_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ class Gateway:
     moto: WSGIApplication
     faults: WSGIApplication
     """Answers /_engine/faults."""
+    refuse: Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]
+    """Answers a request that a fault refuses; None lets it pass."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request; a fault of ours is a JSON error, never an HTML page."""
@@ -39,6 +41,9 @@ class Gateway:
             return self._answer_engine(environ, start_response)
         started = time.perf_counter()
         try:
+            refusal = self.refuse(environ, start_response)
+            if refusal is not None:
+                return refusal
             return self._route(environ)(environ, start_response)
         except ServiceError as error:
             return answer_error(error, start_response)

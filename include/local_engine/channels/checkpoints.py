@@ -10,7 +10,6 @@ import errno
 import fcntl
 import logging
 import os
-import shutil
 import threading
 import time
 from dataclasses import dataclass
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.local_engine.channels.listing import check_paths, list_prefix
+from include.local_engine.channels.patience import Patience, is_transient
+from include.local_engine.channels.placement import place_file
 from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from include.local_engine.channels.locations import S3Location
     from include.local_engine.s3.object_store import ObjectStore
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 STABLE_S = 0.3
 """Where the kernel cannot tell who writes, a file is complete once unchanged for this long."""
+MOST_PAUSES = 20
+"""How many pauses long the pause between two rounds becomes while rounds fail."""
+MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,27 @@ class FileVersion:
     inode: int
     size: int
     modified_ns: int
+
+
+class NotInS3Error(S3Error):
+    """Changes of a folder that S3 refused: its code is that of the first that may pass, else of the first."""
+
+    def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
+        worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
+        self.names = tuple(refused)
+        named = ", ".join(self.names[:MOST_NAMES])
+        rest = f" and {len(refused) - MOST_NAMES} more" if len(refused) > MOST_NAMES else ""
+        said = f"{worst.code} ({worst.status}): {worst.message}"
+        super().__init__(
+            worst.code, f"cannot synchronise {named}{rest} with {location.uri}: {said}"
+        )
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _tell_nobody(_name: str, _text: str) -> None:
+    """Keep it to ourselves."""
 
 
 class MirroredFolder:
@@ -61,7 +86,8 @@ class MirroredFolder:
 
         Copies, not links: a script may append to its own checkpoint.
 
-        Fails with DataError: the bucket does not exist, or two objects cannot lie in one folder.
+        Raises:
+            DataError: The bucket does not exist, S3 does not give an object, or two cannot lie in one folder.
         """
         base = self._location.key.rstrip("/")
         prefix = self._location.join("") if base else self._location
@@ -70,28 +96,59 @@ class MirroredFolder:
         for file in files:
             target = self._folder / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
-            with self._objects.open(file.bucket, file.key) as source, target.open("wb") as copy:
-                shutil.copyfileobj(source, copy, 1 << 20)
+            place_file(file, target, self._objects, link=False)
         self._uploaded = _scan(self._folder)
         return len(files)
 
     def sync(self, *, final: bool = False) -> int:
         """Upload what is new and complete, mirror deletes; return the number of changes.
 
-        `final=True`, once nothing writes any more, takes every file as it is.
+        `final=True`, once nothing writes any more, takes every file as it is. Deletes wait while anything else is
+        missing in S3: a script that has replaced its last checkpoint would otherwise lose it there before the new one
+        is up.
+
+        Raises:
+            NotInS3Error: S3 refused some of it; the next round tries it again.
         """
         now = time.monotonic()
         found = _scan(self._folder)
+        refused: dict[str, S3Error] = {}
         changes = 0
         for name, version in found.items():
             if self._uploaded.get(name) == version:
                 continue
             if final or self._is_complete(name, version, now):
-                changes += self._upload(name, version)
-        for name in [name for name in self._uploaded if name not in found]:
-            changes += self._delete(name)
+                changes += self._try(self._upload, name, version, refused=refused)
+        if not refused:
+            for name in self._deleted(found):
+                changes += self._try(self._delete, name, refused=refused)
         self._seen = {name: seen for name, seen in self._seen.items() if name in found}
+        if refused:
+            raise NotInS3Error(self._location, refused)
         return changes
+
+    def _deleted(self, found: Mapping[str, FileVersion]) -> list[str]:
+        """Return the files to delete in S3; none while one appeared beside them since the scan `found`.
+
+        A scan is no snapshot: it may see neither a checkpoint that was just renamed into place nor the older one that
+        was deleted right after.
+        """
+        gone = [name for name in self._uploaded if name not in found]
+        if not gone:
+            return []
+        again = _scan(self._folder)
+        if again.keys() - found.keys():
+            return []
+        return [name for name in gone if name not in again]
+
+    def _try(
+        self, change: Callable[..., int], name: str, *rest: FileVersion, refused: dict[str, S3Error]
+    ) -> int:
+        try:
+            return change(name, *rest)
+        except S3Error as error:
+            refused[name] = error
+            return 0
 
     def _is_complete(self, name: str, version: FileVersion, now: float) -> bool:
         is_open = is_open_for_writing(self._folder / name)
@@ -117,45 +174,105 @@ class MirroredFolder:
         return 1
 
     def _delete(self, name: str) -> int:
-        del self._uploaded[name]
-        if not self._deletes:
-            return 0
-        try:
+        if self._deletes:
             self._objects.delete(self._location.bucket, self._location.join(name).key)
-        except S3Error as error:
-            log.warning("cannot delete %s of %s: %s", name, self._location.uri, error)
-        return 1
+        del self._uploaded[name]
+        return int(self._deletes)
 
 
 class MirrorThread(threading.Thread):
     """Mirrors folders again and again until `finish`."""
 
-    def __init__(self, folders: Mapping[str, MirroredFolder], *, interval_s: float) -> None:
-        """Prepare; `folders` by instance name, `interval_s` the pause between two rounds."""
+    def __init__(
+        self,
+        folders: Mapping[str, MirroredFolder],
+        *,
+        interval_s: float,
+        patience: Patience | None = None,
+        tell: Callable[[str, str], None] = _tell_nobody,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            folders: by instance name.
+            interval_s: the pause between two rounds; it grows while rounds fail.
+            patience: for the last round.
+            tell: gets an instance's name and a sentence when an outage of S3 begins and when it is over.
+        """
         super().__init__(daemon=True, name="mirror")
-        self._folders = folders
         self._interval_s = interval_s
+        self._patience = patience or Patience()
         self._done = threading.Event()
+        self._mirrors = [_Mirror(name, folder, tell) for name, folder in folders.items()]
 
     def run(self) -> None:
-        """Mirror until told to finish; a failed round is logged and tried again."""
-        while not self._done.wait(self._interval_s):
-            for name, folder in self._folders.items():
-                try:
-                    folder.sync()
-                except (OSError, S3Error):
-                    log.exception("mirroring a folder of %s failed; it is tried again", name)
+        """Mirror until told to finish; what fails is told and tried again, after longer and longer pauses."""
+        pause_s = self._interval_s
+        while not self._done.wait(pause_s):
+            results = [each.sync() for each in self._mirrors]
+            longer_s = min(2 * pause_s, MOST_PAUSES * self._interval_s)
+            pause_s = self._interval_s if all(results) else longer_s
 
     def finish(self) -> None:
         """Stop the rounds and do the last one, which takes everything.
 
-        Fails with S3Error: the prefix cannot be written.
+        Raises:
+            NotInS3Error: some of it did not get up before patience was over.
         """
         self._done.set()
         if self.is_alive():
             self.join()
-        for folder in self._folders.values():
-            folder.sync(final=True)
+        left = [error for each in self._mirrors if (error := each.finish(self._patience))]
+        if left:
+            raise left[0]
+
+
+class _Mirror:
+    """One folder being mirrored, and whether S3 takes it at present."""
+
+    def __init__(self, name: str, folder: MirroredFolder, tell: Callable[[str, str], None]) -> None:
+        self._name, self._folder, self._tell = name, folder, tell
+        self._failing_since: float | None = None
+
+    def sync(self) -> bool:
+        """Do one round; return whether all of it worked."""
+        try:
+            self._folder.sync()
+        except NotInS3Error as error:
+            self._note(error)
+            return False
+        except OSError:
+            log.exception("mirroring a folder of %s failed; it is tried again", self._name)
+            return False
+        self._note(None)
+        return True
+
+    def finish(self, patience: Patience) -> NotInS3Error | None:
+        """Do the last round, again and again while patience lasts; return what did not get up."""
+
+        def ask() -> None:
+            try:
+                self._folder.sync(final=True)
+            except NotInS3Error as error:
+                self._note(error)
+                raise
+
+        try:
+            patience.ask(ask, what=f"last synchronisation of {self._name}")
+        except NotInS3Error as error:
+            self._tell(self._name, f"{error}; what is named here is lost")
+            return error
+        self._note(None)
+        return None
+
+    def _note(self, error: NotInS3Error | None) -> None:
+        if error is not None and self._failing_since is None:
+            self._failing_since = time.monotonic()
+            self._tell(self._name, f"{error}; the job goes on, and it is tried again")
+        if error is None and self._failing_since is not None:
+            outage_s = time.monotonic() - self._failing_since
+            self._failing_since = None
+            self._tell(self._name, f"S3 has everything again, after {outage_s:.0f} s")
 
 
 def is_open_for_writing(path: Path) -> bool | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.channels.locations import DataError, S3Location
+from include.local_engine.channels.locations import DataError, S3Location, S3RefusedError
 from include.local_engine.s3.errors import S3Error
 from include.local_engine.s3.objects import ObjectInfo
 
@@ -92,12 +93,12 @@ def list_prefix(location: S3Location, objects: ObjectStore) -> list[ChannelFile]
     """Return the objects whose key starts with the location's key; folder markers are left out.
 
     Raises:
-        DataError: The bucket does not exist.
+        S3RefusedError: The bucket does not exist, or S3 does not list it.
     """
     try:
         found = list(objects.list(location.bucket, location.key))
     except S3Error as error:
-        raise DataError(f"cannot list {location.uri}: {error}") from error
+        raise S3RefusedError(f"cannot list {location.uri}", error) from error
     return [
         ChannelFile(
             bucket=location.bucket, key=each.key, path=relative_path(each.key, location.key)
@@ -126,6 +127,7 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
 
     Raises:
         DataError: The manifest is missing or malformed, or an object that it names is missing.
+        S3RefusedError: S3 does not tell whether such an object is there.
     """
     entries = _manifest_entries(location, objects)
     prefix = S3Location.parse(entries[0]["prefix"])
@@ -137,9 +139,10 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
         try:
             objects.head(prefix.bucket, key)
         except S3Error as error:
-            raise DataError(
-                f"manifest {location.uri} names s3://{prefix.bucket}/{key}, which does not exist"
-            ) from error
+            named = f"manifest {location.uri} names s3://{prefix.bucket}/{key}"
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise DataError(f"{named}, which does not exist") from error
+            raise S3RefusedError(f"{named}, which cannot be looked at", error) from error
         files.append(ChannelFile(bucket=prefix.bucket, key=key, path=entry.lstrip("/")))
     return files
 
@@ -174,13 +177,13 @@ def read_bytes(location: S3Location, objects: ObjectStore) -> bytes:
     """Return the bytes stored at the location.
 
     Raises:
-        DataError: It is missing.
+        S3RefusedError: They are missing, or S3 does not give them.
     """
     try:
         with objects.open(location.bucket, location.key) as file:
             return file.read()
     except S3Error as error:
-        raise DataError(f"cannot read {location.uri}: {error}") from error
+        raise S3RefusedError(f"cannot read {location.uri}", error) from error
 
 
 def check_paths(files: Iterable[ChannelFile]) -> None:

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+from include.local_engine.channels.patience import is_transient
+
+if TYPE_CHECKING:
+    from include.local_engine.s3.errors import S3Error
 
 _URI = re.compile(r"(?:s3|https)://([^/]+)/?(.*)", re.DOTALL)
 
 
 class DataError(Exception):
     """The data that a job asks for cannot be provided; the user can mend it."""
+
+    is_service_fault = False
+    """Whether it is not the user's, but the service's to mend."""
+
+
+class S3RefusedError(DataError):
+    """S3 does not give what a job needs.
+
+    Worked: `cannot read s3://b/k: AccessDenied (403): Access Denied`.
+    """
+
+    def __init__(self, what: str, error: S3Error) -> None:
+        super().__init__(f"{what}: {error.code} ({error.status}): {error.message}")
+        self.is_service_fault = is_transient(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

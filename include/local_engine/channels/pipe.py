@@ -25,7 +25,7 @@ from include.local_engine.channels.listing import (
     shuffle_seed,
     shuffled,
 )
-from include.local_engine.channels.locations import DataError, S3Location
+from include.local_engine.channels.locations import DataError, S3Location, S3RefusedError
 from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class PipeFeeder(threading.Thread):
         self._folder = folder
         self._objects = objects
         self._stopped = threading.Event()
-        self.fault: str | None = None
+        self.fault: DataError | None = None
         """Why the channel cannot go on, such as an object that was deleted meanwhile."""
         self._fifo(0)
 
@@ -175,7 +175,7 @@ class PipeFeeder(threading.Thread):
                 _forget_buffer(pipe)
             except (S3Error, OSError, EOFError, zlib.error) as error:
                 log.exception("%s cannot go on", self.name)
-                self.fault = f"cannot read {_place(record)} of epoch {epoch}: {error}"
+                self.fault = _fault(f"cannot read {_place(record)} of epoch {epoch}", error)
                 self._stopped.wait()  # An end of the pipe would tell the reader that this was all.
                 _forget_buffer(pipe)
 
@@ -204,6 +204,12 @@ class PipeFeeder(threading.Thread):
         with self._objects.open(record.file.bucket, record.file.key) as source:
             packed = self._channel.get("CompressionType") == "Gzip"
             yield gzip.GzipFile(fileobj=source) if packed else source
+
+
+def _fault(what: str, error: Exception) -> DataError:
+    if isinstance(error, S3Error):
+        return S3RefusedError(what, error)
+    return DataError(f"{what}: {error}")
 
 
 def _place(record: Record | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from include.local_engine.channels.locations import DataError
+from include.local_engine.channels.locations import S3RefusedError
 from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
@@ -34,11 +34,16 @@ def place_files(
         if target.parent not in made:
             target.parent.mkdir(parents=True, exist_ok=True)
             made.add(target.parent)
-        num_bytes += _place(file, target, objects, link=link)
+        num_bytes += place_file(file, target, objects, link=link)
     return num_bytes
 
 
-def _place(file: ChannelFile, target: Path, objects: ObjectStore, *, link: bool) -> int:
+def place_file(file: ChannelFile, target: Path, objects: ObjectStore, *, link: bool) -> int:
+    """Put one file, whole, at `target` and return its number of bytes; `link` as in `place_files`.
+
+    Raises:
+        S3RefusedError: the object went away meanwhile, or S3 does not give it.
+    """
     try:
         if link:
             return objects.link_to(file.bucket, file.key, target).size
@@ -46,4 +51,4 @@ def _place(file: ChannelFile, target: Path, objects: ObjectStore, *, link: bool)
             shutil.copyfileobj(source, copy, 1 << 20)
             return copy.tell()
     except S3Error as error:
-        raise DataError(f"cannot read s3://{file.bucket}/{file.key}: {error}") from error
+        raise S3RefusedError(f"cannot read s3://{file.bucket}/{file.key}", error) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from include.local_engine.channels.locations import S3Location
+    from include.local_engine.channels.patience import Patience
     from include.local_engine.s3.object_store import ObjectStore
 
 GZIP_LEVEL = 1
@@ -30,30 +32,40 @@ def merged_files(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def upload_archive(
-    folders: Sequence[Path], target: S3Location, objects: ObjectStore, *, scratch: Path
+    folders: Sequence[Path],
+    target: S3Location,
+    objects: ObjectStore,
+    *,
+    scratch: Path,
+    patience: Patience,
 ) -> None:
     """Store the merged folders as one tar.gz. Owners are left out, times and modes kept.
 
-    Fails with S3Error: the bucket does not exist.
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     archive = scratch / target.key.rpartition("/")[2]
     with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
         for name, path in merged_files(folders).items():
             tar.add(path, arcname=name, recursive=False, filter=_anonymous)
-    objects.put(target.bucket, target.key, archive, link=True)
+    patience.ask(
+        lambda: objects.put(target.bucket, target.key, archive, link=True), what=target.uri
+    )
     archive.unlink()
 
 
-def upload_tree(folders: Sequence[Path], target: S3Location, objects: ObjectStore) -> int:
+def upload_tree(
+    folders: Sequence[Path], target: S3Location, objects: ObjectStore, *, patience: Patience
+) -> int:
     """Store every file of the merged folders under the target's prefix; return their number.
 
-    Fails with S3Error: the bucket does not exist.
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
     """
     files = merged_files(folders)
     for name, path in files.items():
         if path.is_file():
-            objects.put(target.bucket, target.join(name).key, path)
+            place = target.join(name)
+            patience.ask(partial(objects.put, place.bucket, place.key, path), what=place.uri)
     return len(files)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from include.local_engine.channels.patience import is_transient
 from include.local_engine.runner.life_cycle import MAX_REASON_CHARS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from include.local_engine.channels.locations import DataError
+    from include.local_engine.s3.errors import S3Error
     from include.local_engine.sandbox.cluster import InstanceExit
 
 
@@ -19,6 +22,29 @@ ABANDONED = (
     "InternalServerError: No engine was there for 120 s, so the job was stopped. "
     "Start the engine and submit the job again."
 )
+
+
+INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
+
+
+def data_failure(what: str, error: DataError) -> str:
+    """Return the reason of a job whose data could not be had: the user's fault, or the service's.
+
+    Worked: `ClientError: Data download failed: cannot read s3://b/k: AccessDenied (403): Access Denied`.
+    """
+    if error.is_service_fault:
+        return f"{INTERNAL_ERROR} ({what}: {error})"
+    return f"ClientError: {what}: {error}"
+
+
+def s3_failure(what: str, error: S3Error) -> str:
+    """Return the reason of a job that S3 refused to take something from, as `data_failure` does."""
+    said = f"{error.code} ({error.status}): {error}"
+    return (
+        f"{INTERNAL_ERROR} ({what}: {said})"
+        if is_transient(error)
+        else f"ClientError: {what}: {said}"
+    )
 
 
 def algorithm_error(ended: InstanceExit, failure_file: Path, *, last_line: str = "") -> str:

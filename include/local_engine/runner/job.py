@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.channels.listing import Host
+from include.local_engine.channels.patience import Patience
 from include.local_engine.runner import life_cycle
+from include.local_engine.runner.logs import say_in_newest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from include.local_engine.s3.object_store import ObjectStore
     from include.local_engine.settings import EngineSettings
     from include.local_engine.store import JobKind, JobStore
+
+log = logging.getLogger(__name__)
 
 
 class JobError(Exception):
@@ -84,6 +89,16 @@ class Job:
             )
 
         self.store.update_state(self.kind, self.name, change)
+
+    def say(self, host: str, text: str) -> None:
+        """Tell the user in a host's log what the engine met; the log may be closed already."""
+        log.warning("%s: %s", host, text)
+        say_in_newest(self.folder / "logs", host, text)
+
+    @property
+    def patience(self) -> Patience:
+        """How long S3 is asked again to take what the job leaves; a stop does not shorten it."""
+        return Patience(scale=min(1.0, self.settings.time_scale))
 
     def host_folder(self, host: str) -> Path:
         """Return the folder that holds one instance's files."""

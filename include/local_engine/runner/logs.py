@@ -24,6 +24,8 @@ MAX_EVENT_BYTES = 262_118
 TOOLKIT_REPORTS = ("Waiting for the process to finish", "Reporting training FAILURE")
 """From these lines of AWS's toolkit on, the user's program has said its last."""
 
+ENGINE_SAYS = "trainyard engine: "
+
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -119,6 +121,26 @@ class LogFile:
         self._has_ended = self._has_ended or any(report in text for report in TOOLKIT_REPORTS)
         if not self._has_ended and any(each.isalnum() for each in text):
             self.last_line = text.strip()
+
+
+def next_epoch(folder: Path, now: float) -> int:
+    """Return the suffix of the next log streams: `now` in whole seconds, above that of all streams so far."""
+    epochs = [int(each.stem.rpartition("-")[2]) for each in folder.glob("*-[0-9]*.jsonl")]
+    return max([int(now), *(epoch + 1 for epoch in epochs)])
+
+
+def say_in_newest(folder: Path, host: str, text: str) -> None:
+    """Add a line of the engine's own to the newest log stream of a host, also after that was closed.
+
+    A host that has not begun a stream says nothing.
+    """
+    streams = list(folder.glob(f"{host}-[0-9]*.jsonl"))
+    if not streams:
+        return
+    newest = max(streams, key=lambda each: int(each.stem.rpartition("-")[2]))
+    event = {"t": int(time.time() * 1000), "m": f"{ENGINE_SAYS}{text}"[:MAX_EVENT_BYTES]}
+    with newest.open("ab", buffering=0) as file:
+        file.write((json.dumps(event, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
 
 
 class LogPump(threading.Thread):

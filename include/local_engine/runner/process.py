@@ -9,14 +9,17 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from include.local_engine.channels.patience import Patience
+from include.local_engine.channels.s3_agent import S3Agent
+from include.local_engine.faults.book import FaultBook
+from include.local_engine.faults.s3_faults import S3Faults
 from include.local_engine.runner.job import Job, JobError
 from include.local_engine.runner.processing import ProcessingRun
 from include.local_engine.runner.supervision import Ending
 from include.local_engine.runner.training import TrainingRun
-from include.local_engine.s3.object_store import ObjectStore
 from include.local_engine.sandbox.processes import is_flock_held, start_ticks_of
 from include.local_engine.settings import EngineSettings
 from include.local_engine.store import JobKind, JobStore, UnknownJobError
@@ -60,6 +63,11 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
     row = store.get(kind, name)
     if row.is_terminal:
         return
+    objects = S3Agent(
+        settings.s3_root,
+        find_harm=S3Faults(book=FaultBook(settings.root)).harm,
+        patience=Patience(scale=min(1.0, settings.time_scale)),
+    )
     job = Job(
         kind=kind,
         name=name,
@@ -67,11 +75,12 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
         request=row.request,
         settings=settings,
         store=store,
-        objects=ObjectStore(settings.s3_root),
+        objects=objects,
         folder=settings.job_folder(kind, name),
     )
     clear(job.folder)
     watch = Watch(job=job)
+    objects.patience = replace(objects.patience, must_end=lambda: watch.order() is not None)
     try:
         if watch.order() is Ending.STOPPED:
             job.enter("Stopping")
@@ -83,6 +92,9 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
     except UnknownJobError:
         log.warning("the job was deleted while it ran")
     except JobError as error:
+        if watch.order() is Ending.STOPPED:  # It was stopped while it waited for its data.
+            job.enter("Stopping")
+            job.finish("Stopped")
         job.finish("Failed", reason=str(error))
     except Exception as error:  # The job must end, whatever our mistake was.
         log.exception("the runner failed")

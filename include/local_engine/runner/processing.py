@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,13 @@ from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.channels.placement import place_files
 from include.local_engine.runner.container import resource_config
 from include.local_engine.runner.execution import Execution
-from include.local_engine.runner.failures import ABANDONED, algorithm_error, read_failure
+from include.local_engine.runner.failures import (
+    ABANDONED,
+    algorithm_error,
+    data_failure,
+    read_failure,
+    s3_failure,
+)
 from include.local_engine.runner.images import UnknownImageError, resolve_image
 from include.local_engine.runner.instances import (
     ML_INSIDE,
@@ -86,14 +93,14 @@ class ProcessingRun:
         try:
             self._provide_inputs()
         except DataError as error:
-            raise JobError(f"ClientError: Data download failed: {error}") from error
+            raise JobError(data_failure("Data download failed", error)) from error
         mirrors = self._mirrors()
         outcome = self._process(mirrors)
         try:
             mirrors.finish()
             self._upload_outputs()
         except S3Error as error:
-            raise JobError(f"ClientError: Output upload failed: {error}") from error
+            raise JobError(s3_failure("Output upload failed", error)) from error
         self._finish(outcome)
 
     def _write_config(self, host: HostPlan) -> None:
@@ -146,7 +153,12 @@ class ProcessingRun:
                     mirrors[f"{host.name} {output['LocalPath']}"] = MirroredFolder(
                         folder, S3Location.parse(output["S3Uri"]), self.job.objects, deletes=False
                     )
-        return MirrorThread(mirrors, interval_s=0.5 * min(1.0, self.job.settings.time_scale))
+        return MirrorThread(
+            mirrors,
+            interval_s=0.5 * min(1.0, self.job.settings.time_scale),
+            patience=self.job.patience,
+            tell=lambda name, text: self.job.say(name.partition(" ")[0], text),
+        )
 
     def _process(self, mirrors: MirrorThread) -> Outcome:
         return Execution(
@@ -195,7 +207,8 @@ class ProcessingRun:
             location = S3Location.parse(output["S3Uri"])
             for host in self.hosts:
                 folder = self._folder(host, output["LocalPath"])
-                MirroredFolder(folder, location, self.job.objects).sync(final=True)
+                mirrored = MirroredFolder(folder, location, self.job.objects)
+                self.job.patience.ask(partial(mirrored.sync, final=True), what=location.uri)
 
     def _finish(self, outcome: Outcome) -> None:
         members: dict[str, Any] = {}

@@ -5,14 +5,24 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.channels.checkpoints import MirroredFolder, MirrorThread
+from include.local_engine.channels.checkpoints import (
+    MirroredFolder,
+    MirrorThread,
+    NotInS3Error,
+)
 from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.runner import artifacts, container, inputs
 from include.local_engine.runner.execution import Execution
-from include.local_engine.runner.failures import ABANDONED, algorithm_error
+from include.local_engine.runner.failures import (
+    ABANDONED,
+    algorithm_error,
+    data_failure,
+    s3_failure,
+)
 from include.local_engine.runner.images import UnknownImageError, resolve_image
 from include.local_engine.runner.instances import (
     ML_INSIDE,
@@ -93,7 +103,7 @@ class TrainingRun:
         try:
             feeders = inputs.provide_channels(self.job, self.hosts, link=self.ground.has_overlay)
         except DataError as error:
-            raise JobError(f"ClientError: Data download failed: {error}") from error
+            raise JobError(data_failure("Data download failed", error)) from error
         for feeder in feeders:
             feeder.start()
             stack.callback(feeder.stop)
@@ -110,9 +120,14 @@ class TrainingRun:
                 try:
                     mirrors[host.name].restore()
                 except DataError as error:
-                    raise JobError(f"ClientError: Checkpoints not restored: {error}") from error
+                    raise JobError(data_failure("Checkpoint download failed", error)) from error
         interval = MIRROR_INTERVAL_S * min(1.0, self.job.settings.time_scale)
-        return MirrorThread(mirrors, interval_s=max(0.05, interval))
+        return MirrorThread(
+            mirrors,
+            interval_s=max(0.05, interval),
+            patience=self.job.patience,
+            tell=self.job.say,
+        )
 
     def _checkpoint_folder(self, host: HostPlan) -> Path:
         if self.ground.has_mounts:
@@ -127,7 +142,7 @@ class TrainingRun:
     def _train(self, mirrors: MirrorThread, feeders: Sequence[PipeFeeder]) -> Outcome:
         def fault() -> str | None:
             found = (feeder.fault for feeder in feeders if feeder.fault is not None)
-            return next((f"ClientError: Data download failed: {each}" for each in found), None)
+            return next((data_failure("Data download failed", each) for each in found), None)
 
         return Execution(
             job=self.job,
@@ -162,9 +177,12 @@ class TrainingRun:
         members: dict[str, Any] = {"FinalMetricDataList": self.metrics.final()}
         try:
             mirrors.finish()
+        except NotInS3Error as error:
+            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # told
+        try:
             model_uri = self._upload_artifacts()
         except S3Error as error:
-            raise JobError(f"ClientError: Artifact upload failed: {error}") from error
+            raise JobError(s3_failure("Artifact upload failed", error)) from error
         match outcome.ending:
             case Ending.COMPLETED | Ending.STOPPED | Ending.MAX_RUNTIME_EXCEEDED:
                 status = "Completed" if outcome.ending is Ending.COMPLETED else "Stopped"
@@ -182,16 +200,18 @@ class TrainingRun:
         target = S3Location.parse(config["S3OutputPath"]).join(f"{self.job.name}/output")
         models = [self.job.ml_folder(host.name) / "model" for host in self.hosts]
         outputs = [self.job.ml_folder(host.name) / "output" / "data" for host in self.hosts]
-        objects = self.job.objects
+        objects, patience = self.job.objects, self.job.patience
         if config.get("CompressionType") == "NONE":
-            artifacts.upload_tree(models, target.join("model"), objects)
-            artifacts.upload_tree(outputs, target.join("data"), objects)
+            artifacts.upload_tree(models, target.join("model"), objects, patience=patience)
+            artifacts.upload_tree(outputs, target.join("data"), objects, patience=patience)
             return target.join("model").uri + "/"
         scratch = self.job.folder / "scratch"
-        artifacts.upload_archive(models, target.join("model.tar.gz"), objects, scratch=scratch)
+        archive = partial(
+            artifacts.upload_archive, objects=objects, scratch=scratch, patience=patience
+        )
+        archive(models, target.join("model.tar.gz"))
         if artifacts.merged_files(outputs):
-            archive = target.join("output.tar.gz")
-            artifacts.upload_archive(outputs, archive, objects, scratch=scratch)
+            archive(outputs, target.join("output.tar.gz"))
         return target.join("model.tar.gz").uri
 
     def _failure_reason(self, outcome: Outcome) -> str:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from include.local_engine.http_body import FileBody
 from include.local_engine.s3.errors import S3Error
+from include.local_engine.s3.harm import HalfBody, HarmFinder, no_harm
 from include.local_engine.s3.presigned import check_expiry
 from include.local_engine.s3.request import read_request
 from include.local_engine.s3.responses import Response, error_response
-from include.local_engine.s3.routes import find_action
+from include.local_engine.s3.routes import find_action, operation_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from include.local_engine.s3.object_store import ObjectStore
+    from include.local_engine.s3.request import S3Request
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +31,12 @@ class S3Application:
 
     Path-style addresses and virtual-host ones (``bucket.s3.<anything>``, ``bucket.localhost``) work
     side by side. What killed processes left in the store is swept away here, at the start.
+    `find_harm` tells what a fault does to a request.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, *, find_harm: HarmFinder = no_harm) -> None:
         self._store = store
+        self._find_harm = find_harm
         store.recover()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -51,7 +58,7 @@ class S3Application:
         try:
             request = read_request(environ)
             check_expiry(request.query, now=self._store.clock())
-            return find_action(request)(self._store, request)
+            return self._act(request)
         except S3Error as error:
             refusal = error
         except ConnectionError:
@@ -61,3 +68,17 @@ class S3Application:
             refusal = S3Error("InternalError")
         resource = str(environ["PATH_INFO"]).encode("latin-1").decode(errors="replace")
         return error_response(refusal, resource=resource, request_id=request_id)
+
+    def _act(self, request: S3Request) -> Response:
+        action = find_action(request)
+        key = request.key or request.query.get("prefix", "")
+        harm = self._find_harm(operation_of(request, action), request.bucket, key)
+        if harm is None:
+            return action(self._store, request)
+        time.sleep(harm.stall_s)
+        if harm.error is not None:
+            raise harm.error
+        response = action(self._store, request)
+        if harm.halves and isinstance(response.body, FileBody):
+            return replace(response, body=HalfBody(response.body))
+        return response

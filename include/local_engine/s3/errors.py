@@ -109,6 +109,15 @@ _ERRORS: dict[str, tuple[int, str]] = {
         404,
         "The server side encryption configuration was not found",
     ),
+    "RequestTimeout": (
+        400,
+        (
+            "Your socket connection to the server was not read from or written to within the "
+            "timeout period. Idle connections will be closed."
+        ),
+    ),
+    "ServiceUnavailable": (503, "Service is unable to handle request."),
+    "SlowDown": (503, "Please reduce your request rate."),
     "XAmzContentChecksumMismatch": (
         400,
         "The provided 'x-amz-checksum' header does not match what was computed.",
@@ -133,6 +142,13 @@ class S3Error(Exception):
         self.elements = elements
         detail = ", ".join(f"{name}={text!r}" for name, text in elements.items())
         super().__init__(f"{code}: {self.message}" + (f" ({detail})" if detail else ""))
+
+    @classmethod
+    def of_status(cls, status: int, code: str) -> S3Error:
+        """Return an error of any status and code, in the code's wording where it is a known one."""
+        error = cls(code if code in _ERRORS else "InternalError")
+        error.code, error.status = code, status
+        return error
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.code, self.message, self.elements)

@@ -129,6 +129,9 @@ class ObjectStore(BucketTable):
         Raises:
             S3Error: NoSuchBucket, NoSuchKey.
         """
+        return self._find(bucket, key)
+
+    def _find(self, bucket: str, key: str) -> ObjectInfo:
         with self.index.read() as db:
             info = find_object(db, bucket, key)
         if info is None:
@@ -271,7 +274,7 @@ class ObjectStore(BucketTable):
     def _with_blob(self, bucket: str, key: str, use: Callable[[Path], _T]) -> tuple[ObjectInfo, _T]:
         # An overwrite between looking up and using removes the file: look again.
         for _ in range(_ATTEMPTS):
-            info = self.head(bucket, key)
+            info = self._find(bucket, key)
             try:
                 return info, use(self.blobs.path(info.blob))
             except FileNotFoundError:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from include.local_engine.http_body import FileBody
     from include.local_engine.s3.errors import S3Error
+    from include.local_engine.s3.harm import HalfBody
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PROLOGUE = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -28,7 +29,7 @@ class Response:
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | FileBody = b""
+    body: bytes | FileBody | HalfBody = b""
 
     @property
     def status_line(self) -> str:

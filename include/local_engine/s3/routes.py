@@ -85,3 +85,30 @@ def find_action(request: S3Request) -> Action:
     if action in _COPIES and request.header("x-amz-copy-source"):
         return _COPIES[action]
     return action
+
+
+def operation_of(request: S3Request, action: Action) -> str:
+    """Return the API's name of what a request asks for, such as PutObject or GetBucketPolicy."""
+    if isinstance(action, partial):
+        verb = action.func.__name__.partition("_")[0]
+        name = str(action.keywords["name"])
+        return f"{verb.title()}Bucket{name[0].upper()}{name[1:]}"
+    function = getattr(action, "__name__", "")
+    owner = "object" if request.key else "bucket"
+    words = _API_WORDS.get(function, function).replace("_acl", f"_{owner}_acl")
+    return "".join(word.title() for word in words.split("_"))
+
+
+_API_WORDS = {
+    "list_versions": "list_object_versions",
+    "get_location": "get_bucket_location",
+    "get_tagging": "get_object_tagging",
+    "put_tagging": "put_object_tagging",
+    "delete_tagging": "delete_object_tagging",
+    "create_upload": "create_multipart_upload",
+    "copy_part": "upload_part_copy",
+    "complete_upload": "complete_multipart_upload",
+    "abort_upload": "abort_multipart_upload",
+    "list_uploads": "list_multipart_uploads",
+}
+"""Actions whose names are shorter than the API's."""

@@ -126,7 +126,7 @@ def test_a_reader_never_takes_lost_data_for_the_end(
 
     assert not has_ended
     assert feeder.fault is not None
-    assert re.search(expected, feeder.fault)
+    assert re.search(expected, str(feeder.fault))
 
 
 def test_an_augmented_manifest_streams_its_attributes(feed: Any, objects: ObjectStore) -> None:
