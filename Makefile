@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 CONF ?=
+RUN ?=
 SEED ?=
 ARGS ?=
 VENV := .venv
@@ -14,7 +15,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run chaos up down engine test test-resilience check format bench lock clean
+.PHONY: help setup run verify chaos up down engine test test-resilience check format bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +27,9 @@ run: $(RUN_READY) ## run the DAG once, from start to report  [CONF=file.json]
 
 chaos: $(RUN_READY) ## the same run while faults strike it everywhere  [SEED=7] [CONF=file.json]
 	@$(STACK) chaos $(if $(SEED),--seed $(SEED)) $(if $(CONF),--conf $(CONF)) $(ARGS)
+
+verify: $(RUN_READY) ## recount what interruptions cost a run, from its log  [RUN=<run id>]
+	@$(PY) -m include.runs.verify "runs/$(RUN)"
 
 up: $(RUN_READY) ## start the engine and Airflow and leave them running
 	@$(STACK) up

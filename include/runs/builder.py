@@ -37,6 +37,7 @@ def build_run_record(
     code_sha256: str | None = None,
     model: Mapping[str, Any] | None = None,
     links: Mapping[str, str] | None = None,
+    continuity: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
     """Return the record of a run, however far it came.
@@ -73,6 +74,7 @@ def build_run_record(
         approval_status=registered.get("approval_status"),
         cost=_cost(job_records, plan or {}, history, conf or {}),
         links=dict(links or {}),
+        continuity=None if continuity is None else dict(continuity),
         failure=None if failure is None else dict(failure),
     )
 
@@ -120,6 +122,8 @@ _SAME_NAMES = (
     "started_at",
     "ended_at",
     "image_uri",
+    "rung",
+    "rung_reason",
 )
 
 

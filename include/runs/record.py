@@ -42,6 +42,7 @@ class JobRecord:
         artifact_sha256: of the object at artifact_uri.
         transitions: secondary statuses, each with status, start, end, message (epoch seconds).
         cost: `JobCost.to_dict()`.
+        rung: which rung of the capacity ladder asked for it, and why not the one before.
     """
 
     task_id: str
@@ -68,6 +69,8 @@ class JobRecord:
     transitions: tuple[Mapping[str, Any], ...] = ()
     cost: Mapping[str, Any] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    rung: int | str | None = None
+    rung_reason: str | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -120,6 +123,7 @@ class RunRecord:
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
         cost: total_usd, is_complete, ceiling_usd, saved_usd, usd_per_million_tokens, prices.
+        continuity: `Continuity.to_dict()` of the training task; None where it was not measured.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """
@@ -144,6 +148,7 @@ class RunRecord:
     approval_status: str | None = None
     cost: Mapping[str, Any] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    continuity: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
     format: str = FORMAT
     version: int = VERSION

@@ -70,6 +70,16 @@ class AwsEndpoint:
         self._s3.download_file(parts.netloc, parts.path.lstrip("/"), str(to))
         return to
 
+    def objects_below(self, uri: str) -> list[str]:
+        """Return the addresses of the objects below a prefix such as `s3://bucket/run/report/`."""
+        parts = urlsplit(uri)
+        pages = self._s3.get_paginator("list_objects_v2")
+        return [
+            f"s3://{parts.netloc}/{each['Key']}"
+            for page in pages.paginate(Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
+            for each in page.get("Contents", ())
+        ]
+
     def _read_metrics(self, name: str, group: str) -> dict[str, float]:
         """Return the last value of every number on the job's metric lines."""
         known = self._metrics.setdefault(name, {})

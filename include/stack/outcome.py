@@ -40,24 +40,25 @@ class Report:
 def fetch_report(
     api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str, *, to: Path
 ) -> Report:
-    """Copy the report's objects to `to/<run_id>/` and return where they are."""
-    uris = api.xcom(dag_id, run_id, REPORT_TASK, "return_value")
-    if not isinstance(uris, dict):
+    """Copy everything below the report's prefix to `to/<run_id>/` and return where it is."""
+    told = api.xcom(dag_id, run_id, REPORT_TASK, "return_value")
+    if not isinstance(told, dict):
         return Report()
+    html, data = str(told.get("report_html")), str(told.get("report_json"))
+    prefix = data.rpartition("/")[0] + "/"
     folder = to / run_id.replace("/", "_")
+    uris, not_fetched = {html: None, data: None}, []
+    try:
+        uris |= dict.fromkeys(aws.objects_below(prefix))
+    except (BotoCoreError, ClientError) as error:
+        not_fetched.append(f"what lies below {prefix} could not be listed: {error}")
     files: dict[str, Path] = {}
-    not_fetched = []
-    for key, name in (("report_html", "report.html"), ("report_json", "report.json")):
-        uri = str(uris.get(key))
+    for uri in uris:
         try:
-            files[key] = aws.download(uri, folder / name)
+            files[uri] = aws.download(uri, folder / (uri.removeprefix(prefix)))
         except (OSError, BotoCoreError, ClientError) as error:
             not_fetched.append(f"could not be copied from {uri}: {error}")
-    return Report(
-        html=files.get("report_html"),
-        json_file=files.get("report_json"),
-        not_fetched=tuple(not_fetched),
-    )
+    return Report(html=files.get(html), json_file=files.get(data), not_fetched=tuple(not_fetched))
 
 
 def explain_failures(api: AirflowApi, dag_id: str, view: RunView) -> Iterator[str]:
@@ -88,6 +89,7 @@ def summary(view: RunView, report: Report) -> list[str]:
     """Return the end of a run as lines: verdict, losses, cost, times, and the report's paths."""
     facts = [("verdict", "succeeded" if view.state == "success" else view.state)]
     facts += _facts(report.content())
+    facts += _continuity(report.content().get("continuity"), view.run_id)
     took = (f"{task.task_id} {seconds(task.duration_s)}" for task in view.tasks if task.duration_s)
     facts.append(("tasks", "  ".join(took) or "none ran"))
     facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
@@ -117,6 +119,17 @@ def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "cost", f"{cost:.4f} USD at AWS's prices"
     if record.get("started_at") and record.get("ended_at"):
         yield "time", seconds(record["ended_at"] - record["started_at"])
+
+
+def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
+    """Yield what interruptions cost, and how to check it."""
+    if not told or told.get("why_unknown"):
+        return
+    broken, redone = told["interruptions"], told["steps_redone"]
+    wrong = told["samples_repeated"] + told["samples_missed"]
+    samples = f"{wrong} samples repeated or missed" if wrong else "no sample repeated or missed"
+    text = f"{broken} interruptions, {redone} steps redone, {samples}"
+    yield "continuity", f"{text}; make verify RUN={run_id} recounts it"
 
 
 def _evaluated(record: dict[str, Any]) -> Iterator[tuple[str, float]]:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from distributed_training.hooks.aws_clients import AwsClients
     from distributed_training.hooks.objects import S3Objects
-    from include.runs.record import RunRecord
+    from include.runs.continuity import Continuity
+    from include.runs.record import JobRecord, RunRecord
 
 _TASKS = (
     run_state.PREFLIGHT,
@@ -41,6 +42,8 @@ _OUTPUT_FILE = "output.tar.gz"
 
 class ReportOperator(BaseOperator):
     """Writes `report.html` and `report.json` of its run to S3, however far the run came.
+
+    Beside them `continuity.json` and what it can be checked with: `training_log.jsonl.gz`, `index.json`.
 
     Also the last look around: a job of this run that still goes on although its task has ended (its
     trigger was never started, say) is stopped.
@@ -108,8 +111,16 @@ class ReportOperator(BaseOperator):
         dataset = facts[run_state.SHARD].result or {}
         training = facts[run_state.TRAIN].result or facts[run_state.TRAIN].failed_job or {}
         dag_run: Any = context["dag_run"]
+        index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
         artifact = training.get("model_artifact") if training.get("succeeded") else None
         sha256 = self._sha256(artifact) if artifact else None
+        jobs = [
+            record
+            for each in facts.values()
+            for record in each.job_records(
+                artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
+            )
+        ]
         return build_run_record(
             dag_id=context["ti"].dag_id,
             run_id=context["ti"].run_id,
@@ -119,17 +130,9 @@ class ReportOperator(BaseOperator):
             conf=state.get("conf") or dict(context["params"]),
             plan=state.get("plan"),
             tasks=[each.to_task() for each in facts.values()],
-            jobs=[
-                record
-                for each in facts.values()
-                for record in each.job_records(
-                    artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
-                )
-            ],
+            jobs=jobs,
             dataset_uri=dataset.get("dataset_uri"),
-            shard_index=self._json(f"{dataset['dataset_uri']}/index/index.json")
-            if dataset
-            else None,
+            shard_index=index,
             was_dataset_reused=bool(dataset.get("was_reused")),
             metric_lines=list(self._metric_lines(training)),
             evaluation=self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
@@ -137,7 +140,21 @@ class ReportOperator(BaseOperator):
             else None,
             code_sha256=(training.get("code") or {}).get("sha256"),
             model=facts[run_state.REGISTER].result,
+            continuity=self._continuity(jobs, index, paths).to_dict(),
             failure=first_failure(list(facts.values())),
+        )
+
+    def _continuity(
+        self, jobs: list[JobRecord], index: dict[str, Any] | None, paths: RunPaths
+    ) -> Continuity:
+        from distributed_training.pipelines.proof import write_proof
+
+        return write_proof(
+            self.clients.client("logs"),
+            self.objects,
+            jobs=[job for job in jobs if job.task_id == run_state.TRAIN],
+            shard_index=index,
+            to=paths.report,
         )
 
     def _write(self, record: RunRecord, *, html: str, data: str) -> None:

@@ -1,0 +1,85 @@
+"""The `trainyard ` lines of a training job's log, read into values.
+
+A line is `trainyard step=12 loss=2.3 ...` or `trainyard <event> step=12 ...`; values have no blanks unless quoted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "trainyard "
+_PAIR = re.compile(r'(\w+)=("[^"]*"|\S+)')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line: whose it is, when it was written (epoch milliseconds), what it says."""
+
+    job: str
+    stream: str
+    time_ms: int
+    text: str
+
+    def to_json(self) -> str:
+        """Return the line as one row of training_log.jsonl, without the line feed."""
+        row = {"time_ms": self.time_ms, "job": self.job, "stream": self.stream, "line": self.text}
+        return json.dumps(row)
+
+    @classmethod
+    def from_json(cls, row: str) -> Self:
+        """Return the line that `to_json` wrote."""
+        data = json.loads(row)
+        return cls(
+            job=data["job"], stream=data["stream"], time_ms=data["time_ms"], text=data["line"]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What a line says: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
+
+    A number that cannot be read is absent.
+    """
+
+    kind: str
+    time: float
+    values: Mapping[str, str]
+
+    @property
+    def step(self) -> int | None:
+        """The step it speaks of."""
+        return self.integer("step")
+
+    def integer(self, key: str) -> int | None:
+        """Return a whole number; None when it is not there."""
+        text = self.values.get(key, "")
+        return int(text) if text.isdecimal() else None
+
+    def number(self, key: str) -> float | None:
+        """Return a number; None when it is not there."""
+        try:
+            return float(self.values[key])
+        except (KeyError, ValueError):
+            return None
+
+    def positions(self) -> tuple[int, int] | None:
+        """Return the positions [first, end) of `samples=first:end`; None when it is not there."""
+        first, _, end = self.values.get("samples", "").partition(":")
+        return (int(first), int(end)) if first.isdecimal() and end.isdecimal() else None
+
+
+def parse_event(line: LogLine) -> Event:
+    """Return what a line says."""
+    rest = line.text.removeprefix(PREFIX)
+    word = rest.partition(" ")[0]
+    return Event(
+        kind="step" if "=" in word else word,
+        time=line.time_ms / 1000,
+        values={key: value.strip('"') for key, value in _PAIR.findall(rest)},
+    )

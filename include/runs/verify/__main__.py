@@ -1,0 +1,45 @@
+"""`python -m include.runs.verify runs/<run id>`: 0 all agrees, 1 something disagrees, 2 nothing to check."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.errors import ContractError
+from include.runs.verify.checks import checks
+from include.runs.verify.evidence import read_evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OK, DISAGREES, NOTHING_TO_CHECK = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print one line a check and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="include.runs.verify", description="Recount what a run says of its continuity."
+    )
+    parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
+    folder: Path = parser.parse_args(argv).folder
+    try:
+        evidence = read_evidence(folder)
+        done = list(checks(evidence))
+    except ContractError as error:
+        sys.stderr.write(f"{error}\n")
+        return NOTHING_TO_CHECK
+    for check in done:
+        for line in check.lines():
+            sys.stdout.write(f"{line}\n")
+    wrong = sum(not check.is_ok for check in done)
+    verdict = (
+        f"{wrong} of {len(done)} checks DISAGREE" if wrong else f"all {len(done)} checks agree"
+    )
+    sys.stdout.write(f"{verdict}: {folder}\n")
+    return DISAGREES if wrong else OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The training log as the recount reads it: the starts of the processes, in the order of time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_QUOTED = re.compile(r'"[^"]*"')
+_NEEDED = ("step", "global_batch_size", "num_samples", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One line: its kind (the word after `trainyard`, `step` where there is none), its pairs."""
+
+    time: float
+    kind: str
+    pairs: Mapping[str, str]
+
+    def whole(self, key: str) -> int | None:
+        """Return a whole number; None where the line has none of this name."""
+        return int(self.pairs[key]) if re.fullmatch(r"\d+", self.pairs.get(key, "")) else None
+
+    @property
+    def order(self) -> tuple[float, bool, int]:
+        """By time; in one millisecond a start comes first, then lower steps."""
+        return self.time, self.kind != "start", self.whole("step") or 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A `start` line, and the lines of its stream up to the next one."""
+
+    job: str
+    stream: str
+    start: Said
+    lines: tuple[Said, ...]
+
+    @property
+    def resumed_at(self) -> int:
+        """Steps that were done before."""
+        return int(self.start.pairs["step"])
+
+    @property
+    def batch(self) -> int:
+        """Samples of a step."""
+        return int(self.start.pairs["global_batch_size"])
+
+    @property
+    def last_step(self) -> int:
+        """The highest step that a line speaks of."""
+        reached = (line.whole("step") or 0 for line in self.lines if line.kind != "resume")
+        return max(self.resumed_at, *reached, 0)
+
+    @property
+    def last_time(self) -> float:
+        """Of the last line."""
+        return max(self.start.time, *(line.time for line in self.lines), 0.0)
+
+    def of_kind(self, *kinds: str) -> list[Said]:
+        """Return the lines of these kinds."""
+        return [line for line in self.lines if line.kind in kinds]
+
+    def claims(self) -> Iterator[tuple[Said, int, int]]:
+        """Yield the step lines that say which positions they cover: [first, end)."""
+        for line in self.of_kind("step"):
+            match = re.fullmatch(r"(\d+):(\d+)", line.pairs.get("samples", ""))
+            if match and line.whole("step") is not None:
+                yield line, int(match[1]), int(match[2])
+
+
+def read_log(rows: Iterable[Mapping[str, Any]]) -> list[Begun]:
+    """Return every start of the processes with its lines; the rows may come in any order."""
+    ordered = sorted(rows, key=lambda row: (str(row["job"]), str(row["stream"])))
+    found: list[Begun] = []
+    for (job, stream), group in groupby(ordered, key=lambda row: (row["job"], row["stream"])):
+        lines = sorted(map(_said, group), key=lambda line: line.order)
+        at = [n for n, line in enumerate(lines) if _is_start(line)]
+        for begin, end in zip(at, [*at[1:], len(lines)], strict=True):
+            rest = tuple(line for line in lines[begin + 1 : end] if line.kind != "start")
+            found.append(Begun(job=job, stream=stream, start=lines[begin], lines=rest))
+    return sorted(found, key=lambda each: each.start.time)
+
+
+def _is_start(line: Said) -> bool:
+    return line.kind == "start" and all(line.whole(key) is not None for key in _NEEDED)
+
+
+def _said(row: Mapping[str, Any]) -> Said:
+    words = _QUOTED.sub('""', str(row["line"])).split()[1:]
+    pairs = dict(word.split("=", 1) for word in words if "=" in word)
+    kind = words[0] if words and "=" not in words[0] else "step"
+    return Said(time=int(row["time_ms"]) / 1000, kind=kind, pairs=pairs)

@@ -1,0 +1,78 @@
+"""What the report's continuity can be checked with: training log and shard index, beside the report."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from distributed_training.hooks.training_log import training_log
+from include.runs.continuity import Continuity, measure_continuity
+from include.runs.continuity.log_file import read_log, write_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from distributed_training.hooks.objects import S3Objects
+    from include.runs.continuity import LogLine
+    from include.runs.record import JobRecord
+
+log = logging.getLogger(__name__)
+
+LOG_NAME, INDEX_NAME, CONTINUITY_NAME = "training_log.jsonl.gz", "index.json", "continuity.json"
+
+
+def write_proof(
+    logs: Any,
+    objects: S3Objects,
+    *,
+    jobs: Sequence[JobRecord],
+    shard_index: Mapping[str, Any] | None,
+    to: str,
+) -> Continuity:
+    """Write training log, shard index and continuity.json below `to`; return the continuity.
+
+    The log passes through a file, so that memory holds a page of it. A log that cannot be read is
+    left out, with a warning, and the continuity says why it is not known.
+
+    Args:
+        logs: a boto3 client of CloudWatch Logs.
+        objects: where to write.
+        jobs: the training task's jobs, oldest first.
+        shard_index: the parsed index.json of the data set; None where there is none.
+        to: the report's prefix, `s3://bucket/...`.
+
+    Raises:
+        TrainingRunError: the bucket refuses.
+    """
+    with TemporaryDirectory(prefix="trainyard-log-") as folder:
+        file = Path(folder) / LOG_NAME
+        why_no_log = _copy_log(logs, jobs, file)
+        continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
+        objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
+    if shard_index is not None:
+        index = json.dumps(shard_index, indent=1).encode()
+        objects.write(f"{to}/{INDEX_NAME}", index, content_type="application/json")
+    document = continuity.to_json().encode()
+    objects.write(f"{to}/{CONTINUITY_NAME}", document, content_type="application/json")
+    return continuity
+
+
+def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
+    """Write the lines of all jobs to the file; return why it is empty where they cannot be read."""
+    try:
+        write_log(file, _lines(logs, jobs))
+    except (ClientError, BotoCoreError) as error:
+        log.warning("The training log cannot be read, the report goes without it: %s", error)
+        write_log(file, ())
+        return f"the training log could not be read: {error}"
+    return None
+
+
+def _lines(logs: Any, jobs: Sequence[JobRecord]) -> Iterator[LogLine]:
+    for job in jobs:
+        yield from training_log(logs, job_name=job.name)
