@@ -49,7 +49,7 @@ CHANNELS = ("train", "validation", "index")
 MODEL = {
     "model": "gpt", "num_layers": 2, "num_heads": 2, "hidden_size": 64, "sequence_length": 64,
     "global_batch_size": 8, "micro_batch_size": 4, "warmup_steps": 2, "eval_interval": 0,
-    "checkpoint_interval": 0, "log_interval": 1, "num_threads": 1,
+    "checkpoint_interval": -1, "log_interval": 1, "num_threads": 1,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import secrets
 import sys
 import time
 from contextlib import nullcontext
@@ -22,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from trainer.artifacts import write_model
+from trainer.artifacts import weights_sha256, write_model
 from trainer.batching import plan_batches
+from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
 from trainer.data.loader import evaluation_batches, training_batches
+from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
 from trainer.data.shard_index import ShardIndex
 from trainer.distributed import Ranks, choose_num_threads, joined_ranks
@@ -38,6 +41,7 @@ from trainer.metrics import MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
 from trainer.precision import Precision
+from trainer.sample_account import SampleAccount
 from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainer.tasks import make_task, open_splits
 from trainer.throughput import Meter
@@ -78,6 +82,7 @@ class Training:
         self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
     ) -> None:
         self.hp, self.paths, self.ranks, self.stop = hp, paths, ranks, stop
+        self.is_stopping = False  # as all ranks know it; `stop` changes at any moment, on some
         torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
 
         with ranks.all_or_none():
@@ -113,7 +118,11 @@ class Training:
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
         folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         self.checkpointer = Checkpointer(
-            folder, keep=hp.keep_checkpoints, ranks=ranks, metrics=self.metrics
+            folder,
+            keep=hp.keep_checkpoints,
+            pace=make_pace(hp.checkpoint_interval, hp.mean_time_to_interruption_s),
+            ranks=ranks,
+            metrics=self.metrics,
         )
 
     def run(self) -> int:
@@ -121,13 +130,14 @@ class Training:
         began = time.monotonic()
         self.log_setup()
         self.checkpointer.resume(self.state)
+        self.say_start()
         self.parallel = self.make_parallel()
         self.take_steps()
         self.checkpointer.save(self.state)
         self.checkpointer.finish()
         self.write_results(seconds=time.monotonic() - began)
         self.ranks.barrier()
-        return EXIT_CODE_TERMINATED if self.stop.received else 0
+        return EXIT_CODE_TERMINATED if self.is_stopping else 0
 
     def make_parallel(self) -> nn.Module:
         """Return the model as steps call it: compiled if asked, gradients averaged over ranks."""
@@ -141,31 +151,45 @@ class Training:
 
     def take_steps(self) -> None:
         """Train until the last step, an early stop, or SIGTERM."""
-        progress, hp = self.state.progress, self.hp
-        batches = self.batches()
-        meter = Meter()
-        while progress.step < self.plan.max_steps and not self.has_stopped_improving():
+        progress = self.state.progress
+        batches, meter, account = self.batches(), Meter(), SampleAccount(progress.samples_consumed)
+        self.validate_if_due()  # what a SIGTERM has left undone
+        while not self.is_finished() and not self.is_stopping:
             with meter.step():
                 learning_rate = self.schedule.at(progress.step)
                 set_learning_rate(self.optimizer, learning_rate)
-                loss = self.agree_on_loss(self.accumulate_gradients(batches, meter))
+                loss, digest, saves = self.agree(*self.accumulate_gradients(batches, meter))
                 gradient_norm = self.update_weights(loss)
             progress.step += 1
             progress.samples_consumed += self.plan.global_batch_size
+            account.add(self.plan.global_batch_size, digest)
 
-            is_last = progress.step == self.plan.max_steps
-            if progress.step == 1 or is_last or progress.step % hp.log_interval == 0:
-                self.log_step(loss, learning_rate, gradient_norm, meter)
-            if self.stop.received:
+            # What is saved, and what a run ends with, is accounted for up to its last sample.
+            if self.is_logged(progress.step) or saves or self.is_stopping:
+                self.log_step(loss, learning_rate, gradient_norm, meter, account)
+            if self.is_stopping:
                 log.warning("SIGTERM: stopping after step %d", progress.step)
-                return
-            if is_last or (hp.eval_interval and progress.step % hp.eval_interval == 0):
-                self.validate()
-            if hp.checkpoint_interval and progress.step % hp.checkpoint_interval == 0:
-                self.checkpointer.save(self.state)
+            else:
+                self.validate_if_due()
+                if saves:
+                    self.checkpointer.save(self.state)
+            self.metrics.write_alive(progress.step)
 
-    def batches(self) -> Iterator[Any]:
-        """Return this rank's micro-batches from the first sample that was not consumed yet."""
+    def is_finished(self) -> bool:
+        """Return whether all steps are taken, or the validation loss has stopped falling."""
+        return self.state.progress.step >= self.plan.max_steps or self.has_stopped_improving()
+
+    def is_logged(self, step: int) -> bool:
+        """Return whether the step has a metric line whatever else happens at it."""
+        return step == 1 or step % self.hp.log_interval == 0 or self.is_evaluated(step)
+
+    def is_evaluated(self, step: int) -> bool:
+        """Return whether validation follows the step."""
+        interval = self.hp.eval_interval
+        return step == self.plan.max_steps or bool(interval and step % interval == 0)
+
+    def batches(self) -> Iterator[tuple[Any, Tensor]]:
+        """Return this rank's micro-batches and their samples, from the first sample that was not consumed yet."""
         positions = RankBatches(
             order=self.order,
             start=self.state.progress.samples_consumed,
@@ -178,39 +202,51 @@ class Training:
             self.train_set, positions, num_workers=self.hp.num_workers, device=self.ranks.device
         )
 
-    def accumulate_gradients(self, batches: Iterator[Any], meter: Meter) -> Tensor:
-        """Add up the gradient of the global batch's mean loss; return this rank's sum of losses.
+    def accumulate_gradients(
+        self, batches: Iterator[tuple[Any, Tensor]], meter: Meter
+    ) -> tuple[Tensor, int]:
+        """Add up the gradient of the global batch's mean loss.
 
         DDP averages over ranks, so each rank's part is multiplied by the world size first. Ranks
         exchange gradients in the last micro-step only.
+
+        Returns:
+            This rank's sum of losses, and the digest of the samples that it was given.
         """
         scale = self.ranks.world_size / self.units_per_batch
-        loss_sum = torch.zeros((), device=self.ranks.device, dtype=torch.float64)
+        loss_sum, digest = torch.zeros((), device=self.ranks.device, dtype=torch.float64), 0
         num_micro_steps = self.plan.gradient_accumulation_steps
         self.parallel.train()
         for micro_step in range(1, num_micro_steps + 1):
             with meter.waiting_for_data():
-                batch = next(batches)
+                batch, samples = next(batches)
+            digest += digest_of(samples)
             waits = self.ranks.world_size > 1 and micro_step < num_micro_steps
             with self.parallel.no_sync() if waits else nullcontext():
                 with self.precision.forward():
                     part = self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
                 self.precision.scaler.scale(part * scale).backward()
             loss_sum += part.detach()
-        return loss_sum
+        return loss_sum, digest & MASK
 
-    def agree_on_loss(self, loss_sum: Tensor) -> float:
-        """Return the mean loss over the global batch; learn whether any rank was asked to stop.
+    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+        """Put together what the ranks know of this step; note a SIGTERM that any of them got.
+
+        Returns:
+            The mean loss over the global batch, the digest of its samples, and whether a checkpoint
+            follows; on every rank the same.
 
         Raises:
             NonFiniteError: the loss is NaN or infinite; on every rank, before weights change.
         """
-        total, num_stopping = self.ranks.sum([loss_sum.item(), float(self.stop.received)])
-        self.stop.received = num_stopping > 0
+        saves = self.checkpointer.is_due(self.state.progress.step + 1)
+        said = [float(self.stop.received), float(saves), *to_limbs(digest)]
+        total, num_stopping, num_saving, *limbs = self.ranks.sum([loss_sum.item(), *said])
+        self.is_stopping = num_stopping > 0
         loss = total / self.units_per_batch
         if not math.isfinite(loss):
             raise NonFiniteError(self.divergence(f"the loss is {loss}"))
-        return loss
+        return loss, from_limbs(*limbs), num_saving > 0
 
     def update_weights(self, loss: float) -> float:
         """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
@@ -243,8 +279,11 @@ class Training:
             "for broken samples"
         )
 
-    def validate(self) -> None:
+    def validate_if_due(self) -> None:
         """Measure the validation loss, on the same samples whatever the number of ranks."""
+        progress = self.state.progress
+        if not self.is_evaluated(progress.step) or progress.evaluated_step == progress.step:
+            return
         wanted = self.hp.eval_batches * self.plan.global_batch_size or len(self.validation_set)
         batches = evaluation_batches(
             self.validation_set,
@@ -257,10 +296,10 @@ class Training:
         result = evaluate(
             self.task, self.model, batches, precision=self.precision, ranks=self.ranks
         )
-        self.state.progress.note_validation(result.loss)
+        progress.note_validation(result.loss)
         self.metrics.write(
             "eval",
-            step=self.state.progress.step,
+            step=progress.step,
             validation_loss=result.loss,
             validation_accuracy=result.accuracy,
             **{f"validation_{self.task.unit}": result.num_units},
@@ -284,10 +323,31 @@ class Training:
                 self.plan.micro_batch_size, self.plan.max_steps,
             )  # fmt: skip
 
+    def say_start(self) -> None:
+        """Write where this start of the processes begins; `attempt_id` tells starts apart."""
+        self.metrics.write(
+            "start",
+            step=self.state.progress.step,
+            world_size=self.ranks.world_size,
+            global_batch_size=self.plan.global_batch_size,
+            num_samples=self.order.num_samples,
+            seed=self.hp.seed,
+            max_steps=self.plan.max_steps,
+            attempt_id=secrets.token_hex(4),
+        )
+
     def log_step(
-        self, loss: float, learning_rate: float, gradient_norm: float, meter: Meter
+        self,
+        loss: float,
+        learning_rate: float,
+        gradient_norm: float,
+        meter: Meter,
+        account: SampleAccount,
     ) -> None:
-        """Write the metrics of the step just taken; rates cover the steps since the last line."""
+        """Write the metrics of the step just taken.
+
+        Rates and samples are those since the last line of this start of the processes.
+        """
         progress = self.state.progress
         steps, seconds, data_wait_seconds = meter.read()
         self.metrics.write(
@@ -300,6 +360,7 @@ class Training:
             eta_seconds=meter.seconds_per_step() * (self.plan.max_steps - progress.step),
             max_steps=self.plan.max_steps,
             data_wait_seconds=data_wait_seconds,
+            **account.read(),
             **{f"{self.task.unit}_per_second": steps * self.units_per_batch / seconds},
         )
 
@@ -308,7 +369,7 @@ class Training:
         if not self.ranks.is_main:
             return
         progress = self.state.progress
-        reason = "sigterm" if self.stop.received else "max_steps"
+        reason = "sigterm" if self.is_stopping else "max_steps"
         facts = {
             "step": progress.step,
             "stopped_by": "early_stopping" if self.has_stopped_improving() else reason,
@@ -320,7 +381,11 @@ class Training:
         tokenizer = self.index.content.get("tokenizer")
         write_model(self.paths.model_dir, self.model, self.task, facts | {"tokenizer": tokenizer})
         self.metrics.write(
-            "done", step=progress.step, validation_loss=progress.validation_loss, seconds=seconds
+            "done",
+            step=progress.step,
+            validation_loss=progress.validation_loss,
+            seconds=seconds,
+            weights_sha256=weights_sha256(self.model),
         )
         self.metrics.write_summary(
             **facts,

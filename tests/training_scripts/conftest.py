@@ -29,7 +29,7 @@ LIMIT_S = 120.0
 TINY = {
     "num_layers": 2, "num_heads": 2, "hidden_size": 32, "sequence_length": 16,
     "global_batch_size": 8, "max_steps": 6, "warmup_steps": 2, "learning_rate": 0.01,
-    "log_interval": 1, "eval_interval": 3, "eval_batches": 2, "checkpoint_interval": 0,
+    "log_interval": 1, "eval_interval": 3, "eval_batches": 2, "checkpoint_interval": -1,
 }  # fmt: skip
 
 
@@ -156,6 +156,10 @@ class Job:
         """Return what a rank printed."""
         path = self.log_path(rank)
         return path.read_text() if path.exists() else ""
+
+    def log_lines(self) -> list[str]:
+        """Return the metric lines that rank 0 printed."""
+        return [line for line in self.log().splitlines() if line.startswith("trainyard ")]
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Return the events of one kind in metrics.jsonl."""

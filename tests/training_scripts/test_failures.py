@@ -134,10 +134,17 @@ def test_rank_that_hangs_ends_the_others_after_the_timeout(make_job):
     assert "Another rank failed" in job.failure
 
 
-def test_checkpoint_folder_that_cannot_be_written_says_what_to_do(make_job, tmp_path):
+def test_run_without_a_writable_checkpoint_folder_says_so_and_leaves_its_model(make_job, tmp_path):
     (tmp_path / "file").write_text("")
+    job = make_job()
 
-    reason = fail(make_job(), world_size=2, checkpoint_dir=tmp_path / "file" / "checkpoints")
+    codes = job.run(
+        world_size=2, checkpoint_dir=tmp_path / "file" / "folder", checkpoint_interval=2
+    )
 
-    assert "checkpoint of step 6 cannot be written" in reason
-    assert "volume_size" in reason
+    failed = [line for line in job.log_lines() if line.startswith("trainyard checkpoint_failed")]
+    assert codes == [0, 0]
+    assert [line.split(" ")[2] for line in failed] == ["step=2", "step=4", "step=6", "step=6"]
+    assert "volume_size" in failed[0]
+    assert job.log().count("NO CHECKPOINT OF STEP") == 4
+    assert len(job.weights_sha256()) == 64

@@ -36,15 +36,18 @@ def test_metric_lines_have_the_fixed_format_and_come_from_rank_0_only(make_job):
     number = r"[0-9.]+(?:e[+-]\d+)?"
     step_line = re.compile(
         rf"trainyard step=\d+ epoch=\d+ loss={number} learning_rate={number} "
-        rf"tokens_per_second={number} gradient_norm={number} eta_seconds={number} max_steps=6"
+        rf"tokens_per_second={number} gradient_norm={number} eta_seconds={number} max_steps=6 "
+        r"samples=\d+:\d+ digest=[0-9a-f]{16}"
     )
-    lines = [line for line in job.log().splitlines() if line.startswith("trainyard")]
+    lines = job.log_lines()
     assert len([line for line in lines if step_line.fullmatch(line)]) == 6
     assert re.fullmatch(
-        rf"trainyard eval step=3 validation_loss={number} validation_tokens=256", lines[3]
+        rf"trainyard eval step=3 validation_loss={number} validation_tokens=256", lines[4]
     )
     assert re.fullmatch(
-        rf"trainyard done step=6 validation_loss={number} seconds={number}", lines[-1]
+        rf"trainyard done step=6 validation_loss={number} seconds={number} "
+        r"weights_sha256=[0-9a-f]{64}",
+        lines[-1],
     )
     assert "trainyard " not in job.log(1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,20 @@ def write_model(folder: Path, model: nn.Module, task: Task, facts: Mapping[str, 
     layout = {"layout": task.layout.to_dict()} if isinstance(task, TableTask) else {}
     content = {"config": dict(task.model_config), **layout, **facts}
     (folder / "model.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Return the SHA-256 (hex) over the model's state in the order of names, buffers included.
+
+    Each entry counts with the line `<name> <dtype> <shape>`, for example
+    `head.weight torch.float32 [257, 128]`, and then its bytes, little-endian and row by row.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
+        digest.update((ctypes.c_char * values.nbytes).from_address(values.data_ptr()))
+    return digest.hexdigest()
 
 
 def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:

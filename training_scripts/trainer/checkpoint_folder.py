@@ -82,8 +82,10 @@ class CheckpointFolder:
         objects: Mapping[str, Any],
         files: Mapping[str, bytes],
         facts: Mapping[str, Any],
-    ) -> Path:
+    ) -> tuple[Path, int]:
         """Write one checkpoint, make it durable, then delete the oldest beyond `keep`.
+
+        Returns its folder and its bytes. What a failure leaves half written is removed.
 
         Args:
             step: optimizer steps taken so far; names the folder.
@@ -95,6 +97,7 @@ class CheckpointFolder:
             CheckpointError: the folder cannot be written (no space, no permission).
         """
         final = self._folder / f"step-{step:08d}"
+        draft: Path | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             draft = self._staging_folder() / f"{final.name}.{os.getpid()}"
@@ -102,17 +105,19 @@ class CheckpointFolder:
             draft.mkdir(parents=True)
             _write_files(draft, objects, files)
             _write_manifest(draft, {"step": step, **facts})
+            num_bytes = sum(path.stat().st_size for path in draft.iterdir())
             self._publish(draft, final)
         except (OSError, RuntimeError) as error:
+            if draft:
+                shutil.rmtree(draft, ignore_errors=True)
             message = (
                 f"checkpoint of step {step} cannot be written to {final} ({error}); free or "
-                f"enlarge "
-                "the disk (volume_size), or point checkpoint_dir to a writable folder"
+                "enlarge the disk (volume_size), or point checkpoint_dir to a writable folder"
             )
             raise CheckpointError(message) from error
         self._good.add(step)
         self._delete_old()
-        return final
+        return final, num_bytes
 
     def _newest_first(self) -> Iterator[tuple[int, Path]]:
         found = [(NAME.fullmatch(path.name), path) for path in self._folder.glob("step-*")]

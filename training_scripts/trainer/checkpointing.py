@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from trainer.background_saver import BackgroundSaver
 from trainer.checkpoint_folder import CheckpointFolder
-from trainer.errors import CheckpointError
 from trainer.random_states import random_states, restore_random_states
 from trainer.tensor_tree import broadcast_tree, copy_to_cpu
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trainer.checkpoint_pace import Pace
     from trainer.distributed import Ranks
     from trainer.metrics import MetricsWriter
     from trainer.training_state import TrainingState
@@ -25,39 +25,69 @@ log = logging.getLogger(__name__)
 class Checkpointer:
     """Saves and resumes one run; every method must be called by every rank."""
 
-    def __init__(self, folder: Path, *, keep: int, ranks: Ranks, metrics: MetricsWriter) -> None:
+    def __init__(
+        self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter
+    ) -> None:
         self._ranks = ranks
         self._metrics = metrics
+        self._pace = pace
         self._folder = CheckpointFolder(folder, keep=keep)
-        self._saver = BackgroundSaver(self._folder)
-        self._last_step: int | None = None
+        self._saver = BackgroundSaver(self._folder, metrics)
+        self._durable_step: int | None = None
+        self._stall_seconds: float | None = None
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a checkpoint follows `step`: rank 0 says so, for all; asked once a step."""
+        if not self._ranks.is_main:
+            return False
+        if not self._saver.is_writing:
+            self._settle()
+        return self._pace.is_due(step, is_writing=self._saver.is_writing)
 
     def save(self, state: TrainingState) -> None:
         """Copy the state and write it in the background; training stands still only for the copy.
 
-        A step that is already saved is not saved again.
+        What is already durable is not saved again. A checkpoint that cannot be written is told
+        loudly, and never ends the run.
         """
-        step = state.progress.step
-        if step == self._last_step:
-            return
         began = time.monotonic()
+        step = state.progress.step
         all_random_states = self._ranks.gather(random_states(self._ranks.device))
-        if self._ranks.is_main:
-            self._saver.finish()
-            content = copy_to_cpu(state.capture())
-            content["run"]["random_states"] = all_random_states
-            facts = {
-                "samples_consumed": state.progress.samples_consumed,
-                "world_size": self._ranks.world_size,
-            }
-            history = {"metrics.jsonl": self._metrics.history()}
-            self._saver.start(step, objects=content, files=history, facts=facts)
-        self._last_step = step
-        self._metrics.write("checkpoint", step=step, stall_seconds=time.monotonic() - began)
+        if not self._ranks.is_main:
+            return
+        self._settle()
+        if step == self._durable_step:
+            return
+        content = copy_to_cpu(state.capture())
+        content["run"]["random_states"] = all_random_states
+        facts = {
+            "samples_consumed": state.progress.samples_consumed,
+            "world_size": self._ranks.world_size,
+        }
+        history = {"metrics.jsonl": self._metrics.history()}
+        self._saver.start(step, objects=content, files=history, facts=facts)
+        self._stall_seconds = time.monotonic() - began
+        self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is durable."""
-        self._saver.finish()
+        """Wait until what was saved last is durable, or has failed."""
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the writing in progress, and learn from what it cost.
+
+        The cost is what training stood still, and all processor time of the writer: as if nothing
+        of it had run beside training.
+        """
+        written = self._saver.finish()
+        if written is None or self._stall_seconds is None:
+            return
+        if written.is_durable:
+            self._durable_step = written.step
+        choice = self._pace.note_cost(self._stall_seconds + written.cpu_seconds)
+        self._stall_seconds = None
+        if choice:
+            self._metrics.write("interval", steps=choice.steps, reason=choice.reason)
 
     def resume(self, state: TrainingState) -> bool:
         """Bring `state` to the newest good checkpoint; return whether there was one.
@@ -78,7 +108,7 @@ class Checkpointer:
         saved_random_states = content["run"]["random_states"]
         if self._ranks.rank < len(saved_random_states):
             restore_random_states(saved_random_states[self._ranks.rank], self._ranks.device)
-        self._last_step = state.progress.step
+        self._durable_step = state.progress.step
         self._metrics.write("resume", step=state.progress.step, checkpoint=path)
         return True
 
@@ -93,34 +123,3 @@ class Checkpointer:
         content = {name: found.load(name) for name in ("model", "optimizer", "run")}
         self._metrics.restore(found.read("metrics.jsonl"))
         return content, str(found.path)
-
-
-class BackgroundSaver:
-    """Writes checkpoints on a thread while training goes on, one at a time."""
-
-    def __init__(self, folder: CheckpointFolder) -> None:
-        self._folder = folder
-        self._thread: threading.Thread | None = None
-        self._error: CheckpointError | None = None
-
-    def start(self, step: int, **content: Any) -> None:
-        """Begin to write; `content` must be private copies, and the one before finished."""
-        self._thread = threading.Thread(target=self._write, args=(step, content), name="checkpoint")
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Wait until what was started is durable; raises the CheckpointError of its writing."""
-        if self._thread:
-            self._thread.join()
-            self._thread = None
-        if self._error:
-            raise self._error
-
-    def _write(self, step: int, content: dict[str, Any]) -> None:
-        began = time.monotonic()
-        try:
-            path = self._folder.save(step, **content)
-        except CheckpointError as error:
-            self._error = error  # raised by finish
-            return
-        log.info("%s is durable after %.2f s in the background", path, time.monotonic() - began)

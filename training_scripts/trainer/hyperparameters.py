@@ -110,9 +110,17 @@ class Hyperparameters:
         0, "evaluations without a better validation loss before the run stops; 0 = off", at_least=0
     )
     checkpoint_interval: int = _setting(
-        50, "steps between checkpoints; 0 = only at the end", at_least=0
+        0,
+        "steps between checkpoints; 0 = chosen from their measured cost and "
+        "mean_time_to_interruption_s; -1 = only at the end and at SIGTERM",
+        at_least=-1,
     )
-    keep_checkpoints: int = _setting(2, "newest good checkpoints that are kept", at_least=1)
+    mean_time_to_interruption_s: float = _setting(
+        3600.0, "seconds between interruptions that are expected (checkpoint_interval 0)", above=0
+    )
+    keep_checkpoints: int = _setting(
+        2, "newest good checkpoints that are kept; one may not have reached S3 yet", at_least=2
+    )
     checkpoint_dir: str | None = _setting(
         None, "folder of the checkpoints; null = <base>/checkpoints"
     )

@@ -1,10 +1,15 @@
-"""Metrics: one fixed line format on stdout, and JSON lines in a file."""
+"""Metrics: one fixed line format on stdout, and JSON lines in a file.
+
+A line is `trainyard <event> key=value ...`; a step's has no event name. A value with spaces is a JSON
+string. What each kind of line says is in README.md of this folder's parent.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -13,29 +18,41 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "loss": ".6f", "validation_loss": ".6f", "gradient_norm": ".6f", "learning_rate": ".6e",
-    "tokens_per_second": ".1f", "samples_per_second": ".1f", "eta_seconds": ".1f", "seconds": ".1f",
-    "validation_accuracy": ".6f",
+    "tokens_per_second": ".1f", "samples_per_second": ".1f", "eta_seconds": ".1f", "seconds": ".3f",
+    "stall_seconds": ".6f", "validation_accuracy": ".6f",
 }  # fmt: skip
 LINE_KEYS = {
+    "start": ("step", "world_size", "global_batch_size", "num_samples", "seed", "max_steps",
+              "attempt_id"),
     "step": ("step", "epoch", "loss", "learning_rate", "tokens_per_second", "samples_per_second",
-             "gradient_norm", "eta_seconds", "max_steps"),
+             "gradient_norm", "eta_seconds", "max_steps", "samples", "digest"),
     "eval": ("step", "validation_loss", "validation_tokens", "validation_samples",
              "validation_accuracy"),
+    "checkpoint": ("step", "stall_seconds"),
+    "durable": ("step", "seconds", "bytes"),
+    "checkpoint_failed": ("step", "reason"),
+    "interval": ("steps", "reason"),
     "resume": ("step", "checkpoint"),
-    "done": ("step", "validation_loss", "seconds"),
+    "alive": ("step",),
+    "done": ("step", "validation_loss", "seconds", "weights_sha256"),
 }  # fmt: skip
+QUOTED_KEYS = ("reason",)
+ALIVE_AFTER_S = 30.0
 
 
 class MetricsWriter:
     """Writes each event once, from rank 0; on other ranks nothing.
 
     The history (JSON lines) is part of every checkpoint, so that it covers the whole logical run.
+    Safe to use from several threads.
     """
 
     def __init__(self, folder: Path, *, enabled: bool, stream: TextIO | None = None) -> None:
         self._enabled = enabled
         self._stream = stream or sys.stdout
         self._folder = folder
+        self._lock = threading.Lock()
+        self._printed_at = time.monotonic()
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(b"")
@@ -57,13 +74,19 @@ class MetricsWriter:
         """Record one event; kinds named in LINE_KEYS are printed too."""
         if not self._enabled:
             return
-        with self._path.open("a", encoding="utf-8") as stream:
-            stream.write(
-                json.dumps({"event": event, "time": time.time(), **_finite(values)}) + "\n"
-            )
-        if event in LINE_KEYS:
-            self._stream.write(format_line(event, values) + "\n")
-            self._stream.flush()
+        record = {"event": event, "time": time.time(), **_finite(values)}
+        with self._lock:
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+            if event in LINE_KEYS:
+                self._stream.write(format_line(event, values) + "\n")
+                self._stream.flush()
+                self._printed_at = time.monotonic()
+
+    def write_alive(self, step: int) -> None:
+        """Say that training goes on, if nothing was printed for a while; cheap to call often."""
+        if time.monotonic() - self._printed_at >= ALIVE_AFTER_S:
+            self.write("alive", step=step)
 
     def write_summary(self, **values: Any) -> None:
         """Write summary.json beside the history."""
@@ -75,12 +98,16 @@ class MetricsWriter:
 def format_line(event: str, values: dict[str, Any]) -> str:
     """Return an event as a log line, e.g. `trainyard done step=9 validation_loss=2.345678 ...`."""
     pairs = [
-        f"{key}={values[key]:{FORMATS.get(key, '')}}"
+        f"{key}={_text(key, values[key])}"
         for key in LINE_KEYS[event]
         if values.get(key) is not None
     ]
     head = ["trainyard"] if event == "step" else ["trainyard", event]
     return " ".join(head + pairs)
+
+
+def _text(key: str, value: Any) -> str:
+    return json.dumps(value) if key in QUOTED_KEYS else f"{value:{FORMATS.get(key, '')}}"
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Progress:
     validation_loss: float | None = None
     best_validation_loss: float | None = None
     evaluations_without_gain: int = 0
+    evaluated_step: int = 0
 
     def note_validation(self, loss: float) -> None:
         """Count one evaluation."""
@@ -37,6 +38,7 @@ class Progress:
             self.best_validation_loss = loss
         self.evaluations_without_gain = 0 if is_best else self.evaluations_without_gain + 1
         self.validation_loss = loss
+        self.evaluated_step = self.step
 
 
 @dataclass(slots=True, kw_only=True)

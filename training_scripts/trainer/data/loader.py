@@ -16,11 +16,27 @@ if TYPE_CHECKING:
 PREFETCH_BATCHES = 4
 
 
+class WithSamples(Dataset[tuple[Any, Tensor]]):
+    """A data set whose items say which samples they are made of: (micro-batch, sample numbers)."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, samples: Tensor) -> tuple[Any, Tensor]:
+        return self._dataset[samples], samples
+
+
 def training_batches(
     dataset: Dataset[Any], batches: RankBatches, *, num_workers: int, device: torch.device
-) -> Iterator[Any]:
-    """Yield this rank's micro-batches on `device`, endlessly; any workers read ahead."""
-    yield from _loaded(dataset, batches, num_workers=num_workers, device=device)
+) -> Iterator[tuple[Any, Tensor]]:
+    """Yield this rank's micro-batches, endlessly, each with the samples that it is made of.
+
+    The micro-batch lies on `device`, the sample numbers on the CPU; they come from where the samples
+    were read, if need be from a loader process. Any workers read ahead.
+    """
+    loader = _loader(WithSamples(dataset), batches, num_workers=num_workers, device=device)
+    for batch, samples in loader:
+        yield _moved(batch, device), samples
 
 
 def evaluation_batches(
@@ -39,13 +55,14 @@ def evaluation_batches(
     total = len(dataset)  # type: ignore[arg-type]
     chosen = torch.arange(num_samples) * total // num_samples
     batches = [part for part in chosen[rank::world_size].split(batch_size) if len(part)]
-    yield from _loaded(dataset, batches, num_workers=0, device=device)
+    for batch in _loader(dataset, batches, num_workers=0, device=device):
+        yield _moved(batch, device)
 
 
-def _loaded(
+def _loader(
     dataset: Dataset[Any], samples: Iterable[Tensor], *, num_workers: int, device: torch.device
-) -> Iterator[Any]:
-    loader = DataLoader(
+) -> Iterable[Any]:
+    return DataLoader(
         dataset,
         sampler=samples,
         batch_size=None,
@@ -55,5 +72,7 @@ def _loaded(
         # Its own generator: the loader draws a seed, and must not disturb the generator of dropout.
         generator=torch.Generator(),
     )
-    for batch in loader:
-        yield tuple(part.to(device, non_blocking=True) for part in batch)
+
+
+def _moved(batch: Iterable[Tensor], device: torch.device) -> tuple[Tensor, ...]:
+    return tuple(part.to(device, non_blocking=True) for part in batch)

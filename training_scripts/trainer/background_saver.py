@@ -1,0 +1,69 @@
+"""Writes checkpoints on a thread while training goes on, one at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from trainer.checkpoint_folder import CheckpointFolder
+    from trainer.metrics import MetricsWriter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """How the writing of one checkpoint ended."""
+
+    step: int
+    is_durable: bool
+    cpu_seconds: float
+
+
+class BackgroundSaver:
+    """Says of each checkpoint that it is durable, or loudly that it could not be written."""
+
+    def __init__(self, folder: CheckpointFolder, metrics: MetricsWriter) -> None:
+        self._folder = folder
+        self._metrics = metrics
+        self._thread: threading.Thread | None = None
+        self._written: Written | None = None
+
+    @property
+    def is_writing(self) -> bool:
+        """Return whether a checkpoint is not durable yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, step: int, **content: Any) -> None:
+        """Begin to write; `content` stays unchanged until that has finished, as the one before has."""
+        self._thread = threading.Thread(target=self._write, args=(step, content), name="checkpoint")
+        self._thread.start()
+
+    def finish(self) -> Written | None:
+        """Wait until nothing is being written; return how the last one ended, None if none was."""
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+        return self._written
+
+    def _write(self, step: int, content: dict[str, Any]) -> None:
+        began, cpu_began = time.monotonic(), time.thread_time()
+        try:
+            path, num_bytes = self._folder.save(step, **content)
+        except CheckpointError as error:
+            log.error("NO CHECKPOINT OF STEP %d, training goes on: %s", step, error)  # noqa: TRY400
+            self._metrics.write("checkpoint_failed", step=step, reason=str(error))
+            is_durable = False
+        else:
+            seconds = time.monotonic() - began
+            self._metrics.write("durable", step=step, seconds=seconds, bytes=num_bytes)
+            log.info("%s is durable", path)
+            is_durable = True
+        cpu_seconds = time.thread_time() - cpu_began
+        self._written = Written(step=step, is_durable=is_durable, cpu_seconds=cpu_seconds)
