@@ -9,6 +9,8 @@ from include.local_engine.api.context import ApiContext
 from include.local_engine.api.processing_jobs import ProcessingJobs
 from include.local_engine.api.tags import Tags
 from include.local_engine.api.training_jobs import TrainingJobs
+from include.local_engine.api.tuning_jobs import TuningJobs
+from include.local_engine.api.tuning_yard import make_yard
 from include.local_engine.faults import FaultBook
 from include.local_engine.faults.api_faults import ApiFaults
 from include.local_engine.faults.control import FaultControl
@@ -20,6 +22,8 @@ from include.local_engine.logs_api.log_folder import LogFolder
 from include.local_engine.metric_feed import MetricFeed
 from include.local_engine.registry import ModelPackageGroups, ModelPackages, RegistryTables
 from include.local_engine.s3 import S3Application
+from include.local_engine.tuning.tables import TuningTables
+from include.local_engine.tuning.tuner import Tuner
 from include.local_engine.wire.json_service import JsonService
 from include.local_engine.wire.model import load_model
 from include.local_engine.world import EngineWorld
@@ -41,8 +45,8 @@ def make_application(
     objects: ObjectStore,
     moto: MotoBackend,
     launch: Callable[[JobKind, str], None],
-) -> WSGIApplication:
-    """Return the application that answers every request to the engine's port."""
+) -> tuple[WSGIApplication, Tuner]:
+    """Return the application that answers every request to the engine's port, and its tuner."""
     context = ApiContext(
         settings=settings,
         store=store,
@@ -51,9 +55,12 @@ def make_application(
         clock=time.time,
     )
     book = FaultBook(settings.root)
-    services = (_sagemaker(context, moto), _logs(settings, moto))
+    tables = TuningTables(store.database)
+    tuner = Tuner(make_yard(context, tables))
+    tuning = TuningJobs(context=context, tables=tables, wake=tuner.wake)
+    services = (_sagemaker(context, moto, tuning), _logs(settings, moto))
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
-    return Gateway(
+    gateway = Gateway(
         by_target={service.model.target_prefix: service for service in services},
         by_scope={"iam": IamApplication(moto), "monitoring": metrics},
         s3=S3Application(objects, find_harm=S3Faults(book=book).harm),
@@ -61,15 +68,17 @@ def make_application(
         faults=FaultControl(book=book),
         refuse=ApiFaults(book=book).answer,
     )
+    return gateway, tuner
 
 
-def _sagemaker(context: ApiContext, moto: MotoBackend) -> JsonService:
+def _sagemaker(context: ApiContext, moto: MotoBackend, tuning: TuningJobs) -> JsonService:
     tables = RegistryTables(context.store.database)
     return JsonService(
         model=load_model("sagemaker"),
         handlers={
             **TrainingJobs(context).handlers(),
             **ProcessingJobs(context).handlers(),
+            **tuning.handlers(),
             **Tags(context).handlers(),
             **ModelPackageGroups(context, tables).handlers(),
             **ModelPackages(context, tables).handlers(),

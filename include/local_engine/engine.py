@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from include.local_engine.settings import EngineSettings
     from include.local_engine.store import JobKind, JobRow
+    from include.local_engine.tuning.tuner import Tuner
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Engine:
         self._runners = RunnerCare(self.store)
         self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
+        self._tuner: Tuner | None = None
         self._started = threading.Event()
         self._warm_when = warm
         self._warm = WarmParent(settings.root)
@@ -74,6 +76,8 @@ class Engine:
             self._warm.start()
         self._runners.take_up(self.settings)
         self._watcher.start()
+        if self._tuner is not None:
+            self._tuner.start()
 
     def stop(self) -> None:
         """Ask all running jobs to stop, wait for them, and end.
@@ -81,6 +85,8 @@ class Engine:
         The wait is bounded by the grace of a stop and STOP_MARGIN_S. A job that has not ended by
         then is left to its runner, which ends it without an engine.
         """
+        if self._tuner is not None:
+            self._tuner.stop_searches()
         limit_s = STOP_GRACE_S * self.settings.time_scale + STOP_MARGIN_S
         deadline = time.monotonic() + limit_s
         if left := running_jobs(self.store):
@@ -92,6 +98,8 @@ class Engine:
             time.sleep(_STOP_POLL_S)
         for job in left:
             log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
+        if self._tuner is not None:
+            self._tuner.stop()
         self._watcher.stop()
         if self._server is not None:
             self._server.shutdown()
@@ -103,7 +111,7 @@ class Engine:
 
         Jobs that outlived the last engine know it by its port.
         """
-        application = make_application(
+        application, self._tuner = make_application(
             self.settings,
             store=self.store,
             objects=self._objects,

@@ -19,6 +19,7 @@ MAX_TAGS = 50
 _TABLES = {
     "training-job": "jobs",
     "processing-job": "jobs",
+    "hyper-parameter-tuning-job": "tuning_jobs",
     "model-package-group": "model_package_groups",
     "model-package": "model_packages",
 }

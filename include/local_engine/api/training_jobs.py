@@ -51,7 +51,7 @@ class TrainingJobs:
         check_training_request(call.request)
         name = call.request["TrainingJobName"]
         arn = self.context.arn(call.region, "training-job", name)
-        _check_world(self.context, call)
+        check_training_world(self.context, call.request, region=call.region)
         now = self.context.clock()
         start_job(
             self.context,
@@ -192,8 +192,12 @@ def _passes(job: JobRow, request: dict[str, Any], *, now: float) -> bool:
     return all(request.get(name, value) == value for name, value in has.items())
 
 
-def _check_world(context: ApiContext, call: Call) -> None:
-    request = call.request
+def check_training_world(context: ApiContext, request: dict[str, Any], *, region: str) -> None:
+    """Check that a training job's role, image, data and buckets are there.
+
+    Raises:
+        ValidationError: One is not.
+    """
     check_role(context, request["RoleArn"])
     image = request.get("AlgorithmSpecification", {}).get("TrainingImage")
     if image is not None:
@@ -202,7 +206,7 @@ def _check_world(context: ApiContext, call: Call) -> None:
         source = channel["DataSource"].get("S3DataSource")
         if source is not None:
             uri, role = source["S3Uri"], request["RoleArn"]
-            check_input(context, uri=uri, role_arn=role, region=call.region)
+            check_input(context, uri=uri, role_arn=role, region=region)
     check_output(context, uri=request["OutputDataConfig"]["S3OutputPath"])
     if "CheckpointConfig" in request:
         check_output(context, uri=request["CheckpointConfig"]["S3Uri"])

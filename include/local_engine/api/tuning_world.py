@@ -1,0 +1,27 @@
+"""What Create finds out about the training jobs to come: the request each would be, and its data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from include.local_engine.api.training_jobs import check_training_world
+from include.local_engine.api.training_rules import check_training_request
+from include.local_engine.tuning.plan import read_definitions
+from include.local_engine.tuning.trial_jobs import training_request
+
+if TYPE_CHECKING:
+    from include.local_engine.api.context import ApiContext
+    from include.local_engine.wire.json_service import Call
+
+
+def check_tuning_world(context: ApiContext, call: Call) -> None:
+    """Check each definition as the training job that it will be.
+
+    Raises:
+        ValidationError: CreateTrainingJob would refuse it.
+    """
+    for definition in read_definitions(call.request):
+        request = training_request(definition, "trial", {}, tags={})
+        request["Tags"] = call.request.get("Tags", [])
+        check_training_request(request)
+        check_training_world(context, request, region=call.region)

@@ -1,0 +1,191 @@
+"""Hyperparameter ranges: what may be searched, on which scale, and how values are written."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, assert_never
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+AUTO_LOGARITHMIC_RATIO = 100.0
+"""From this ratio of its ends on, Auto searches a positive range on a logarithmic scale. The guide only
+says that logarithmic suits "several orders of magnitude" and linear less than one."""
+
+Value = float | int | str
+Point = dict[str, str]
+"""Values by name as a training job gets them: every hyperparameter is a string."""
+
+
+class RangeError(Exception):
+    """A range cannot be searched; the message says why."""
+
+
+class Kind(StrEnum):
+    """The kinds of ranges, by their name in ParameterRanges."""
+
+    INTEGER = "Integer"
+    CONTINUOUS = "Continuous"
+    CATEGORICAL = "Categorical"
+
+
+class Scaling(StrEnum):
+    """The scale on which a range is searched."""
+
+    AUTO = "Auto"
+    LINEAR = "Linear"
+    LOGARITHMIC = "Logarithmic"
+    REVERSE_LOGARITHMIC = "ReverseLogarithmic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """One range; `low` and `high` belong to it, `values` are a categorical's."""
+
+    name: str
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    scaling: Scaling = Scaling.LINEAR
+    values: tuple[str, ...] = ()
+
+    @property
+    def num_values(self) -> float:
+        """Return how many values it holds; infinite for a continuous one."""
+        match self.kind:
+            case Kind.CATEGORICAL:
+                return len(set(self.values))
+            case Kind.INTEGER:
+                return self.high - self.low + 1
+            case Kind.CONTINUOUS:
+                return math.inf if self.low < self.high else 1
+        assert_never(self.kind)
+
+    def read(self, text: str) -> Value | None:
+        """Return the value that a hyperparameter's text stands for; None when it is not in the range."""
+        if self.kind is Kind.CATEGORICAL:
+            return text if text in self.values else None
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+        if not self.low <= number <= self.high:
+            return None
+        if self.kind is Kind.CONTINUOUS:
+            return number
+        return int(number) if number == int(number) else None
+
+    def write(self, value: Value) -> str:
+        """Return the value as a hyperparameter's text, clipped to the range."""
+        if self.kind is Kind.CATEGORICAL:
+            return str(value)
+        clipped = min(max(float(value), self.low), self.high)
+        return str(round(clipped)) if self.kind is Kind.INTEGER else repr(clipped)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all values of a range that has finitely many."""
+        if self.kind is Kind.CATEGORICAL:
+            yield from dict.fromkeys(self.values)
+        elif self.kind is Kind.INTEGER:
+            yield from (str(value) for value in range(int(self.low), int(self.high) + 1))
+        else:
+            yield repr(self.low)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All ranges of one training job definition."""
+
+    ranges: tuple[Range, ...]
+
+    @property
+    def num_points(self) -> float:
+        """Return the number of combinations."""
+        return math.prod(each.num_values for each in self.ranges)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of the tuned hyperparameters."""
+        return frozenset(each.name for each in self.ranges)
+
+    def points(self) -> Iterator[Point]:
+        """Yield every combination of finitely many, the last range fastest."""
+        for texts in itertools.product(*self.ranges):
+            yield {each.name: text for each, text in zip(self.ranges, texts, strict=True)}
+
+    def project(self, hyperparameters: Mapping[str, str]) -> Point | None:
+        """Return the tuned ones of a job's hyperparameters, None when one is absent or outside."""
+        point = {each.name: hyperparameters.get(each.name) for each in self.ranges}
+        inside = (
+            (text := point[each.name]) is not None and each.read(text) is not None
+            for each in self.ranges
+        )
+        return {name: str(text) for name, text in point.items()} if all(inside) else None
+
+
+def parse_ranges(parameter_ranges: Mapping[str, Any]) -> Space:
+    """Return the space of a ParameterRanges structure; AutoParameters are not looked at.
+
+    Raises:
+        RangeError: A range is empty, no number, or not fit for its scaling.
+    """
+    found = [
+        _numeric(each, kind)
+        for kind in (Kind.INTEGER, Kind.CONTINUOUS)
+        for each in parameter_ranges.get(f"{kind}ParameterRanges", [])
+    ]
+    found += [
+        Range(name=each["Name"], kind=Kind.CATEGORICAL, values=tuple(each["Values"]))
+        for each in parameter_ranges.get("CategoricalParameterRanges", [])
+    ]
+    return Space(tuple(_resolve(each) for each in found))
+
+
+def _numeric(given: Mapping[str, Any], kind: Kind) -> Range:
+    name = given["Name"]
+    low, high = (_number(name, key, given[key], kind) for key in ("MinValue", "MaxValue"))
+    if low > high:
+        raise RangeError(
+            f"Invalid range for hyperparameter {name}: MinValue [{given['MinValue']}] must be less "
+            f"than or equal to MaxValue [{given['MaxValue']}]."
+        )
+    scaling = Scaling(given.get("ScalingType", Scaling.AUTO))
+    if scaling is Scaling.LOGARITHMIC and low <= 0:
+        raise RangeError(
+            f"Invalid scaling for hyperparameter {name}: Logarithmic scaling works only for ranges "
+            f"that have only values greater than 0; MinValue is [{given['MinValue']}]."
+        )
+    if scaling is Scaling.REVERSE_LOGARITHMIC and kind is Kind.INTEGER:
+        raise RangeError(
+            f"Invalid scaling for hyperparameter {name}: ReverseLogarithmic scaling is supported "
+            "only for continuous hyperparameter ranges."
+        )
+    if scaling is Scaling.REVERSE_LOGARITHMIC and not 0 <= low <= high < 1:
+        raise RangeError(
+            f"Invalid scaling for hyperparameter {name}: ReverseLogarithmic scaling works only for "
+            "ranges that are entirely within 0 <= x < 1.0; got "
+            f"[{given['MinValue']}, {given['MaxValue']}]."
+        )
+    return Range(name=name, kind=kind, low=low, high=high, scaling=scaling)
+
+
+def _number(name: str, key: str, text: str, kind: Kind) -> float:
+    try:
+        number = float(int(text)) if kind is Kind.INTEGER else float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        noun = "an integer" if kind is Kind.INTEGER else "a number"
+        raise RangeError(f"Invalid range for hyperparameter {name}: {key} [{text}] must be {noun}.")
+    return number
+
+
+def _resolve(given: Range) -> Range:
+    """Return the range with the scale that Auto stands for."""
+    if given.scaling is not Scaling.AUTO:
+        return given
+    wide = given.low > 0 and given.high / given.low >= AUTO_LOGARITHMIC_RATIO
+    return replace(given, scaling=Scaling.LOGARITHMIC if wide else Scaling.LINEAR)

@@ -1,0 +1,116 @@
+"""The search algorithms: Optuna's samplers over a study that is built anew from the history.
+
+Importing this module imports Optuna (1 s); the first Bayesian suggestion beyond the start imports
+torch and scipy, on which Optuna's Gaussian process runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from include.local_engine.tuning.observations import Phase
+from include.local_engine.tuning.ranges import Kind, Range, Scaling
+from include.local_engine.tuning.search import Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from optuna.samplers import BaseSampler
+
+    from include.local_engine.tuning.observations import Observation
+    from include.local_engine.tuning.ranges import Point, Space, Value
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+MAX_GAUSSIAN = 150
+"""Beyond so many observations Bayesian goes over to TPE: a Gaussian process costs their cube."""
+
+
+def draw(
+    strategy: Strategy, space: Space, history: Sequence[Observation], *, maximize: bool, seed: int
+) -> Point:
+    """Return a point by the strategy's sampler.
+
+    Bayesian is a Gaussian process with expected improvement, as the service documents its own;
+    trials that still run count as evaluated at what the model expects of them. Hyperband draws its
+    points by TPE, which can learn from trials that were stopped early.
+    """
+    return _ask(_sampler(strategy, space, history, seed), space, history, maximize=maximize)
+
+
+def draw_random(space: Space, *, seed: int) -> Point:
+    """Return a random point, evenly spread on each range's scale."""
+    return _ask(optuna.samplers.RandomSampler(seed), space, [], maximize=False)
+
+
+def _sampler(
+    strategy: Strategy, space: Space, history: Sequence[Observation], seed: int
+) -> BaseSampler:
+    num_start = min(10, 2 * len(space.ranges) + 1)
+    if strategy is Strategy.RANDOM:
+        return optuna.samplers.RandomSampler(seed)
+    if strategy is Strategy.BAYESIAN and len(history) <= MAX_GAUSSIAN:
+        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=num_start)
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_start)
+
+
+def _ask(
+    sampler: BaseSampler, space: Space, history: Sequence[Observation], *, maximize: bool
+) -> Point:
+    distributions = {each.name: _distribution(each) for each in space.ranges}
+    study = optuna.create_study(
+        sampler=sampler, direction="maximize" if maximize else "minimize", study_name="tuning"
+    )
+    study.add_trials([_trial(each, space, distributions) for each in history])
+    asked = study.ask(distributions)
+    return {each.name: each.write(_outer(each, asked.params[each.name])) for each in space.ranges}
+
+
+def _trial(
+    seen: Observation, space: Space, distributions: dict[str, BaseDistribution]
+) -> FrozenTrial:
+    params = {each.name: _inner(each, seen.point[each.name]) for each in space.ranges}
+    members: dict[str, Any] = {"params": params, "distributions": distributions}
+    if seen.phase is Phase.PENDING:
+        return create_trial(state=TrialState.RUNNING, **members)
+    if not seen.stopped:
+        return create_trial(value=seen.objective, **members)
+    values = dict(enumerate(seen.curve, start=1))
+    return create_trial(state=TrialState.PRUNED, intermediate_values=values, **members)
+
+
+def _distribution(given: Range) -> BaseDistribution:
+    """Return the range as Optuna searches it.
+
+    ReverseLogarithmic is the logarithm of 1 - x.
+    """
+    if given.kind is Kind.CATEGORICAL:
+        return CategoricalDistribution(tuple(given))
+    is_log = given.scaling in {Scaling.LOGARITHMIC, Scaling.REVERSE_LOGARITHMIC}
+    if given.kind is Kind.INTEGER:
+        return IntDistribution(int(given.low), int(given.high), log=is_log)
+    if given.scaling is Scaling.REVERSE_LOGARITHMIC:
+        return FloatDistribution(1 - given.high, 1 - given.low, log=True)
+    return FloatDistribution(given.low, given.high, log=is_log)
+
+
+def _inner(given: Range, text: str) -> Value:
+    value = given.read(text)
+    if value is None:
+        raise AssertionError(f"{given.name}={text} was not drawn from its range")
+    if given.scaling is Scaling.REVERSE_LOGARITHMIC:
+        return min(max(1 - float(value), 1 - given.high), 1 - given.low)
+    return value
+
+
+def _outer(given: Range, value: Value) -> Value:
+    return 1 - float(value) if given.scaling is Scaling.REVERSE_LOGARITHMIC else value

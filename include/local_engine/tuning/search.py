@@ -1,0 +1,69 @@
+"""Which values the next trial gets: one pure function of the strategy, the history and the seed."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from include.local_engine.tuning.observations import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from include.local_engine.tuning.observations import Observation
+    from include.local_engine.tuning.ranges import Point, Space
+
+MAX_REDRAWS = 32
+MAX_ENUMERATED = 100_000
+
+
+class Strategy(StrEnum):
+    """HyperParameterTuningJobStrategyType."""
+
+    BAYESIAN = "Bayesian"
+    RANDOM = "Random"
+    HYPERBAND = "Hyperband"
+    GRID = "Grid"
+
+
+def suggest(
+    strategy: Strategy,
+    space: Space,
+    history: Sequence[Observation],
+    *,
+    maximize: bool,
+    seed: int,
+    number: int,
+) -> Point:
+    """Return the values of trial `number`; the same arguments give the same values.
+
+    A point that was tried is not tried again while there are others. With an empty space every trial
+    gets the empty point.
+    """
+    tried = {_key(each.point) for each in history}
+    if strategy is Strategy.GRID:
+        return next((p for p in space.points() if _key(p) not in tried), next(space.points()))
+    if not space.ranges:
+        return {}
+    from include.local_engine.tuning import samplers  # noqa: PLC0415  # Optuna takes a second.
+
+    known = [each for each in history if each.phase is not Phase.FAILED]
+    point = samplers.draw(strategy, space, known, maximize=maximize, seed=mix(seed, number))
+    for redraw in range(1, MAX_REDRAWS):
+        if _key(point) not in tried:
+            return point
+        point = samplers.draw_random(space, seed=mix(seed, number, redraw))
+    if space.num_points <= MAX_ENUMERATED:
+        return next((p for p in space.points() if _key(p) not in tried), point)
+    return point
+
+
+def mix(*numbers: int) -> int:
+    """Return a seed below 2**31 that depends on all numbers."""
+    text = ",".join(str(number) for number in numbers)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
+
+
+def _key(point: Point) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(point.items()))

@@ -1,0 +1,78 @@
+"""The training job of a trial: its name, its request, and the values that it has printed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from include.local_engine.tuning.plan import OBJECTIVE_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from include.local_engine.tuning.plan import Definition
+    from include.local_engine.tuning.tables import TuningRow
+
+_TAKEN_OVER = (
+    *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "StoppingCondition"),
+    *("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"),
+    *("EnableManagedSpotTraining", "RetryStrategy", "Environment", "AlgorithmSpecification"),
+)
+
+
+def trial_name(tuning: TuningRow, number: int) -> str:
+    """Return the training job's name, `<tuning job>-<NNN>-<8 hex>`, the same at every call.
+
+    `number` counts from 0, the name from 001. The hex differs when a tuning job's name is used again.
+    """
+    text = f"{tuning.arn} {tuning.created_at!r} {number}"
+    suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{tuning.name}-{number + 1:03d}-{suffix}"
+
+
+def training_request(
+    definition: Definition, name: str, point: Mapping[str, str], *, tags: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the CreateTrainingJob request of a trial.
+
+    A checkpoint location gets the job's name appended, so that no trial resumes another's.
+    """
+    template = definition.template
+    request = {key: template[key] for key in _TAKEN_OVER if key in template}
+    request["TrainingJobName"] = name
+    request["HyperParameters"] = {
+        **definition.static,
+        **point,
+        OBJECTIVE_KEY: definition.metric,
+    }
+    request["ResourceConfig"] = _resources(template)
+    if "CheckpointConfig" in template:
+        config = template["CheckpointConfig"]
+        request["CheckpointConfig"] = {**config, "S3Uri": f"{config['S3Uri'].rstrip('/')}/{name}"}
+    if tags:
+        request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return request
+
+
+def read_curve(path: Path, metric: str) -> tuple[float, ...]:
+    """Return the metric's values in a job's metrics file, in order; none where there is no file.
+
+    A line that is not whole yet is left for the next time.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    records = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    return tuple(each["value"] for each in records if each["name"] == metric and "host" not in each)
+
+
+def _resources(template: Mapping[str, Any]) -> dict[str, Any]:
+    if "ResourceConfig" in template:
+        return dict(template["ResourceConfig"])
+    tuning = template.get("HyperParameterTuningResourceConfig", {})
+    first = tuning.get("InstanceConfigs", [{}])[0]
+    own = {k: v for k, v in tuning.items() if k not in {"InstanceConfigs", "AllocationStrategy"}}
+    return {**own, **first}
