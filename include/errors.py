@@ -13,7 +13,9 @@
     │   ├── DataError                  a channel could not be read: no prefix, no permission
     │   ├── SpotInterruptionError      spot capacity went away and the wait ran out
     │   ├── InfrastructureError        the service or a machine failed, a rank was killed
+    │   ├── HungJobError               the training fell silent and was stopped
     │   ├── TimeLimitError             max_run ended the job
+    │   │   └── ResumableTimeLimitError   likewise, and it left newer checkpoints than it found
     │   └── JobStoppedError            somebody stopped the job
     ├── RuleViolatedError              a check on the running training said stop
     ├── BudgetExceededError            the run costs, or would cost, more than it may
@@ -216,8 +218,16 @@ class InfrastructureError(JobFailedError):
     """The service or a machine failed, or a rank was killed from outside the script."""
 
 
+class HungJobError(JobFailedError):
+    """The training was heard of and then no more, for longer than `heartbeat_timeout_s`: it was stopped."""
+
+
 class TimeLimitError(JobFailedError):
     """The job reached `max_run` (or the task its `execution_timeout`) and was ended."""
+
+
+class ResumableTimeLimitError(TimeLimitError):
+    """The job reached `max_run` and left newer checkpoints than it found: the next attempt gets further."""
 
 
 class JobStoppedError(JobFailedError):
@@ -289,7 +299,20 @@ RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
         delay_s=30,
         backoff=2.0,
     ),
-    TimeLimitError: RetryRule(retry=False, reason="the same limit would end it again"),
+    HungJobError: RetryRule(
+        retry=True,
+        reason="other machines resume from the last checkpoint",
+        delay_s=10,
+        backoff=2.0,
+    ),
+    TimeLimitError: RetryRule(
+        retry=False, reason="the same limit would end it again, where it wrote no checkpoint"
+    ),
+    ResumableTimeLimitError: RetryRule(
+        retry=True,
+        reason="a new attempt gets further: it resumes from checkpoints that this one wrote",
+        delay_s=10,
+    ),
     JobStoppedError: RetryRule(retry=False, reason="somebody wanted it stopped"),
     JobFailedError: RetryRule(retry=False, reason="the cause is unknown"),
     RuleViolatedError: RetryRule(

@@ -120,6 +120,29 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
     )
 
 
+def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str | None:
+    """Return what spot did to an ended job, in one line; None for a job that was not on spot.
+
+    `spot: 2 interruptions, waited 40 s, billed 2 min 00 s of 6 min 40 s, saved 70 % ($0.0179)`
+
+    Args:
+        job: its snapshot as a mapping (`JobSnapshot.to_dict`).
+        prices: the catalogue when absent.
+    """
+    if not job.get("is_spot"):
+        return None
+    cost, waited_s = job_cost(job, prices=prices), job.get("waiting_seconds")
+    count = int(job.get("interruptions") or 0)
+    parts = [f"{count} interruption{'' if count == 1 else 's'}"]
+    parts += [] if waited_s is None else [f"waited {format_duration(waited_s)}"]
+    billed, ran = cost.billable_seconds, cost.training_seconds
+    if billed is not None and ran is not None:
+        parts.append(f"billed {format_duration(billed)} of {format_duration(ran)}")
+    if cost.saved_fraction is not None:
+        parts.append(f"saved {cost.saved_fraction:.0%} ({format_usd(cost.saved_usd)})")
+    return "spot: " + ", ".join(parts)
+
+
 def total_usd(costs: Iterable[JobCost]) -> tuple[float, bool]:
     """Return the sum of the known costs, and whether every cost was known."""
     amounts = [cost.cost_usd for cost in costs]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from include.errors import (
     CapacityError,
     ContractError,
+    HungJobError,
     JobFailedError,
     JobStoppedError,
     QuotaExceededError,
@@ -29,6 +30,7 @@ from include.sagemaker_api.failure_table import (
     FailureKind,
     FailureRow,
 )
+from include.sagemaker_api.stop_cause import StopCause
 from include.units import format_duration
 
 if TYPE_CHECKING:
@@ -38,7 +40,11 @@ if TYPE_CHECKING:
 
 
 def failure_error(
-    snapshot: JobSnapshot, *, log_lines: Iterable[str] = (), log_hint: str | None = None
+    snapshot: JobSnapshot,
+    *,
+    log_lines: Iterable[str] = (),
+    log_hint: str | None = None,
+    stopped_for: StopCause | None = None,
 ) -> TrainingRunError:
     """Return the error of a job that ended without completing: a JobFailedError or a CapacityError.
 
@@ -47,6 +53,7 @@ def failure_error(
         log_lines: last lines of the hosts' logs. They decide where the reason alone does not: one
             host's reason often only says that its peers went away.
         log_hint: where the logs are, put into the next step.
+        stopped_for: why Trainyard itself stopped the job, where it did.
 
     Raises:
         ContractError: the job completed, or has not ended.
@@ -58,7 +65,7 @@ def failure_error(
             got=snapshot.status,
         )
     if snapshot.status == "Stopped":
-        return _stopped(snapshot)
+        return _stopped(snapshot, stopped_for)
     reason = _reason(snapshot) or ""
     lines = list(log_lines)
     row = _cause(reason, "\n".join(lines))
@@ -104,7 +111,8 @@ def service_error(
             got=f"{code}: {message}",
             next_step=WAIT_STEP,
         )
-    kind = QuotaExceededError if code in _QUOTA else RejectedRequestError
+    is_quota = code in _QUOTA and not _is_beyond_quota(message)
+    kind = QuotaExceededError if is_quota else RejectedRequestError
     return kind(
         f"the service refused {operation}",
         operation=operation,
@@ -137,6 +145,17 @@ _REFUSAL_STEPS = {
     "ExpiredTokenException": "renew the connection's credentials",
     "ResourceNotFound": "check the name and the region",
 }
+
+
+# "The account-level service limit 'ml.p5.48xlarge for training job usage' is 0 Instances, with current utilization of 0
+# Instances and a request delta of 1 Instances." (public threads, November 2026)
+_QUOTA_TEXT = re.compile(r" is (\d+) Instances?,.* request delta of (\d+) Instances?", re.DOTALL)
+
+
+def _is_beyond_quota(message: str) -> bool:
+    """Return whether the request alone is more than the whole quota, so that no other job's end would help."""
+    found = _QUOTA_TEXT.search(message)
+    return found is not None and int(found.group(2)) > int(found.group(1))
 
 
 def is_name_taken(code: str, message: str) -> bool:
@@ -174,11 +193,12 @@ def _raised_line(lines: Sequence[str]) -> str | None:
     return next((each for each in reversed(lines) if re.search(RAISED, each)), None)
 
 
-def _stopped(snapshot: JobSnapshot) -> TrainingRunError:
+def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRunError:
+    kind: FailureKind
     match _ending(snapshot):
         case "MaxRuntimeExceeded":
             limit = _limit("max_run", snapshot.max_run_s)
-            kind: type[JobFailedError] = TimeLimitError
+            kind = TimeLimitError
             says = f"the job reached {limit} and was stopped"
             step = "raise max_run, or lower max_steps; a new job resumes from the last checkpoint"
             if snapshot.kind == "processing":
@@ -189,6 +209,15 @@ def _stopped(snapshot: JobSnapshot) -> TrainingRunError:
             says = f"spot waiting and running together reached {limit}{never}"
             kind = SpotInterruptionError
             step = "raise max_wait, take another instance type, or switch spot off"
+        case _ if stopped_for is StopCause.HUNG:
+            says, kind = "its training fell silent and was stopped", HungJobError
+            step = "a new attempt resumes from the last checkpoint; if it repeats, look where the ranks wait"
+        case _ if stopped_for is StopCause.NO_CAPACITY:
+            says, kind, step = (
+                "it got no instances in the time its rung allows",
+                CapacityError,
+                WAIT_STEP,
+            )
         case _:
             says, kind = "the job was stopped", JobStoppedError
             step = "if nobody meant it, clear the task: training resumes from the last checkpoint"

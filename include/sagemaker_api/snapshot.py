@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
+WAITING_STATUSES = frozenset(
+    {
+        "Pending",
+        "Starting",
+        "LaunchingMLInstances",
+        "PreparingTrainingStack",
+        "Interrupted",
+        "Restarting",
+    }
+)
+"""Secondary statuses of a job without instances that work for it."""
+_ENDING_STATUSES = TERMINAL_STATUSES | {"Stopping", "MaxWaitTimeExceeded", "MaxRuntimeExceeded"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +107,36 @@ class JobSnapshot:
         return sum(transition.status == "Interrupted" for transition in self.transitions)
 
     @property
+    def last_wait(self) -> tuple[float, float | None] | None:
+        """When the job last began to wait for instances and when that ended, epoch seconds.
+
+        The end is None while it waits. A job whose last wait was followed by work, by `Downloading` or later, waits
+        no more: None.
+        """
+        waits: list[Transition] = []
+        for each in reversed(self.transitions):
+            if each.status in WAITING_STATUSES:
+                waits.append(each)
+            elif waits or each.status not in _ENDING_STATUSES:
+                break
+        if not waits:
+            return None
+        ended = waits[0].end
+        return waits[-1].start, self.ended_at if ended is None and self.is_terminal else ended
+
+    @property
+    def waiting_seconds(self) -> float | None:
+        """Seconds without working instances, over all waits; None where the service tells no transitions.
+
+        A wait that lasts counts up to the moment of the answer's last change.
+        """
+        if not self.transitions:
+            return None
+        now = self.ended_at or self.modified_at
+        waits = (t for t in self.transitions if t.status in WAITING_STATUSES)
+        return sum(max(0.0, (t.end or now or t.start) - t.start) for t in waits)
+
+    @property
     def wall_seconds(self) -> float | None:
         """Seconds from creation to the end; None while the job runs."""
         if self.created_at is None or self.ended_at is None:
@@ -123,6 +165,7 @@ class JobSnapshot:
             "is_terminal": self.is_terminal,
             "succeeded": self.succeeded,
             "interruptions": self.interruptions,
+            "waiting_seconds": self.waiting_seconds,
             "wall_seconds": self.wall_seconds,
         }
         return {**asdict(self), "transitions": transitions, **derived}

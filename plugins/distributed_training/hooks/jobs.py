@@ -13,6 +13,7 @@ from distributed_training.hooks.redaction import masked_snapshot
 from distributed_training.hooks.refusals import answer_or_none, refusals_typed
 from include.errors import TrainingRunError
 from include.sagemaker_api.failures import is_name_taken, is_unknown_job
+from include.sagemaker_api.stop_cause import StopCause, stop_cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,3 +90,8 @@ class SageMakerJobs:
         """Return whether the job was stopped because its task was cleared or marked, and not by a person."""
         with refusals_typed(arn):
             return KILLED_TAG in self._client.list_tags(ResourceArn=arn)["Tags"]
+
+    def stop_cause(self, arn: str) -> StopCause | None:
+        """Return why Trainyard itself stopped the job; None when it did not."""
+        with refusals_typed(arn):
+            return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])

@@ -42,6 +42,23 @@ class S3Address:
         return cls(bucket=bucket, key=key)
 
 
+def newest_object_at(client: Any, uri: str) -> float | None:
+    """Return when the newest object below the folder `uri` was written, epoch seconds; None when there is none.
+
+    Raises:
+        TrainingRunError: the listing was refused.
+    """
+    at = S3Address.parse(uri.rstrip("/") + "/")
+    pages = client.get_paginator("list_objects_v2")
+    with refusals_typed(uri):
+        moments = [
+            each["LastModified"].timestamp()
+            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
+            for each in page.get("Contents", ())
+        ]
+    return max(moments, default=None)
+
+
 class S3Objects:
     """Reads and writes whole objects."""
 

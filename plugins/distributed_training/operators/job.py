@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from airflow.sdk.exceptions import (
-    AirflowTaskTimeout,
-    TaskDeferralError,
-    TaskDeferralTimeout,
-)
+from typing import TYPE_CHECKING, Any
 
 from distributed_training.hooks.redaction import masked, redacted, secret_forms, spec_secrets
 from distributed_training.operators.attempts import Standing, Step, find_standing
-from distributed_training.operators.job_task import JobTask
+from distributed_training.operators.job_waiting import QuotaWait, WaitingJobTask
 from distributed_training.operators.ownership import check_own_job
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.triggers.pace import backoff_s
+from include.cost.job_cost import spot_line
 from include.errors import (
+    CapacityError,
     JobStoppedError,
+    QuotaExceededError,
     RejectedRequestError,
-    TimeLimitError,
+    SpotInterruptionError,
     TrainingRunError,
     error_from_dict,
 )
@@ -37,21 +33,25 @@ if TYPE_CHECKING:
 FAILED_JOB_XCOM_KEY = "failed_job"
 
 _MOST_SUBMITS = 5
+_LACKS_CAPACITY = (CapacityError, QuotaExceededError, SpotInterruptionError)
 
 
-class SageMakerJobOperator(JobTask):
+class SageMakerJobOperator(WaitingJobTask):
     """Runs one SageMaker job per task, however often the task itself is started.
 
     The job's name is derived from DAG, run, task, map index and attempt. A start looks at the service first: a
     running job is re-attached, a completed one is the result (clearing a finished task pays nothing; to train
-    again start a new run), a failed or stopped one is followed by the next attempt. One start creates at most one
-    job, so `retries` bounds what is paid; which errors are retried stands in `include.errors.RETRY_TABLE`.
+    again start a new run), a failed or stopped one is followed by the next attempt. One start pays for at most one
+    job, so `retries` bounds what is paid; which errors are retried stands in `include.errors.RETRY_TABLE`. A job
+    that got no instances has cost nothing, and where the spec has a capacity ladder the same start goes on to the
+    next rung: at most as many jobs as there are rungs.
 
     Args:
         spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
             that returns either.
         deferrable: wait in the triggerer, without a worker slot.
-        poll_interval_s: longest time between two looks at the job; young jobs are looked at more often.
+        poll_interval_s: longest time between two looks at the job; young jobs are looked at more often. A full quota
+            is asked for again after so long, then after twice as long, up to 5 minutes.
         stream_logs: whether the log lines of all hosts appear in the task's log.
         aws_conn_id: the connection; its extra's `trainyard` names bucket and role.
         region_name: overrides the connection's region, for every service.
@@ -59,12 +59,38 @@ class SageMakerJobOperator(JobTask):
         botocore_config: overrides the connection's client settings.
     """
 
-    _waiting_for: str | None = None
-    _is_killed: bool = False
-
     @abstractmethod
-    def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def render(
+        self, context: Context, *, name: str, place: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the Create request of the job `name`, and facts about it for the result (code, image)."""
+
+    def place(
+        self,
+        context: Context,  # noqa: ARG002
+        earlier: Sequence[JobSnapshot],  # noqa: ARG002
+        *,
+        skip: int = 0,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return on which capacity the job after `earlier` stands, as facts for its result; nothing to choose here.
+
+        Raises:
+            BudgetExceededError: the task may not pay for another job.
+        """
+        return {}
+
+    def place_of(
+        self,
+        context: Context,  # noqa: ARG002
+        job: JobSnapshot,  # noqa: ARG002
+        earlier: Sequence[JobSnapshot],  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return the same facts of a job that was submitted already."""
+        return {}
+
+    def judged(self, snapshot: JobSnapshot, error: TrainingRunError) -> TrainingRunError:  # noqa: ARG002
+        """Return the error of a job that did not complete, told more exactly where there is more to know."""
+        return error
 
     def destinations(self, context: Context) -> Sequence[str]:  # noqa: ARG002
         """Return the S3 prefixes that the job would write to: a job that writes elsewhere is not this task's."""
@@ -85,10 +111,6 @@ class SageMakerJobOperator(JobTask):
         """
         return self._run(context)
 
-    def execute_again(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Continue after a stopping job has ended: the trigger's event says no more than that."""
-        return self._run(context)
-
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Return the snapshot that the trigger saw last, or raise what it found.
 
@@ -101,69 +123,53 @@ class SageMakerJobOperator(JobTask):
         snapshot = JobSnapshot.from_dict(event["snapshot"])
         return self._ended(context, snapshot, event["facts"], was_attached=event["was_attached"])
 
-    def resume_execution(
-        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
-    ) -> Any:
-        """Resume after a deferral; stop the job where `execution_timeout` ended it.
-
-        Airflow calls no method of the operator when a deferral times out or its trigger dies, so both are met
-        here, where they arrive as exceptions.
-
-        Raises:
-            TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.
-        """
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout:
-            return self._resume_too_late(context)
-        except TaskDeferralError as error:
-            self.log.warning("The trigger failed (%s): waiting in the worker instead", error)
-            self.deferrable = False
-            return self._run(context)
-
-    def on_kill(self) -> None:
-        """Stop the job that this process waits for: marked, cleared, or the worker is shut down.
-
-        Airflow calls this between two steps of `execute` and lets it go on afterwards, so a job that is only about
-        to be created is met there, by the note that the task is killed.
-        """
-        from botocore.exceptions import BotoCoreError
-
-        self._is_killed = True
-        if self._waiting_for is None:
-            self.log.warning("Task was killed: it has no job to stop")
-            return
-        self.log.warning("Task was killed: stopping job %s", self._waiting_for)
-        try:
-            self.jobs.stop(self._waiting_for, is_kill=True)
-        except (TrainingRunError, BotoCoreError) as error:
-            self.log.error("Job %s could not be stopped: %s", self._waiting_for, error)  # noqa: TRY400
-
-    def _run(self, context: Context) -> dict[str, Any]:
+    def _run(self, context: Context, quota: QuotaWait | None = None) -> dict[str, Any]:
         submits = 0
         while True:
             standing = self._standing(context)
             name = self.name_of(context, standing.attempt)
-            facts = self._facts(context, standing)
             if standing.snapshot is not None:
                 check_own_job(standing.snapshot, destinations=self.destinations(context))
             match standing.step:
                 case Step.ADOPT | Step.REPORT:
                     assert standing.snapshot is not None  # noqa: S101  # both steps carry one
                     self.log.info("Job %s has ended already: %s", name, standing.snapshot.status)
-                    return self._ended(context, standing.snapshot, facts)
+                    return self._ended(context, standing.snapshot, self._facts(context, standing))
                 case Step.AWAIT_END:
                     self.log.info("Job %s is stopping: the next attempt starts after it", name)
                     self._await_end(name)
                 case Step.ATTACH:
                     self.log.info("Job %s runs already: waiting for it", name)
+                    facts = self._facts(context, standing)
                     return self._wait(context, name, facts, was_attached=True)
                 case Step.SUBMIT:
-                    submitted = self._submit(context, name)
+                    place = self._placed(context, standing, quota)
+                    try:
+                        submitted = self._submit(context, name, place)
+                    except QuotaExceededError as refusal:
+                        quota = self._await_quota(place, name, quota, refusal)
+                        continue
                     if submitted is not None:
-                        return self._wait(context, name, {**facts, **submitted})
+                        facts = {"attempt": standing.attempt, **place, **submitted}
+                        return self._wait(context, name, facts)
                     submits += 1
                     self._pause_before_submit(name, submits)
+
+    def _placed(
+        self, context: Context, standing: Standing, quota: QuotaWait | None
+    ) -> dict[str, Any]:
+        skip = quota.skipped if quota else 0
+        place = self.place(context, standing.earlier, skip=skip)
+        if place:
+            self.log.info(
+                "Attempt %d on rung %d, %s: %s",
+                standing.attempt,
+                place["rung"],
+                place["rung_name"],
+                place["rung_reason"],
+            )
+        waited_s = None if quota is None else time.time() - quota.began_at
+        return {**place, **({} if waited_s is None else {"quota_waited_s": round(waited_s, 1)})}
 
     def _resume_too_late(self, context: Context) -> dict[str, Any]:
         """Return the result of a job that ended just before `execution_timeout`; stop one that did not.
@@ -182,7 +188,9 @@ class SageMakerJobOperator(JobTask):
 
     def _facts(self, context: Context, standing: Standing) -> dict[str, Any]:
         noted = TaskMemory(context).facts_of(self.name_of(context, standing.attempt))
-        return {"attempt": standing.attempt, **noted}
+        job = standing.snapshot
+        place = self.place_of(context, job, standing.earlier) if job else {}
+        return {"attempt": standing.attempt, **place, **noted}
 
     def _standing(self, context: Context) -> Standing:
         return find_standing(
@@ -190,15 +198,18 @@ class SageMakerJobOperator(JobTask):
             reported=TaskMemory(context).reported_attempt,
         )
 
-    def _submit(self, context: Context, name: str) -> dict[str, Any] | None:
+    def _submit(
+        self, context: Context, name: str, place: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
         """Create the job and return its facts; None when a job of this name appeared meanwhile.
 
         Raises:
             JobStoppedError: the task was killed while the request was made ready; nothing was created.
+            QuotaExceededError: the account's quota is full; nothing was created.
         """
         from distributed_training.hooks.jobs import NameTakenError
 
-        request, facts = self.render(context, name=name)
+        request, facts = self.render(context, name=name, place=place)
         self.log.info("Submitting job %s: %s", name, redacted(request))
         if self._is_killed:
             raise JobStoppedError("the task was killed before its job was created", job_name=name)
@@ -208,6 +219,9 @@ class SageMakerJobOperator(JobTask):
         except NameTakenError:
             self.log.info("Job %s appeared meanwhile", name)
             return None
+        except QuotaExceededError:
+            self._waiting_for = None
+            raise
         return facts
 
     def _pause_before_submit(self, name: str, submits: int) -> None:
@@ -228,56 +242,6 @@ class SageMakerJobOperator(JobTask):
             )
         time.sleep(backoff_s(submits))
 
-    def _wait(
-        self, context: Context, name: str, facts: dict[str, Any], *, was_attached: bool = False
-    ) -> dict[str, Any]:
-        self._waiting_for = name
-        if self._is_killed:
-            self.jobs.stop(name, is_kill=True)
-            raise JobStoppedError("the task was killed while its job started", job_name=name)
-        self.announce(context, name, facts)
-        if self.deferrable:
-            self._defer(name, self.execute_complete.__name__, facts, was_attached=was_attached)
-        return self._ended(context, self._follow(name), facts, was_attached=was_attached)
-
-    def _await_end(self, name: str) -> None:
-        if self.deferrable:
-            self._defer(name, self.execute_again.__name__, {})
-        self._follow(name)
-
-    def _defer(
-        self, name: str, method_name: str, facts: dict[str, Any], *, was_attached: bool = False
-    ) -> NoReturn:
-        from distributed_training.triggers.job import JobTrigger
-
-        echoed = {"facts": facts, "was_attached": was_attached}
-        self.defer(
-            trigger=JobTrigger(**self.followed(name).to_dict(), echoed=echoed),
-            method_name=method_name,
-            timeout=self.execution_timeout,
-        )
-
-    def _follow(self, name: str) -> JobSnapshot:
-        """Return the job's final snapshot, waiting in this process by the trigger's own code."""
-        from distributed_training.triggers.follow import follow_job
-        from distributed_training.triggers.interruptible import run_interruptible
-
-        try:
-            return run_interruptible(follow_job(self.followed(name)))
-        except AirflowTaskTimeout:
-            self._time_out(name)
-
-    def _time_out(self, name: str) -> NoReturn:
-        limit = self.execution_timeout or timedelta(0)
-        was_running = self.jobs.stop(name)
-        self._waiting_for = None
-        raise TimeLimitError(
-            f"the task's execution_timeout of {limit} passed; its job was "
-            + ("told to stop" if was_running else "no longer running"),
-            job_name=name,
-            next_step="raise execution_timeout, or max_run where the job itself shall end earlier",
-        )
-
     def _ended(
         self,
         context: Context,
@@ -297,23 +261,46 @@ class SageMakerJobOperator(JobTask):
             return self._run(context)
         attempt = int(facts["attempt"])
         self.announce(context, snapshot.name, facts, output=snapshot.output_path)
-        earlier = [self.jobs.describe(self.name_of(context, each)) for each in range(1, attempt)]
+        described = (self.jobs.describe(self.name_of(context, each)) for each in range(1, attempt))
+        earlier = [each for each in described if each is not None]
         result = {
             **snapshot.to_dict(),
             **facts,
             "job_name": snapshot.name,
-            "earlier_attempts": [each.to_dict() for each in earlier if each],
+            "earlier_attempts": [
+                {**job.to_dict(), **self.place_of(context, job, earlier[:index])}
+                for index, job in enumerate(earlier)
+            ],
         }
+        if line := spot_line(result):
+            self.log.info("Job %s: %s", snapshot.name, line)
         if snapshot.succeeded:
             self.log.info("Job %s completed", snapshot.name)
             return self.completed(context, result)
-        TaskMemory(context).note_reported(attempt)
+        return self._failed(context, snapshot, result, earlier)
+
+    def _failed(
+        self,
+        context: Context,
+        snapshot: JobSnapshot,
+        result: dict[str, Any],
+        earlier: Sequence[JobSnapshot],
+    ) -> dict[str, Any]:
+        """Go on to the next rung where the job got no capacity and there is one; else raise its error."""
+        TaskMemory(context).note_reported(int(result["attempt"]))
         lines = self._telling_log(snapshot.name)
         failed = {**result, "log_tail": telling_lines(lines)}
         context["ti"].xcom_push(key=FAILED_JOB_XCOM_KEY, value=failed)
         where = f"log group {self.api.log_group}, above in this log"
-        error = failure_error(snapshot, log_lines=lines, log_hint=where)
-        raise error
+        cause = self.jobs.stop_cause(snapshot.arn) if snapshot.status == "Stopped" else None
+        error = failure_error(snapshot, log_lines=lines, log_hint=where, stopped_for=cause)
+        if isinstance(error, _LACKS_CAPACITY) and result.get("is_last_rung") is False:
+            place = self.place(context, [*earlier, snapshot])
+            if place["rung"] > result["rung"]:
+                self.log.warning("%s", error.what)
+                return self._run(context)
+        judged = self.judged(snapshot, error)
+        raise judged
 
     def _telling_log(self, name: str) -> Sequence[str]:
         """Return the last lines of the host whose log names the cause, else of the one that ended last."""

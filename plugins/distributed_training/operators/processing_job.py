@@ -11,7 +11,7 @@ from include.sagemaker_api.processing_request import render_processing_job
 from include.specs.processing_job import ProcessingJobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -41,7 +41,13 @@ class ProcessingJobOperator(SageMakerJobOperator):
         super().__init__(spec=spec, **kwargs)
         self.code_location = code_location
 
-    def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def render(
+        self,
+        context: Context,
+        *,
+        name: str,
+        place: Mapping[str, Any],  # noqa: ARG002
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         spec = self._spec()
         clients = self.clients

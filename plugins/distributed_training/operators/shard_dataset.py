@@ -117,7 +117,13 @@ class ShardDatasetOperator(SageMakerJobOperator):
             was_reused=was_reused,
         )
 
-    def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def render(
+        self,
+        context: Context,
+        *,
+        name: str,
+        place: Mapping[str, Any],  # noqa: ARG002
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with plan and code uploaded, and the facts `code` and `image_uri`."""
         spec: ShardingSpec = self.spec
         assert spec.job is not None  # noqa: S101  # only then there is a job

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from distributed_training.hooks.objects import newest_object_at
 from distributed_training.operators.job import SageMakerJobOperator
 from distributed_training.operators.job_code import job_image, uploaded_code
+from distributed_training.operators.ladder import place_next, place_of, rungs_of, spec_on_rung
+from distributed_training.triggers.watch import Patience
+from include.cost.attempt_budget import check_budget
+from include.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from include.sagemaker_api.names import run_slug
 from include.sagemaker_api.training_request import render_training_job
 from include.specs.training_job import TrainingJobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 
 class TrainingJobOperator(SageMakerJobOperator):
@@ -29,9 +36,13 @@ class TrainingJobOperator(SageMakerJobOperator):
     job_kind: ClassVar[str] = "training"
     ui_color = "#e6f0fa"
 
-    def render(self, context: Context, *, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def render(
+        self, context: Context, *, name: str, place: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateTrainingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         spec = self._spec(context)
+        if spec.capacity_ladder:
+            spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
         clients = self.clients
         code = None
         if spec.entry_point and not (spec.source_dir or "").startswith("s3://"):
@@ -57,6 +68,55 @@ class TrainingJobOperator(SageMakerJobOperator):
     def destinations(self, context: Context) -> Sequence[str]:
         """Return the job's output path."""
         return (self._spec(context).output_path,)
+
+    def place(
+        self, context: Context, earlier: Sequence[JobSnapshot], *, skip: int = 0
+    ) -> dict[str, Any]:
+        """Return the rung of the attempt after `earlier`; nothing where the cluster is no single instance type.
+
+        Raises:
+            BudgetExceededError: what was paid and what the attempt could cost is more than the spec's budget, or than
+                every rung's own.
+        """
+        spec = self._spec(context)
+        rungs = rungs_of(spec)
+        if not rungs:
+            return {}
+        placement = place_next(rungs, earlier, max_run_s=spec.max_run, skip=skip)
+        if spec.budget_usd is not None:
+            check_budget(
+                [each.to_dict() for each in earlier],
+                rung=placement.rung,
+                max_run_s=spec.max_run,
+                budget_usd=spec.budget_usd,
+            )
+        return placement.facts()
+
+    def place_of(
+        self, context: Context, job: JobSnapshot, earlier: Sequence[JobSnapshot]
+    ) -> dict[str, Any]:
+        """Return the rung that a job stands on, by what it runs on."""
+        placement = place_of(rungs_of(self._spec(context)), job, earlier)
+        return placement.facts() if placement else {}
+
+    def patience(self, context: Context, facts: Mapping[str, Any]) -> Patience:
+        """Return how long the training may be silent, and wait for the instances of its rung."""
+        return Patience(
+            heartbeat_timeout_s=self._spec(context).heartbeat_timeout_s,
+            max_wait_s=facts.get("rung_max_wait_s"),
+        )
+
+    def judged(self, snapshot: JobSnapshot, error: TrainingRunError) -> TrainingRunError:
+        """Tell a job that max_run ended after it wrote checkpoints from one that would end there again."""
+        uri, began_at = snapshot.checkpoint_s3_uri, snapshot.started_at
+        if type(error) is not TimeLimitError or uri is None or began_at is None:
+            return error
+        newest_at = newest_object_at(self.clients.client("s3"), uri)
+        if newest_at is None or newest_at < began_at:
+            return error
+        resumable = ResumableTimeLimitError(error.what, job_name=snapshot.name)
+        resumable.__dict__.update(error.__dict__)
+        return resumable
 
     def _spec(self, context: Context) -> TrainingJobSpec:
         given = self.spec

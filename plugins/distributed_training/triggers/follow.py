@@ -6,7 +6,8 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -17,6 +18,8 @@ from distributed_training.hooks.redaction import description_secrets, masked, ma
 from distributed_training.hooks.refusals import code_and_message, typed
 from distributed_training.triggers.log_tail import LogTail
 from distributed_training.triggers.pace import Pace, backoff_s
+from distributed_training.triggers.stopping import stop_job
+from distributed_training.triggers.watch import Patience, judge
 from include.errors import ContractError, RejectedRequestError
 from include.sagemaker_api.failures import is_unknown_job
 
@@ -49,6 +52,7 @@ class Followed:
     Attributes:
         poll_interval_s: the longest time between two looks.
         stream_logs: whether the log lines of all hosts are passed on.
+        patience: how long the job may be silent or wait for instances before it is stopped.
     """
 
     kind: JobKind
@@ -56,6 +60,7 @@ class Followed:
     connection: ConnectionArguments
     poll_interval_s: float = 15.0
     stream_logs: bool = True
+    patience: Patience = field(default_factory=Patience)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
@@ -64,19 +69,21 @@ class Followed:
             "job_name": self.job_name,
             "poll_interval_s": self.poll_interval_s,
             "stream_logs": self.stream_logs,
+            "patience": asdict(self.patience),
             **self.connection.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Return what `to_dict` wrote."""
-        own = {"kind", "job_name", "poll_interval_s", "stream_logs"}
+        own = {"kind", "job_name", "poll_interval_s", "stream_logs", "patience"}
         connection = {key: value for key, value in data.items() if key not in own}
         return cls(
             kind=JobKind(data["kind"]),
             job_name=data["job_name"],
             poll_interval_s=data["poll_interval_s"],
             stream_logs=data["stream_logs"],
+            patience=Patience(**data.get("patience", {})),
             connection=ConnectionArguments(**connection),
         )
 
@@ -88,6 +95,9 @@ async def follow_job(followed: Followed) -> JobSnapshot:
     the job runs on meanwhile, and whoever waits for it decides how long to wait. So is one that takes
     the credentials for expired: each new look reads the connection anew. A log that cannot be read
     ends nothing: the job is followed without it, after one warning.
+
+    A job that is silent or waits for longer than it may is stopped, with a tag that says why, and then followed to its
+    end like any other.
 
     Raises:
         TrainingRunError: the service refuses to describe the job (no permission, no such job),
@@ -111,6 +121,7 @@ async def _follow(followed: Followed, look: _Look) -> JobSnapshot:
                 if snapshot.is_terminal:
                     await look.drain_logs()
                     return snapshot
+                await look.give_up_on(snapshot)
         except ClientError as error:
             refusals += _is_refusal(error)
             failures += 1
@@ -136,6 +147,15 @@ def _is_refusal(error: ClientError) -> bool:
     return isinstance(refused, RejectedRequestError) and status < 500
 
 
+def _service_time(answer: dict[str, Any]) -> float:
+    """Return the service's clock at its answer, epoch seconds; ours where it does not tell."""
+    said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return parsedate_to_datetime(said).timestamp() if said else time.time()
+    except ValueError:
+        return time.time()
+
+
 def _after(error: Exception, failures: int) -> float:
     delay = backoff_s(failures)
     log.warning("No answer from the service (%s); asking again in %.0f s", error, delay)
@@ -154,11 +174,14 @@ class _Look:
     open: AsyncExitStack | None = None
     sagemaker: Any = None
     logs: Any = None
-    shows_logs: bool = field(init=False)
+    reads_logs: bool = field(init=False)
     log_failures: int = 0
+    now_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.shows_logs = self.followed.stream_logs
+        self.reads_logs = self.followed.stream_logs or bool(
+            self.followed.patience.heartbeat_timeout_s
+        )
         self.clients = AwsClients(self.followed.connection)
         group = JOB_APIS[self.followed.kind].log_group
         self.tail = LogTail(group=group, job_name=self.followed.job_name)
@@ -169,7 +192,7 @@ class _Look:
             async with AsyncExitStack() as stack:
                 enter = stack.enter_async_context
                 self.sagemaker = await enter(await self.clients.async_client("sagemaker"))
-                if self.shows_logs:
+                if self.reads_logs:
                     self.logs = await enter(await self.clients.async_client("logs"))
                 self.open = stack.pop_all()
         return self
@@ -199,14 +222,30 @@ class _Look:
         if changed:
             log.info("Job %s: %s %s", snapshot.name, phase, snapshot.status_message or "")
             self.phase = phase
-        if self.shows_logs:
+        if self.reads_logs:
             self.tail.num_hosts = snapshot.instance_count
             await self._pass_logs_on(look_for_streams=changed)
         return snapshot
 
+    async def give_up_on(self, snapshot: JobSnapshot) -> None:
+        """Stop a job that is silent or waits for longer than it may.
+
+        Nothing is known of the silence of a job whose log is not read, or not yet to its end.
+        """
+        is_heard = self.reads_logs and not self.tail.is_behind
+        verdict = judge(
+            snapshot,
+            patience=self.followed.patience,
+            heard_at=self.tail.heard_at if is_heard else None,
+            now=self.now_s,
+        )
+        if verdict is not None:
+            log.warning("Job %s is stopped: %s", snapshot.name, verdict.says)
+            await stop_job(self.followed, tag=verdict.cause.tag)
+
     async def drain_logs(self) -> None:
         """Pass on what is left of the logs."""
-        while self.shows_logs and await self._pass_logs_on(look_for_streams=True):
+        while self.reads_logs and await self._pass_logs_on(look_for_streams=True):
             pass
 
     async def _describe(self) -> JobSnapshot:
@@ -220,6 +259,7 @@ class _Look:
             raise
         if not answer.get(f"{api.noun}Status"):
             raise ContractError("the service described a job without a status", got=list(answer))
+        self.now_s = _service_time(answer)
         self.secrets = description_secrets(answer)
         return masked_snapshot(answer)
 
@@ -228,8 +268,9 @@ class _Look:
         count = 0
         try:
             async for line in self.tail.new_lines(self.logs, look_for_streams=look_for_streams):
-                log.info("%s", masked(line, self.secrets))
                 count += 1
+                if self.followed.stream_logs:
+                    log.info("%s", masked(line, self.secrets))
         except (ClientError, *_TRANSIENT) as error:
             self._count_log_failure(error)
         else:
@@ -242,7 +283,7 @@ class _Look:
         is_refused = isinstance(error, ClientError) and _is_refusal(error)
         if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:
             raise error
-        self.shows_logs = False
+        self.reads_logs = False
         log.warning(
             "The log of job %s cannot be read (%s): it is followed without its log lines",
             self.followed.job_name,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from distributed_training.hooks.job_logs import host_of
+from distributed_training.triggers.watch import is_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,12 +24,16 @@ class LogTail:
         group: the log group.
         job_name: streams are named `<job_name>/<host>...`.
         num_hosts: how many streams there will be; while fewer are known they are looked up again.
+        heard_at: when the newest heartbeat of the training was printed, epoch seconds; None before the first.
+        is_behind: whether the last look left lines unread.
     """
 
     group: str
     job_name: str
     num_hosts: int = 1
     tokens: dict[str, str | None] = field(default_factory=dict)
+    heard_at: float | None = None
+    is_behind: bool = False
 
     async def new_lines(self, logs: Any, *, look_for_streams: bool = True) -> AsyncIterator[str]:
         """Yield the lines that are new since the last call, each with its host before it.
@@ -40,6 +45,7 @@ class LogTail:
         """
         if look_for_streams or len(self.tokens) < self.num_hosts:
             await self._find_streams(logs)
+        self.is_behind = False
         for stream in sorted(self.tokens):
             host = host_of(stream, job_name=self.job_name)
             async for message in self._stream_lines(logs, stream):
@@ -63,7 +69,10 @@ class LogTail:
             where = {"logGroupName": self.group, "logStreamName": stream, "startFromHead": True}
             page = await logs.get_log_events(**where, **({"nextToken": token} if token else {}))
             for event in page["events"]:
+                if is_heartbeat(event["message"]):
+                    self.heard_at = max(self.heard_at or 0.0, event["timestamp"] / 1000)
                 yield event["message"]
             self.tokens[stream] = page["nextForwardToken"]
             if page["nextForwardToken"] == token:
                 return
+        self.is_behind = True

@@ -1,0 +1,255 @@
+"""`WaitingJobTask`: a task that waits for its job or for the account's quota, and what ends the waiting early."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralError, TaskDeferralTimeout
+
+from distributed_training.operators.job_task import JobTask
+from distributed_training.triggers.pace import backoff_s
+from distributed_training.triggers.watch import Patience
+from include.errors import JobStoppedError, QuotaExceededError, TimeLimitError, TrainingRunError
+from include.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from include.sagemaker_api.snapshot import JobSnapshot
+
+_LONGEST_QUOTA_PAUSE_S = 300.0
+_SHORTEST_DEFERRAL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaWait:
+    """How long a job that does not exist yet waits for the account's quota.
+
+    Attributes:
+        began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.
+        refusals: Create calls that were refused, all rungs together.
+        skipped: rungs that were given up, since quota stayed full for longer than they allow.
+    """
+
+    began_at: float
+    rung_began_at: float
+    refusals: int = 0
+    skipped: int = 0
+
+
+class WaitingJobTask(JobTask):
+    """Waits for a job: in the triggerer where deferrable, else in the worker, by the same code."""
+
+    _waiting_for: str | None = None
+    _is_killed: bool = False
+
+    def patience(self, context: Context, facts: Mapping[str, Any]) -> Patience:  # noqa: ARG002
+        """Return how long the job may be silent or wait for instances; for ever unless there is more to say."""
+        return Patience()
+
+    @abstractmethod
+    def _run(self, context: Context, quota: QuotaWait | None = None) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _resume_too_late(self, context: Context) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _ended(
+        self,
+        context: Context,
+        snapshot: JobSnapshot,
+        facts: dict[str, Any],
+        *,
+        was_attached: bool = False,
+    ) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Continue after the job has ended."""
+
+    def execute_again(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Continue after a stopping job has ended: the trigger's event says no more than that."""
+        return self._run(context)
+
+    def execute_after_quota(
+        self,
+        context: Context,
+        event: Any,  # noqa: ARG002
+        quota: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Ask again for a job that the account's quota had no room for."""
+        return self._run(context, QuotaWait(**quota))
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Resume after a deferral; stop the job where `execution_timeout` ended it.
+
+        Airflow calls no method of the operator when a deferral times out or its trigger dies, so both are met
+        here, where they arrive as exceptions.
+
+        Raises:
+            TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.
+        """
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            return self._resume_too_late(context)
+        except TaskDeferralError as error:
+            self.log.warning("The trigger failed (%s): waiting in the worker instead", error)
+            self.deferrable = False
+            return self._run(context)
+
+    def on_kill(self) -> None:
+        """Stop the job that this process waits for: marked, cleared, or the worker is shut down.
+
+        Airflow calls this between two steps of `execute` and lets it go on afterwards, so a job that is only about
+        to be created is met there, by the note that the task is killed.
+        """
+        from botocore.exceptions import BotoCoreError
+
+        self._is_killed = True
+        if self._waiting_for is None:
+            self.log.warning("Task was killed: it has no job to stop")
+            return
+        self.log.warning("Task was killed: stopping job %s", self._waiting_for)
+        try:
+            self.jobs.stop(self._waiting_for, is_kill=True)
+        except (TrainingRunError, BotoCoreError) as error:
+            self.log.error("Job %s could not be stopped: %s", self._waiting_for, error)  # noqa: TRY400
+
+    def _wait(
+        self, context: Context, name: str, facts: dict[str, Any], *, was_attached: bool = False
+    ) -> dict[str, Any]:
+        self._waiting_for = name
+        if self._is_killed:
+            self.jobs.stop(name, is_kill=True)
+            raise JobStoppedError("the task was killed while its job started", job_name=name)
+        self.announce(context, name, facts)
+        patience = self.patience(context, facts)
+        if self.deferrable:
+            self._defer(
+                name,
+                self.execute_complete.__name__,
+                facts,
+                patience=patience,
+                was_attached=was_attached,
+            )
+        ended = self._follow(name, patience=patience)
+        return self._ended(context, ended, facts, was_attached=was_attached)
+
+    def _await_end(self, name: str) -> None:
+        if self.deferrable:
+            self._defer(name, self.execute_again.__name__, {})
+        self._follow(name)
+
+    def _await_quota(
+        self,
+        place: Mapping[str, Any],
+        name: str,
+        quota: QuotaWait | None,
+        refusal: QuotaExceededError,
+    ) -> QuotaWait:
+        """Wait until the Create call is worth another try, and return how far the waiting has come.
+
+        Airflow's retries are for attempts that were paid: a full quota is waited for without them, until
+        `execution_timeout` or, on a rung that bounds its waiting, until that is over and the next rung's turn.
+
+        Raises:
+            QuotaExceededError: the last rung's time is over.
+        """
+        now = time.time()
+        quota = quota or QuotaWait(began_at=now, rung_began_at=now)
+        limit_s = place.get("rung_max_wait_s")
+        if limit_s is not None and now - quota.rung_began_at >= limit_s:
+            if place["is_last_rung"]:
+                raise refusal
+            self.log.warning(
+                "Quota for %s stayed full for %s (max_wait_s %s): the next rung is tried",
+                place["rung_name"],
+                format_duration(now - quota.rung_began_at),
+                limit_s,
+            )
+            return QuotaWait(
+                began_at=quota.began_at,
+                rung_began_at=now,
+                refusals=quota.refusals,
+                skipped=quota.skipped + 1,
+            )
+        quota = QuotaWait(**{**asdict(quota), "refusals": quota.refusals + 1})
+        delay_s = self._quota_pause_s(quota.refusals)
+        self.log.info(
+            "Job %s waits for quota since %s: %s; asking again in %s",
+            name,
+            format_duration(now - quota.began_at),
+            refusal.got or refusal.what,
+            format_duration(delay_s),
+        )
+        if self.deferrable:
+            self._defer_for_quota(quota, delay_s)
+        time.sleep(delay_s)
+        return quota
+
+    def _quota_pause_s(self, refusals: int) -> float:
+        pause_s = self.poll_interval_s * backoff_s(refusals, longest_s=_LONGEST_QUOTA_PAUSE_S)
+        return min(_LONGEST_QUOTA_PAUSE_S, pause_s)
+
+    def _defer_for_quota(self, quota: QuotaWait, delay_s: float) -> NoReturn:
+        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+        moment = datetime.now(UTC) + timedelta(seconds=max(_SHORTEST_DEFERRAL_S, delay_s))
+        left = self.execution_timeout
+        if left is not None:
+            waited = timedelta(seconds=time.time() - quota.began_at)
+            left = max(timedelta(seconds=1), left - waited)
+        self.defer(
+            trigger=DateTimeTrigger(moment=moment),
+            method_name=self.execute_after_quota.__name__,
+            kwargs={"quota": asdict(quota)},
+            timeout=left,
+        )
+
+    def _defer(
+        self,
+        name: str,
+        method_name: str,
+        facts: dict[str, Any],
+        *,
+        patience: Patience | None = None,
+        was_attached: bool = False,
+    ) -> NoReturn:
+        from distributed_training.triggers.job import JobTrigger
+
+        echoed = {"facts": facts, "was_attached": was_attached}
+        self.defer(
+            trigger=JobTrigger(**self.followed(name, patience=patience).to_dict(), echoed=echoed),
+            method_name=method_name,
+            timeout=self.execution_timeout,
+        )
+
+    def _follow(self, name: str, *, patience: Patience | None = None) -> JobSnapshot:
+        """Return the job's final snapshot, waiting in this process by the trigger's own code."""
+        from distributed_training.triggers.follow import follow_job
+        from distributed_training.triggers.interruptible import run_interruptible
+
+        try:
+            return run_interruptible(follow_job(self.followed(name, patience=patience)))
+        except AirflowTaskTimeout:
+            self._time_out(name)
+
+    def _time_out(self, name: str) -> NoReturn:
+        limit = self.execution_timeout or timedelta(0)
+        was_running = self.jobs.stop(name)
+        self._waiting_for = None
+        raise TimeLimitError(
+            f"the task's execution_timeout of {limit} passed; its job was "
+            + ("told to stop" if was_running else "not running"),
+            job_name=name,
+            next_step="raise execution_timeout, or max_run where the job itself shall end earlier",
+        )
