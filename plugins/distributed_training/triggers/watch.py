@@ -12,7 +12,7 @@ from include.units import format_duration
 if TYPE_CHECKING:
     from include.sagemaker_api.snapshot import JobSnapshot
 
-_HEARTBEAT = re.compile(r"(?:^|\s)trainyard [a-z_]+ ")
+_HEARTBEAT = re.compile(r"(?:^|\s)trainyard [a-z_]+[ =]")
 
 
 def is_heartbeat(message: str) -> bool:

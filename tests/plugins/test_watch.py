@@ -1,0 +1,106 @@
+"""A job is given up when it is silent while it trains, or waits too long for instances; not otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tests.dags.airflow_home  # noqa: F401
+from distributed_training.triggers.watch import Patience, is_heartbeat, judge
+from include.sagemaker_api.snapshot import JobSnapshot, Transition
+from include.sagemaker_api.stop_cause import StopCause, stop_cause
+
+PATIENCE = Patience(heartbeat_timeout_s=60, max_wait_s=100)
+
+
+def job(secondary: str = "Training", *, began: float = 0, **changes: Any) -> JobSnapshot:
+    members = {"status": "InProgress", "secondary_status": secondary, **changes}
+    spans = (Transition(status=secondary, start=began),)
+    return JobSnapshot(kind="training", name="job", arn="arn", transitions=spans, **members)
+
+
+def cause(snapshot: JobSnapshot, *, heard_at: float | None, now: float) -> StopCause | None:
+    verdict = judge(snapshot, patience=PATIENCE, heard_at=heard_at, now=now)
+    return verdict.cause if verdict else None
+
+
+def test_silence_of_a_training_that_was_heard_of_is_a_hang() -> None:
+    verdict = judge(job(), patience=PATIENCE, heard_at=10, now=70)
+
+    assert verdict is not None
+    assert verdict.cause is StopCause.HUNG
+    assert verdict.says == "its training printed nothing for 1 min 00 s (heartbeat_timeout_s 60)"
+
+
+def test_silence_counts_from_when_the_instances_began_to_train_again() -> None:
+    assert cause(job(began=200), heard_at=10, now=259) is None
+    assert cause(job(began=200), heard_at=10, now=260) is StopCause.HUNG
+
+
+def test_script_that_prints_no_such_lines_is_not_judged() -> None:
+    assert cause(job(), heard_at=None, now=1e9) is None
+
+
+def test_silence_may_be_allowed() -> None:
+    assert judge(job(), patience=Patience(), heard_at=0, now=1e9) is None
+
+
+@pytest.mark.parametrize("secondary", ["Downloading", "Uploading", "Stopping", "Completed"])
+def test_silence_outside_of_training_is_no_hang(secondary: str) -> None:
+    assert cause(job(secondary), heard_at=0, now=1e9) is None
+
+
+@pytest.mark.parametrize("secondary", ["Pending", "Starting", "Interrupted", "Restarting"])
+def test_waiting_for_instances_ends_at_its_bound(secondary: str) -> None:
+    assert cause(job(secondary, began=50), heard_at=0, now=149) is None
+    assert cause(job(secondary, began=50), heard_at=0, now=150) is StopCause.NO_CAPACITY
+
+
+def test_interruption_and_new_start_are_one_wait() -> None:
+    spans = (
+        Transition(status="Training", start=0, end=50),
+        Transition(status="Interrupted", start=50, end=90),
+        Transition(status="Starting", start=90),
+    )
+    waiting = JobSnapshot(
+        kind="training",
+        name="job",
+        arn="arn",
+        status="InProgress",
+        secondary_status="Starting",
+        transitions=spans,
+    )
+
+    assert cause(waiting, heard_at=49, now=150) is StopCause.NO_CAPACITY
+
+
+@given(
+    status=st.sampled_from(["Stopping", "Stopped", "Completed", "Failed"]), now=st.floats(0, 1e9)
+)
+def test_job_that_ends_is_left_alone(status: str, now: float) -> None:
+    assert cause(job(status=status), heard_at=0, now=now) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("trainyard step=10 loss=2.5", True),
+        ("trainyard alive step=10", True),
+        ("[1,mpirank:0,algo-1]<stdout>:", False),
+        ("[default0]: trainyard checkpoint step=3", True),
+        ("installing trainyard", False),
+        ("my-trainyard step=1", False),
+    ],
+)
+def test_heartbeats_are_the_scripts_own_lines(line: str, is_one: bool) -> None:
+    assert is_heartbeat(line) is is_one
+
+
+@pytest.mark.parametrize("each", list(StopCause))
+def test_cause_is_read_back_from_the_jobs_tags(each: StopCause) -> None:
+    other = {"Key": "trainyard:killed", "Value": "task cleared or marked in Airflow"}
+
+    assert stop_cause([other, each.tag]) is each
+    assert stop_cause([other]) is None
