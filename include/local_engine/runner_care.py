@@ -36,18 +36,23 @@ class RunnerCare:
     def take_up(self, settings: EngineSettings) -> None:
         """Adopt the runners of the engine before; fail the jobs of those that died meanwhile."""
         self._began_at = time.monotonic()
-        for name in runner.recover(self._store, settings):
-            log.warning("job %s failed: its runner died", name)
+        self._recover(settings)
 
     def look_after(self, running: list[JobRow], settings: EngineSettings) -> None:
         """Collect ended runners; fail the running jobs whose runner died or never came up."""
         launching.reap()
         if any(_is_dead(job) for job in running):
-            for name in runner.recover(self._store, settings):
-                log.warning("job %s failed: its runner died", name)
+            self._recover(settings)
         for job in running:
             if job.runner_pid is None and self._waits_too_long(job):
                 self._fail(job, settings)
+
+    def _recover(self, settings: EngineSettings) -> None:
+        def start(kind: JobKind, name: str) -> None:
+            self.launch(kind, name, settings)
+
+        for name in runner.recover(self._store, settings, start=start):
+            log.warning("job %s failed: its runner died", name)
 
     def _waits_too_long(self, job: JobRow) -> bool:
         since = self._launched_at.get((job.kind, job.name), self._began_at)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.local_engine.store import JobKind
 
 
@@ -17,7 +19,9 @@ class EngineSettings:
 
     `time_scale` multiplies the waits that only cost patience (the 120 s of grace after a stop, the
     polling of checkpoints): 1.0 is the service's own pace, 0.01 a hundredth of it. It never scales
-    what a user asked for, such as `MaxRuntimeInSeconds`.
+    what a user asked for, such as `MaxRuntimeInSeconds`. `spot_discount` is the share of the price that spot
+    capacity saves, a model: BillableTimeInSeconds of a spot job is (1 - spot_discount) x TrainingTimeInSeconds, so that
+    the service's formula for savings, 1 - billable / training, gives it back.
     """
 
     root: Path
@@ -25,6 +29,7 @@ class EngineSettings:
     region: str = "us-east-1"
     account: str = "123456789012"
     time_scale: float = 1.0
+    spot_discount: float = 0.7
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -34,6 +39,8 @@ class EngineSettings:
         """
         if not self.time_scale > 0:
             raise ValueError(f"time_scale is {self.time_scale}; it must be above 0")
+        if not 0 <= self.spot_discount < 1:
+            raise ValueError(f"spot_discount is {self.spot_discount}; it must be from 0 to below 1")
         if not (self.account.isdigit() and len(self.account) == 12):
             raise ValueError(f"account is {self.account!r}; an AWS account has 12 digits")
         if not self.root.is_absolute():
@@ -72,6 +79,10 @@ class EngineSettings:
     def job_folder(self, kind: JobKind, name: str) -> Path:
         """Return the folder of one job: logs/, instances/, metrics.jsonl."""
         return self.root / "jobs" / kind.value / name
+
+    def discount(self, request: Mapping[str, Any]) -> float:
+        """Return the share of the price that a job of this request saves."""
+        return self.spot_discount if request.get("EnableManagedSpotTraining") else 0.0
 
     def to_json(self) -> str:
         """Return the settings as JSON, the form in which a runner process gets them."""

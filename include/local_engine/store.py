@@ -198,6 +198,28 @@ class JobStore:
                 (pid, start_ticks, kind.value, name),
             )
 
+    def release_runner(
+        self, kind: JobKind, name: str, *, pid: int, change: Callable[[dict[str, Any]], None]
+    ) -> bool:
+        """Let another process supervise the job of a dead one; return whether it was still this one's.
+
+        `change` edits the state in the same transaction.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.write() as db:
+            row = _load(db, kind, name)
+            if row.is_terminal or row.runner_pid != pid:
+                return False
+            self._change_state(db, row, change)
+            db.execute(
+                "UPDATE jobs SET runner_pid = NULL, runner_start_ticks = NULL "
+                "WHERE kind = ? AND name = ?",
+                (kind.value, name),
+            )
+            return True
+
     def delete(self, kind: JobKind, name: str) -> None:
         """Remove the job and its tags.
 

@@ -22,7 +22,7 @@ from include.local_engine.channels.placement import place_file
 from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from include.local_engine.channels.locations import S3Location
     from include.local_engine.s3.object_store import ObjectStore
@@ -80,6 +80,11 @@ class MirroredFolder:
         self._deletes = deletes
         self._uploaded: dict[str, FileVersion] = {}
         self._seen: dict[str, tuple[FileVersion, float]] = {}
+        self._is_abandoned = False
+
+    def abandon(self) -> None:
+        """Bring nothing more to S3: the instance vanishes. What is on its way arrives whole or not at all."""
+        self._is_abandoned = True
 
     def restore(self) -> int:
         """Copy what is in S3 into the folder and return the number of files.
@@ -117,9 +122,13 @@ class MirroredFolder:
         for name, version in found.items():
             if self._uploaded.get(name) == version:
                 continue
-            if final or self._is_complete(name, version, now):
+            complete = final or self._is_complete(name, version, now)
+            # Asked last: what a killed writer left half done looks complete.
+            if self._is_abandoned:
+                return changes
+            if complete:
                 changes += self._try(self._upload, name, version, refused=refused)
-        if not refused:
+        if not refused and not self._is_abandoned:
             for name in self._deleted(found):
                 changes += self._try(self._delete, name, refused=refused)
         self._seen = {name: seen for name, seen in self._seen.items() if name in found}
@@ -213,6 +222,12 @@ class MirrorThread(threading.Thread):
             longer_s = min(2 * pause_s, MOST_PAUSES * self._interval_s)
             pause_s = self._interval_s if all(results) else longer_s
 
+    def abandon(self, names: Collection[str]) -> None:
+        """Bring nothing more of these folders to S3, from now on: their instances vanish."""
+        for each in self._mirrors:
+            if each.name in names:
+                each.abandon()
+
     def finish(self) -> None:
         """Stop the rounds and do the last one, which takes everything.
 
@@ -231,8 +246,12 @@ class _Mirror:
     """One folder being mirrored, and whether S3 takes it at present."""
 
     def __init__(self, name: str, folder: MirroredFolder, tell: Callable[[str, str], None]) -> None:
-        self._name, self._folder, self._tell = name, folder, tell
+        self.name, self._folder, self._tell = name, folder, tell
         self._failing_since: float | None = None
+
+    def abandon(self) -> None:
+        """Do no more rounds, nor the last one."""
+        self._folder.abandon()
 
     def sync(self) -> bool:
         """Do one round; return whether all of it worked."""
@@ -242,7 +261,7 @@ class _Mirror:
             self._note(error)
             return False
         except OSError:
-            log.exception("mirroring a folder of %s failed; it is tried again", self._name)
+            log.exception("mirroring a folder of %s failed; it is tried again", self.name)
             return False
         self._note(None)
         return True
@@ -258,9 +277,9 @@ class _Mirror:
                 raise
 
         try:
-            patience.ask(ask, what=f"last synchronisation of {self._name}")
+            patience.ask(ask, what=f"last synchronisation of {self.name}")
         except NotInS3Error as error:
-            self._tell(self._name, f"{error}; what is named here is lost")
+            self._tell(self.name, f"{error}; what is named here is lost")
             return error
         self._note(None)
         return None
@@ -268,11 +287,11 @@ class _Mirror:
     def _note(self, error: NotInS3Error | None) -> None:
         if error is not None and self._failing_since is None:
             self._failing_since = time.monotonic()
-            self._tell(self._name, f"{error}; the job goes on, and it is tried again")
+            self._tell(self.name, f"{error}; the job goes on, and it is tried again")
         if error is None and self._failing_since is not None:
             outage_s = time.monotonic() - self._failing_since
             self._failing_since = None
-            self._tell(self._name, f"S3 has everything again, after {outage_s:.0f} s")
+            self._tell(self.name, f"S3 has everything again, after {outage_s:.0f} s")
 
 
 def is_open_for_writing(path: Path) -> bool | None:

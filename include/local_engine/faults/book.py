@@ -118,6 +118,11 @@ class FaultBook:
             if not each.is_spent and each.fault.hits_job(name, attempt)
         ]
 
+    def ids(self) -> frozenset[str]:
+        """Return the ids of all faults in the book, those spent among them."""
+        with self._database.read() as db:
+            return frozenset(row["id"] for row in db.execute("SELECT id FROM faults"))
+
     def open_for_requests(self, kinds: Collection[FaultKind]) -> list[Fault]:
         """Return the faults of these kinds that can hit a request now, in the order they were put.
 

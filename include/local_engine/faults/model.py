@@ -65,6 +65,10 @@ WINDOWED_KINDS = frozenset(
 """Kinds whose `duration_s` says how long requests are hit, from `at.seconds` after the fault was put."""
 
 
+LOSS_KINDS = frozenset({FaultKind.INTERRUPT, FaultKind.HOST_FAILURE})
+"""Kinds that take hosts away; one of them ends the attempt."""
+
+
 class JobState(StrEnum):
     """What a job is doing when a fault comes; CHECKPOINTING: its checkpoint folder is written to."""
 
@@ -156,6 +160,10 @@ class Fault:
             )
         if self.hosts is not None and not self.hosts:
             raise FaultError(f'fault {self.id}: hosts is empty; give "all" or names such as algo-1')
+        if self.at is not None and self.what in CAPACITY_KINDS:
+            raise FaultError(
+                f"fault {self.id}: {self.what} comes with a request for instances; give attempt, not at"
+            )
         if self.at is not None and self.at.seconds is None and not self.what.is_of_compute:
             raise FaultError(
                 f"fault {self.id}: {self.what} comes at seconds only, not at {self.at.as_json()}"

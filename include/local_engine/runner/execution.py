@@ -10,21 +10,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from include.local_engine.runner.instances import make_cluster
-from include.local_engine.runner.logs import LogFile, LogPump
-from include.local_engine.runner.supervision import STOP_GRACE_S, Ending, Outcome, Supervision
+from include.local_engine.runner.limits import DEFAULT_MAX_RUNTIME_S
+from include.local_engine.runner.logs import LogFile, LogPump, next_epoch
+from include.local_engine.runner.supervision import Ending, Outcome, Supervision
 from include.local_engine.sandbox import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from include.local_engine.channels.checkpoints import MirrorThread
+    from include.local_engine.runner.host_faults import AttemptFaults
     from include.local_engine.runner.images import ImageRuntime
     from include.local_engine.runner.instances import Ground, InstanceRequest
     from include.local_engine.runner.job import HostPlan, Job
+    from include.local_engine.sandbox.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-DEFAULT_MAX_RUNTIME_S = 86400
 LAST_LINES_S = 10.0
 """How long the logs of ended instances may take to arrive."""
 
@@ -33,9 +35,10 @@ LAST_LINES_S = 10.0
 class Execution:
     """One run of a job's instances.
 
-    `request` says what an instance runs, given its host and the descriptor of its log; `on_line`
-    gets every line of every log; `mirrors` keep folders in S3 while the instances run. `fault` tells
-    the FailureReason of a job whose data cannot be had any more, None while all is well.
+    `request` says what an instance runs, given its host and the descriptor of its log; `on_line` gets every line of
+    every log; `mirrors` keep folders in S3 while the instances run. `fault` tells the FailureReason of a job whose data
+    cannot be had any more, None while all is well. `faults` happen to the hosts on demand; `prepare` gets the instances
+    before anything runs in them. `max_runtime_s` is how long they may train; None: what StoppingCondition says.
     """
 
     job: Job
@@ -47,6 +50,9 @@ class Execution:
     order: Callable[[], Ending | None]
     mirrors: MirrorThread
     fault: Callable[[], str | None] = lambda: None
+    faults: AttemptFaults | None = None
+    prepare: Callable[[Cluster], None] = lambda _: None
+    max_runtime_s: float | None = None
 
     def run(self) -> Outcome:
         """Set the instances up, run them to their end and return how they ended.
@@ -68,15 +74,19 @@ class Execution:
             for descriptor in descriptors.values():
                 os.close(descriptor)
         with closing(cluster):
+            self.prepare(cluster)
             self.mirrors.start()
             self.job.enter("Training")
             cluster.start()
+            if self.faults is not None:
+                self.faults.begin_training(self.mirrors)
             outcome = Supervision(
                 cluster=cluster,
                 order=lambda: Ending.FAULT if self._fault(pump) else self.order(),
-                deadline=time.monotonic() + self._max_runtime_s,
-                grace_s=STOP_GRACE_S * self.job.settings.time_scale,
+                deadline=time.monotonic() + self._runtime_s,
+                time_scale=self.job.settings.time_scale,
                 on_stopping=self._note_stopping,
+                faults=self.faults,
             ).run()
         pump.join(timeout=LAST_LINES_S)
         fault = self._fault(pump)
@@ -90,8 +100,8 @@ class Execution:
         return self.fault() or pump.fault
 
     def _open_logs(self) -> dict[str, LogFile]:
-        epoch = int(time.time())
         folder = self.job.folder / "logs"
+        epoch = next_epoch(folder, time.time())
         logs = {
             host.name: LogFile(folder, host.name, epoch=epoch, on_line=self.on_line)
             for host in self.hosts
@@ -101,7 +111,9 @@ class Execution:
         return logs
 
     @property
-    def _max_runtime_s(self) -> float:
+    def _runtime_s(self) -> float:
+        if self.max_runtime_s is not None:
+            return self.max_runtime_s
         condition = self.job.request.get("StoppingCondition", {})
         return float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
 

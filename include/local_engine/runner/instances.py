@@ -69,7 +69,7 @@ class InstanceRequest:
     """What one instance shall run and see beyond what all have.
 
     `folders` are (host path, path inside); `copied` are (host path, path inside) of folders that
-    the instance sees copy-on-write.
+    the instance sees copy-on-write; `volumes` are paths inside that are disks of their own.
     """
 
     host: HostPlan
@@ -78,6 +78,7 @@ class InstanceRequest:
     descriptor: int
     folders: Sequence[tuple[Path, str]] = ()
     copied: Sequence[tuple[Path, str]] = ()
+    volumes: Sequence[str] = ()
     working_folder: str = "/"
 
 
@@ -126,6 +127,7 @@ def _instance(
         descriptor=request.descriptor,
         binds=_binds(job, ground, folder, request),
         overlays=_overlays(runtime, ground, folder, request),
+        volumes=list(request.volumes),
     )
 
 

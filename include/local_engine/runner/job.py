@@ -52,6 +52,7 @@ class Job:
     store: JobStore
     objects: ObjectStore
     folder: Path
+    created_at: float
     started_at: float = field(default_factory=time.time)
 
     def enter(self, secondary: str) -> None:
@@ -62,6 +63,11 @@ class Job:
             self.name,
             lambda state: life_cycle.enter(self.kind, state, secondary, at=now),
         )
+
+    def transitions(self) -> list[dict[str, Any]]:
+        """Return SecondaryStatusTransitions as stored now."""
+        state = self.store.get(self.kind, self.name).state
+        return list(state["SecondaryStatusTransitions"])
 
     def change(self, **members: Any) -> None:
         """Set members of the stored state, under their wire names."""
@@ -85,7 +91,13 @@ class Job:
             if not life_cycle.has_ended(self.kind, state):
                 state.update(members)
             life_cycle.finish(
-                self.kind, state, status=status, at=now, secondary=secondary, reason=reason
+                self.kind,
+                state,
+                status=status,
+                at=now,
+                secondary=secondary,
+                reason=reason,
+                discount=self.settings.discount(self.request),
             )
 
         self.store.update_state(self.kind, self.name, change)

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.runner import life_cycle
+from include.local_engine.runner.limits import may_retry
 from include.local_engine.sandbox.processes import is_alive
 from include.local_engine.store import TERMINAL_STATUSES, JobKind, JobStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from include.local_engine.settings import EngineSettings
     from include.local_engine.store import JobRow
 
@@ -75,29 +78,52 @@ def reap() -> None:
             _started.remove(pid)
 
 
-def recover(store: JobStore, settings: EngineSettings) -> list[str]:
-    """Adopt live runners, fail the jobs of dead ones; return the names of the failed jobs.
+def recover(
+    store: JobStore,
+    settings: EngineSettings,
+    *,
+    start: Callable[[JobKind, str], None] | None = None,
+) -> list[str]:
+    """Adopt live runners, retry or fail the jobs of dead ones; return the names of the failed jobs.
 
-    A job whose runner was never started gets one now. May be called at any time, again and again.
+    A dead runner is an InternalServerError: the job starts again where its RetryStrategy allows that. A job whose
+    runner was never started gets one now, by `start`. May be called at any time, again and again.
 
     Fails with OSError: no process could be started.
     """
     reap()
+    start = start or partial(_launch, settings)
     failed = []
     for kind in JobKind:
         for row in store.list(kind):
             if row.status in TERMINAL_STATUSES or is_alive(row.runner_pid, row.runner_start_ticks):
                 continue
-            if row.runner_pid is None:
-                launch(settings.root, kind, row.name, settings=settings)
+            if row.runner_pid is not None:
+                kill_leftovers(settings.job_folder(kind, row.name))
+            if row.runner_pid is None or _releases(store, row):
+                start(kind, row.name)
                 continue
-            kill_leftovers(settings.job_folder(kind, row.name))
             after = store.update_state(
-                kind, row.name, partial(_fail, row), when=partial(_is_as_seen, row)
+                kind, row.name, partial(_fail, row, settings), when=partial(_is_as_seen, row)
             )
             if after.status == "Failed":
                 failed.append(row.name)
     return failed
+
+
+def _launch(settings: EngineSettings, kind: JobKind, name: str) -> None:
+    launch(settings.root, kind, name, settings=settings)
+
+
+def _releases(store: JobStore, row: JobRow) -> bool:
+    """Let a job that may retry wait for a new runner; return whether it does."""
+    if row.kind is not JobKind.TRAINING or row.stop_requested_at or row.runner_pid is None:
+        return False
+    if not may_retry(row.request, row.state["SecondaryStatusTransitions"]):
+        return False
+    log.warning("the runner of %s died; the job starts again by its RetryStrategy", row.name)
+    again = partial(life_cycle.enter, row.kind, secondary="Starting", at=time.time())
+    return store.release_runner(row.kind, row.name, pid=row.runner_pid, change=again)
 
 
 def _is_as_seen(row: JobRow, now: JobRow) -> bool:
@@ -105,7 +131,7 @@ def _is_as_seen(row: JobRow, now: JobRow) -> bool:
     return not now.is_terminal and now.runner_pid == row.runner_pid
 
 
-def _fail(row: JobRow, state: dict[str, Any]) -> None:
+def _fail(row: JobRow, settings: EngineSettings, state: dict[str, Any]) -> None:
     life_cycle.finish(
         row.kind,
         state,
@@ -114,6 +140,7 @@ def _fail(row: JobRow, state: dict[str, Any]) -> None:
         reason="InternalServerError: The process that supervised the job died "
         f"(process {row.runner_pid}); everything of the job was ended. Please try your request "
         "again.",
+        discount=settings.discount(row.request),
     )
 
 

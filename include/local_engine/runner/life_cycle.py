@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from include.local_engine.store import TERMINAL_STATUSES, JobKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MESSAGES = {
     "Starting": "Preparing the instances for training",
@@ -15,10 +18,16 @@ MESSAGES = {
     "Stopping": "Stopping the training job",
     "Stopped": "Training job stopped",
     "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",
+    "Interrupted": "The managed spot training instances were interrupted; waiting for new ones",
+    "MaxWaitTimeExceeded": "Training job wait time exceeded MaxWaitTimeInSeconds provided",
     "Completed": "Training job completed",
     "Failed": "Training job failed",
 }
 """Secondary statuses and their messages, in the service's words."""
+
+ON_INSTANCES = frozenset({"Downloading", "Training", "Uploading"})
+"""Secondary statuses in which a job holds instances; in Stopping it does when it did before."""
+NOT_WHILE_STOPPING = frozenset({"Starting", "Downloading", "Training", "Interrupted"})
 
 MAX_REASON_CHARS = 1024
 
@@ -32,8 +41,8 @@ def enter(kind: JobKind, state: dict[str, Any], secondary: str, *, at: float) ->
     """Move to a secondary status: close the transition before, open the next one.
 
     Times never run back. Entering the status that is already there changes nothing, nor does
-    entering any in a job that has ended. A processing job has no secondary statuses; only its start
-    is noted.
+    entering any in a job that has ended, nor a new attempt's in one that stops. A processing job has no secondary
+    statuses; only its start is noted.
     """
     if has_ended(kind, state):
         return
@@ -42,6 +51,8 @@ def enter(kind: JobKind, state: dict[str, Any], secondary: str, *, at: float) ->
         return
     transitions = state.setdefault("SecondaryStatusTransitions", [])
     if transitions and transitions[-1]["Status"] == secondary:
+        return
+    if state.get("TrainingJobStatus") == "Stopping" and secondary in NOT_WHILE_STOPPING:
         return
     moment = max([at, *_times(transitions)])
     if transitions:
@@ -63,10 +74,12 @@ def finish(
     at: float,
     secondary: str | None = None,
     reason: str | None = None,
+    discount: float = 0.0,
 ) -> None:
     """Move to the end: status, times, billable seconds, the reason of a failure.
 
-    The first end counts: a job that has ended stays as it is.
+    The first end counts: a job that has ended stays as it is. `discount` is the share of the price that spot capacity
+    saves; the service tells it as BillableTimeInSeconds < TrainingTimeInSeconds.
     """
     if has_ended(kind, state):
         return
@@ -82,9 +95,29 @@ def finish(
     state["TrainingJobStatus"] = status
     if "TrainingStartTime" in state:
         state["TrainingEndTime"] = last["StartTime"]
-        seconds = math.ceil(state["TrainingEndTime"] - state["TrainingStartTime"])
-        state["TrainingTimeInSeconds"] = max(1, seconds)
-        state["BillableTimeInSeconds"] = max(1, seconds)
+        seconds = round(seconds_on_instances(state["SecondaryStatusTransitions"]), 6)
+        state["TrainingTimeInSeconds"] = max(1, math.ceil(seconds))
+        state["BillableTimeInSeconds"] = max(1, math.ceil(seconds * (1 - discount)))
+
+
+def seconds_on_instances(transitions: Sequence[dict[str, Any]]) -> float:
+    """Return how long the job had instances: from Downloading on, without the waits for new ones."""
+    seconds, has_instances = 0.0, False
+    for each in transitions:
+        status = each["Status"]
+        has_instances = status in ON_INSTANCES or (has_instances and status == "Stopping")
+        if has_instances and "EndTime" in each:
+            seconds += float(each["EndTime"]) - float(each["StartTime"])
+    return seconds
+
+
+def seconds_in(status: str, transitions: Sequence[dict[str, Any]]) -> float:
+    """Return how long the job was in a secondary status, over all attempts; one it is still in is left out."""
+    return sum(
+        float(each["EndTime"]) - float(each["StartTime"])
+        for each in transitions
+        if each["Status"] == status and "EndTime" in each
+    )
 
 
 def _enter_processing(state: dict[str, Any], secondary: str, *, at: float) -> None:

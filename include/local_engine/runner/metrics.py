@@ -17,10 +17,13 @@ class MetricScraper:
     """Collects the metrics of one job. Safe to feed from several threads."""
 
     def __init__(self, definitions: Sequence[Mapping[str, str]], path: Path) -> None:
-        """Compile the definitions; found values are appended to `path` as JSON lines."""
+        """Compile the definitions; found values are appended to `path` as JSON lines.
+
+        What an earlier runner of the job found there counts, too.
+        """
         self._patterns = [(each["Name"], _compile(each["Regex"])) for each in definitions]
         self._path = path
-        self._last: dict[str, tuple[int, float]] = {}
+        self._last = _last_values(path)
         self._lock = threading.Lock()
 
     def line(self, time_ms: int, text: str) -> None:
@@ -45,6 +48,15 @@ class MetricScraper:
                 {"MetricName": name, "Value": value, "Timestamp": time_ms / 1000}
                 for name, (time_ms, value) in self._last.items()
             ]
+
+
+def _last_values(path: Path) -> dict[str, tuple[int, float]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    found = [json.loads(line) for line in lines if line.endswith("}")]
+    return {each["name"]: (each["t"], each["value"]) for each in found}
 
 
 def _compile(regex: str) -> re.Pattern[str] | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from include.local_engine.channels.patience import Patience
 from include.local_engine.channels.s3_agent import S3Agent
@@ -18,14 +16,12 @@ from include.local_engine.faults.book import FaultBook
 from include.local_engine.faults.s3_faults import S3Faults
 from include.local_engine.runner.job import Job, JobError
 from include.local_engine.runner.processing import ProcessingRun
+from include.local_engine.runner.remains import clear, clear_instances
 from include.local_engine.runner.supervision import Ending
 from include.local_engine.runner.training import TrainingRun
 from include.local_engine.sandbox.processes import is_flock_held, start_ticks_of
 from include.local_engine.settings import EngineSettings
 from include.local_engine.store import JobKind, JobStore, UnknownJobError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +73,11 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
         store=store,
         objects=objects,
         folder=settings.job_folder(kind, name),
+        created_at=row.created_at,
     )
-    clear(job.folder)
+    if len(row.state.get("SecondaryStatusTransitions", ())) <= 1:
+        clear(job.folder)
+    clear_instances(job.folder)
     watch = Watch(job=job)
     objects.patience = replace(objects.patience, must_end=lambda: watch.order() is not None)
     try:
@@ -105,21 +104,6 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
         )
     finally:
         clear_instances(job.folder)
-
-
-def clear(folder: Path) -> None:
-    """Remove what an earlier, deleted job of the same name left."""
-    clear_instances(folder)
-    shutil.rmtree(folder / "logs", ignore_errors=True)
-    (folder / "metrics.jsonl").unlink(missing_ok=True)
-
-
-def clear_instances(folder: Path) -> None:
-    """Remove what the instances had on disk, as their end does on SageMaker."""
-    for work in folder.glob("instances/*/overlays/*/work/work"):
-        work.chmod(0o700)  # The kernel leaves it without any rights.
-    for name in ("instances", "scratch"):
-        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,51 +1,37 @@
-"""The life of a training job, read downwards: download, train, upload, end."""
+"""The life of a training job: attempts on new instances until one is the last, then the end."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.channels.checkpoints import (
-    MirroredFolder,
-    MirrorThread,
-    NotInS3Error,
-)
-from include.local_engine.channels.locations import DataError, S3Location
-from include.local_engine.runner import artifacts, container, inputs
-from include.local_engine.runner.execution import Execution
-from include.local_engine.runner.failures import (
-    ABANDONED,
-    algorithm_error,
-    data_failure,
-    s3_failure,
-)
+from include.local_engine.faults import FaultBook
+from include.local_engine.runner.attempt import Attempt, checkpoint_folder
+from include.local_engine.runner.capacity import REPLACEMENT_S, CapacityRequest
+from include.local_engine.runner.disturbances import Disturbances
+from include.local_engine.runner.failures import ABANDONED, INTERNAL_ERROR
+from include.local_engine.runner.host_faults import AttemptFaults
 from include.local_engine.runner.images import UnknownImageError, resolve_image
-from include.local_engine.runner.instances import (
-    ML_INSIDE,
-    Ground,
-    InstanceRequest,
-    survey,
-)
+from include.local_engine.runner.instances import Ground, survey
 from include.local_engine.runner.job import Job, JobError, plan_hosts
+from include.local_engine.runner.limits import Limits, may_retry, num_attempts
 from include.local_engine.runner.metrics import MetricScraper
-from include.local_engine.runner.supervision import Ending, Outcome
-from include.local_engine.s3.errors import S3Error
+from include.local_engine.runner.moments import Moments
+from include.local_engine.runner.remains import clear_instances
+from include.local_engine.runner.supervision import Ending
+from include.local_engine.sandbox.folder_watch import FolderWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from include.local_engine.channels.pipe import PipeFeeder
     from include.local_engine.runner.images import ImageRuntime
     from include.local_engine.runner.job import HostPlan
+    from include.local_engine.runner.supervision import Outcome
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
-MIRROR_INTERVAL_S = 0.5
+SERVICE_FAULT = "InternalServerError"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +44,8 @@ class TrainingRun:
     runtime: ImageRuntime
     hosts: list[HostPlan]
     metrics: MetricScraper
+    book: FaultBook
+    limits: Limits
 
     @classmethod
     def prepare(cls, job: Job, order: Callable[[], Ending | None]) -> TrainingRun:
@@ -74,15 +62,18 @@ class TrainingRun:
         ground = survey(job)
         resources = job.request["ResourceConfig"]
         count = len(plan_hosts(resources))
+        limits = Limits.of(job.request, created_at=job.created_at)
         return cls(
             job=job,
-            order=order,
+            order=lambda: order() or limits.has_waited_too_long(),
             ground=ground,
             runtime=runtime,
             hosts=plan_hosts(resources, names=ground.host_names(count)),
             metrics=MetricScraper(
                 algorithm.get("MetricDefinitions", []), job.folder / "metrics.jsonl"
             ),
+            book=FaultBook(job.settings.root),
+            limits=limits,
         )
 
     def run(self) -> None:
@@ -90,132 +81,112 @@ class TrainingRun:
 
         Fails with JobError: its data or its instances could not be provided.
         """
-        with ExitStack() as stack:
-            self.job.enter("Downloading")
-            feeders = self._download(stack)
-            mirrors = self._restore_checkpoints()
-            outcome = self._train(mirrors, feeders)
-        self._upload(outcome, mirrors)
+        while not self._is_over():
+            clear_instances(self.job.folder)
 
-    def _download(self, stack: ExitStack) -> list[PipeFeeder]:
-        for host in self.hosts:
-            container.write_training_config(self.job, host, self.hosts, self.ground.interface)
+    def _is_over(self) -> bool:
+        """Make one attempt; return False where another has to follow.
+
+        Raises:
+            JobError: The job failed by what is no retry's to mend, or has no retry left.
+        """
         try:
-            feeders = inputs.provide_channels(self.job, self.hosts, link=self.ground.has_overlay)
-        except DataError as error:
-            raise JobError(data_failure("Data download failed", error)) from error
-        for feeder in feeders:
-            feeder.start()
-            stack.callback(feeder.stop)
-        return feeders
+            attempt = self._begin()
+            return attempt is None or self._conclude(attempt, attempt.run())
+        except JobError as error:
+            if not str(error).startswith(SERVICE_FAULT) or self.order() is not None:
+                raise
+            if not may_retry(self.job.request, self.job.transitions()):
+                self.job.change(FinalMetricDataList=self.metrics.final())
+                raise
+            log.warning("the job starts again by its RetryStrategy: %s", error)
+            self.job.enter("Starting")
+            return False
 
-    def _restore_checkpoints(self) -> MirrorThread:
-        config = self.job.request.get("CheckpointConfig")
-        mirrors = {}
-        if config:
-            location = S3Location.parse(config["S3Uri"])
-            for host in self.hosts:
-                folder = self._checkpoint_folder(host)
-                mirrors[host.name] = MirroredFolder(folder, location, self.job.objects)
-                try:
-                    mirrors[host.name].restore()
-                except DataError as error:
-                    raise JobError(data_failure("Checkpoint download failed", error)) from error
-        interval = MIRROR_INTERVAL_S * min(1.0, self.job.settings.time_scale)
-        return MirrorThread(
-            mirrors,
-            interval_s=max(0.05, interval),
-            patience=self.job.patience,
-            tell=self.job.say,
-        )
-
-    def _checkpoint_folder(self, host: HostPlan) -> Path:
-        if self.ground.has_mounts:
-            return self.job.host_folder(host.name) / "checkpoints"
-        return self.job.ml_folder(host.name) / self._checkpoint_path.relative_to(ML_INSIDE)
-
-    @property
-    def _checkpoint_path(self) -> Path:
-        config = self.job.request.get("CheckpointConfig", {})
-        return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))
-
-    def _train(self, mirrors: MirrorThread, feeders: Sequence[PipeFeeder]) -> Outcome:
-        def fault() -> str | None:
-            found = (feeder.fault for feeder in feeders if feeder.fault is not None)
-            return next((data_failure("Data download failed", each) for each in found), None)
-
-        return Execution(
-            job=self.job,
-            runtime=self.runtime,
-            ground=self.ground,
-            hosts=self.hosts,
-            request=self._instance,
-            on_line=self.metrics.line,
+    def _begin(self) -> Attempt | None:
+        """Return the next attempt once it has instances; None when the job ended while it waited."""
+        transitions = self.job.transitions()
+        is_interrupted = transitions[-1]["Status"] == "Interrupted"
+        number = num_attempts(transitions) + is_interrupted
+        runtime_left_s = self.limits.runtime_left_s(transitions)
+        if runtime_left_s <= 0:
+            self._finish(Ending.MAX_RUNTIME_EXCEEDED)
+            return None
+        request = CapacityRequest(
+            book=self.book,
+            job=self.job.name,
+            subject=self._subject(number),
+            attempt=number,
             order=self.order,
-            mirrors=mirrors,
-            fault=fault,
-        ).run()
+        )
+        scale = self.job.settings.time_scale
+        ending = request.wait(0.0 if number == 1 else REPLACEMENT_S * scale)
+        if ending is not None:
+            self.job.enter("Stopping")
+            self._finish(ending)
+            return None
+        self.job.enter("Starting")
+        return self._attempt(number, runtime_left_s)
 
-    def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
-        folders = [(self.job.ml_folder(host.name), ML_INSIDE)]
-        if "CheckpointConfig" in self.job.request:
-            folders.append((self._checkpoint_folder(host), str(self._checkpoint_path)))
-        return InstanceRequest(
-            host=host,
-            command=container.training_command(self.job, self.runtime),
-            environment=container.training_environment(self.job, self.runtime, host),
-            descriptor=descriptor,
-            folders=folders,
-            copied=[
-                (folder, f"{ML_INSIDE}/input/data/{name}")
-                for name, folder in inputs.linked_channels(self.job, host)
-            ],
+    def _attempt(self, number: int, max_runtime_s: float) -> Attempt:
+        moments = Moments(
+            book=self.book,
+            job=self.job.name,
+            subject=self._subject(number),
+            attempt=number,
+            is_spot=bool(self.job.request.get("EnableManagedSpotTraining")),
+        )
+        folders = [checkpoint_folder(self.job, self.ground, host) for host in self.hosts]
+        return Attempt(
+            job=self.job,
+            order=self.order,
+            ground=self.ground,
+            runtime=self.runtime,
+            hosts=self.hosts,
+            on_line=self.metrics.line,
+            faults=AttemptFaults(
+                moments=moments,
+                disturbances=Disturbances(say=self.job.say, has_network=self.ground.has_network),
+                watch=FolderWatch(folders),
+            ),
+            max_runtime_s=max_runtime_s,
         )
 
-    def _upload(self, outcome: Outcome, mirrors: MirrorThread) -> None:
-        self.job.enter("Uploading")
-        members: dict[str, Any] = {"FinalMetricDataList": self.metrics.final()}
-        try:
-            mirrors.finish()
-        except NotInS3Error as error:
-            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # told
-        try:
-            model_uri = self._upload_artifacts()
-        except S3Error as error:
-            raise JobError(s3_failure("Artifact upload failed", error)) from error
+    def _subject(self, number: int) -> str:
+        """Return what the book calls this attempt; a later job of the same name is another."""
+        return f"{self.job.name}/{number} of {self.job.created_at:.3f}"
+
+    def _conclude(self, attempt: Attempt, outcome: Outcome) -> bool:
+        """Move the job to its end after an attempt; return False when another has to follow.
+
+        Raises:
+            JobError: The service lost a host, or could not give the instances what they need.
+        """
+        log.info("the attempt ended: %s", outcome.ending)
         match outcome.ending:
-            case Ending.COMPLETED | Ending.STOPPED | Ending.MAX_RUNTIME_EXCEEDED:
-                status = "Completed" if outcome.ending is Ending.COMPLETED else "Stopped"
-                members["ModelArtifacts"] = {"S3ModelArtifacts": model_uri}
-                self.job.finish(status, secondary=outcome.ending.value, **members)
-            case Ending.ABANDONED:
-                self.job.finish("Failed", reason=ABANDONED, **members)
+            case Ending.INTERRUPTED:
+                self.job.enter("Interrupted")
+                return False
+            case Ending.HOST_FAILURE:
+                raise JobError(INTERNAL_ERROR)
             case Ending.FAULT:
-                self.job.finish("Failed", reason=outcome.fault, **members)
+                raise JobError(outcome.fault)
             case Ending.FAILED:
-                self.job.finish("Failed", reason=self._failure_reason(outcome), **members)
+                self._finish(outcome.ending, reason=attempt.failure_reason(outcome))
+            case _:
+                uri = attempt.model_uri
+                self._finish(outcome.ending, ModelArtifacts={"S3ModelArtifacts": uri})
+        return True
 
-    def _upload_artifacts(self) -> str:
-        config = self.job.request["OutputDataConfig"]
-        target = S3Location.parse(config["S3OutputPath"]).join(f"{self.job.name}/output")
-        models = [self.job.ml_folder(host.name) / "model" for host in self.hosts]
-        outputs = [self.job.ml_folder(host.name) / "output" / "data" for host in self.hosts]
-        objects, patience = self.job.objects, self.job.patience
-        if config.get("CompressionType") == "NONE":
-            artifacts.upload_tree(models, target.join("model"), objects, patience=patience)
-            artifacts.upload_tree(outputs, target.join("data"), objects, patience=patience)
-            return target.join("model").uri + "/"
-        scratch = self.job.folder / "scratch"
-        archive = partial(
-            artifacts.upload_archive, objects=objects, scratch=scratch, patience=patience
-        )
-        archive(models, target.join("model.tar.gz"))
-        if artifacts.merged_files(outputs):
-            archive(outputs, target.join("output.tar.gz"))
-        return target.join("model.tar.gz").uri
-
-    def _failure_reason(self, outcome: Outcome) -> str:
-        if outcome.failure is None:
-            raise AssertionError("a failed outcome names the instance that failed")
-        folder = self.job.ml_folder(outcome.failure.instance) / "output"
-        return algorithm_error(outcome.failure, folder / "failure", last_line=outcome.last_line)
+    def _finish(self, ending: Ending, *, reason: str | None = None, **members: Any) -> None:
+        members["FinalMetricDataList"] = self.metrics.final()
+        match ending:
+            case Ending.COMPLETED:
+                self.job.finish("Completed", **members)
+            case Ending.STOPPED | Ending.MAX_RUNTIME_EXCEEDED | Ending.MAX_WAIT_TIME_EXCEEDED:
+                self.job.finish("Stopped", secondary=ending.value, **members)
+            case Ending.ABANDONED:
+                members.pop("ModelArtifacts", None)
+                self.job.finish("Failed", reason=ABANDONED, **members)
+            case _:
+                self.job.finish("Failed", reason=reason, **members)

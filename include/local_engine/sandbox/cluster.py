@@ -60,6 +60,7 @@ class Cluster:
         self._answer = answer or {}
         self._running = {each.name for each in plan.instances}
         self._pids: dict[str, int] = {}
+        self._holders: dict[str, int] = {}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptors = [theirs.fileno(), *(each.descriptor for each in plan.instances)]
         base = getattr(sys, "_base_executable", sys.executable)
@@ -109,6 +110,23 @@ class Cluster:
             except ProcessLookupError:
                 return
 
+    def first_process(self, instance: str) -> int:
+        """Return the number of process 1 of the instance on this machine; 0 when it does not run."""
+        return self._pids.get(instance, 0) if instance in self._running else 0
+
+    @property
+    def holder(self) -> int:
+        """Return the number of the process in whose network namespace the instances' cables end."""
+        return self._process.pid
+
+    def path_of(self, instance: str, path: str) -> Path:
+        """Return where this machine sees a path of an instance that has not been started yet.
+
+        It needs a mount namespace, and is gone with it: who needs it for longer opens it.
+        """
+        folder = next(each.folder for each in self.plan.instances if each.name == instance)
+        return Path(f"/proc/{self._holders[instance]}/root{folder}/root{path}")
+
     def close(self) -> None:
         """End whatever still runs and let the namespaces go."""
         if self._process.poll() is None:
@@ -124,6 +142,7 @@ class Cluster:
                 self.close()
                 raise SandboxError("the instances were not set up within 30 s")
             if message["event"] == "ready":
+                self._holders = message["pids"]
                 return
             if message["event"] in {"failed", "gone"}:
                 self.close()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TMP = "/tmp"  # noqa: S108  (the instance's own)
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
+VOLUME_BYTES = 8 << 30
+"""The size of a volume before it becomes full; memory is taken for what lies there only."""
 OWN = frozenset({"proc", "opt", "tmp"})
 """Entries of / that are not simply bound."""
 
@@ -45,6 +47,10 @@ def build_root(instance: Instance, plan: ClusterPlan) -> str:
     linux.bind(str(hosts), root + "/etc/hosts")
     for source, target in instance.binds:
         _bind_at(source, root + target)
+    for target in instance.volumes:
+        Path(root + target).mkdir(parents=True, exist_ok=True)
+        flags = MountFlag.NO_SUID | MountFlag.NO_DEV
+        linux.mount("tmpfs", root + target, "tmpfs", flags, f"mode=0755,size={VOLUME_BYTES}")
     for overlay in instance.overlays:
         mount_overlay(overlay, root)
     return root

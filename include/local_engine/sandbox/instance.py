@@ -19,7 +19,8 @@ class Overlay:
 class Instance:
     """One instance: who it is, what it sees, what runs as its process 1.
 
-    `binds` are (host path, path inside) pairs in mounting order. `descriptor` is the inherited
+    `binds` are (host path, path inside) pairs in mounting order. `volumes` are paths inside that are
+    disks of their own, empty and limited in size (tmpfs), so that they can become full. `descriptor` is the inherited
     file descriptor that takes stdout and stderr.
     """
 
@@ -32,6 +33,7 @@ class Instance:
     descriptor: int
     binds: list[tuple[str, str]] = field(default_factory=list)
     overlays: list[Overlay] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from enum import IntFlag
@@ -99,6 +100,28 @@ def bind(source: str, target: str) -> None:
     Fails with OSError: the machine does not allow it or a path is missing.
     """
     mount(source, target, flags=MountFlag.BIND | MountFlag.RECURSIVE)
+
+
+def inotify() -> int:
+    """Return a new inotify descriptor, which a read never waits on.
+
+    Raises:
+        OSError: Too many are in use.
+    """
+    descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    _check(min(descriptor, 0), "inotify_init1")
+    return descriptor
+
+
+def inotify_watch(descriptor: int, folder: str, mask: int) -> None:
+    """Watch a folder; one that is gone again is not watched.
+
+    Raises:
+        OSError: The folder may not be read or too many are watched.
+    """
+    result = _libc.inotify_add_watch(descriptor, folder.encode(), mask)
+    if result < 0 and ctypes.get_errno() != errno.ENOENT:
+        _check(-1, f"inotify_add_watch({folder})")
 
 
 def pivot_root(new_root: str) -> None:

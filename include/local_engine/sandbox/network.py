@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SUBNET = "10.77.0"
 BRIDGE = "cluster"
@@ -46,6 +50,22 @@ def connect(pids: list[int]) -> None:
             f"link set cable{index} up",
         ]
     _run_batch("\n".join(lines) + "\n")
+
+
+def detach(indices: Sequence[int]) -> None:
+    """Take the cables of these instances off the bridge.
+
+    Fails with OSError: `ip` is missing or the kernel refuses.
+    """
+    _run_batch("".join(f"link set cable{index} nomaster\n" for index in indices))
+
+
+def attach(indices: Sequence[int]) -> None:
+    """Put the cables of these instances on the bridge.
+
+    Fails with OSError: `ip` is missing or the kernel refuses.
+    """
+    _run_batch("".join(f"link set cable{index} master {BRIDGE}\n" for index in indices))
 
 
 def configure(address: str) -> None:

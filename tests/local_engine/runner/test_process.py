@@ -33,6 +33,7 @@ def watch(tmp_path: Path) -> Watch:
         store=store,
         objects=ObjectStore(settings.s3_root),
         folder=tmp_path,
+        created_at=1.0,
     )
     return Watch(job=job)
 

@@ -1,0 +1,221 @@
+"""One attempt of a training job on instances of its own, read downwards: download, train, upload."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.local_engine.channels.checkpoints import (
+    MirroredFolder,
+    MirrorThread,
+    NotInS3Error,
+)
+from include.local_engine.channels.locations import DataError, S3Location
+from include.local_engine.faults import JobState
+from include.local_engine.runner import container, inputs
+from include.local_engine.runner.execution import Execution
+from include.local_engine.runner.failures import algorithm_error, data_failure, s3_failure
+from include.local_engine.runner.host_faults import HostsLostError
+from include.local_engine.runner.instances import ML_INSIDE, Ground, InstanceRequest
+from include.local_engine.runner.job import Job, JobError
+from include.local_engine.runner.outputs import upload_outputs
+from include.local_engine.runner.supervision import HOST_LOSSES, Ending, Outcome
+from include.local_engine.runner.volumes import Volume
+from include.local_engine.s3.errors import S3Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from include.local_engine.channels.pipe import PipeFeeder
+    from include.local_engine.runner.host_faults import AttemptFaults
+    from include.local_engine.runner.images import ImageRuntime
+    from include.local_engine.runner.job import HostPlan
+    from include.local_engine.sandbox.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
+MIRROR_INTERVAL_S = 0.5
+
+
+def _no_mirrors() -> MirrorThread:
+    return MirrorThread({}, interval_s=MIRROR_INTERVAL_S)
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One start of a job's instances, whose disks are empty. `max_runtime_s` is how long they may train."""
+
+    job: Job
+    order: Callable[[], Ending | None]
+    ground: Ground
+    runtime: ImageRuntime
+    hosts: Sequence[HostPlan]
+    on_line: Callable[[int, str], None]
+    faults: AttemptFaults
+    max_runtime_s: float
+    model_uri: str | None = field(default=None, init=False)
+    """Where the model is in S3, once it is uploaded."""
+    _mirrors: MirrorThread = field(default_factory=_no_mirrors, init=False)
+
+    def run(self) -> Outcome:
+        """Return how the instances ended; unless they were lost, what they leave is in S3.
+
+        Raises:
+            JobError: The data or the instances could not be provided, or S3 does not take what they leave.
+        """
+        try:
+            with ExitStack() as stack:
+                self.job.enter("Downloading")
+                self.faults.pass_state(JobState.DOWNLOADING)
+                feeders = self._download(stack)
+                self._mirrors = self._restore_checkpoints()
+                self.faults.check()
+                outcome = self._train(feeders)
+            if outcome.ending in HOST_LOSSES:
+                self._finish_mirrors()
+                return outcome
+            self.job.enter("Uploading")
+            self.faults.pass_state(JobState.UPLOADING)
+            self._finish_mirrors()
+            self.faults.check()
+            self.model_uri = self._upload()
+        except HostsLostError as lost:
+            self._mirrors.abandon({host.name for host in self.hosts})
+            self._mirrors.finish()
+            return Outcome(ending=lost.ending)
+        finally:
+            self.faults.close()
+        return outcome
+
+    def failure_reason(self, outcome: Outcome) -> str:
+        """Return the FailureReason of an attempt that ended by FAILED.
+
+        Raises:
+            AssertionError: It ended otherwise.
+        """
+        if outcome.failure is None:
+            raise AssertionError("a failed outcome names the instance that failed")
+        folder = self.job.ml_folder(outcome.failure.instance) / "output"
+        return algorithm_error(outcome.failure, folder / "failure", last_line=outcome.last_line)
+
+    def _download(self, stack: ExitStack) -> list[PipeFeeder]:
+        for host in self.hosts:
+            container.write_training_config(self.job, host, self.hosts, self.ground.interface)
+        try:
+            feeders = inputs.provide_channels(self.job, self.hosts, link=self.ground.has_overlay)
+        except DataError as error:
+            raise JobError(data_failure("Data download failed", error)) from error
+        for feeder in feeders:
+            feeder.start()
+            stack.callback(feeder.stop)
+        return feeders
+
+    def _restore_checkpoints(self) -> MirrorThread:
+        config = self.job.request.get("CheckpointConfig")
+        mirrors = {}
+        if config:
+            location = S3Location.parse(config["S3Uri"])
+            for host in self.hosts:
+                folder = self._checkpoint_folder(host)
+                mirrors[host.name] = MirroredFolder(folder, location, self.job.objects)
+                try:
+                    mirrors[host.name].restore()
+                except DataError as error:
+                    raise JobError(data_failure("Checkpoint download failed", error)) from error
+        interval = MIRROR_INTERVAL_S * min(1.0, self.job.settings.time_scale)
+        return MirrorThread(
+            mirrors,
+            interval_s=max(0.05, interval),
+            patience=self.job.patience,
+            tell=self.job.say,
+        )
+
+    def _checkpoint_folder(self, host: HostPlan) -> Path:
+        return checkpoint_folder(self.job, self.ground, host)
+
+    def _train(self, feeders: Sequence[PipeFeeder]) -> Outcome:
+        def fault() -> str | None:
+            found = (feeder.fault for feeder in feeders if feeder.fault is not None)
+            return next((data_failure("Data download failed", each) for each in found), None)
+
+        return Execution(
+            job=self.job,
+            runtime=self.runtime,
+            ground=self.ground,
+            hosts=self.hosts,
+            request=self._instance,
+            on_line=self._take_line,
+            order=self.order,
+            mirrors=self._mirrors,
+            fault=fault,
+            faults=self.faults,
+            prepare=self._prepare_volumes,
+            max_runtime_s=self.max_runtime_s,
+        ).run()
+
+    def _prepare_volumes(self, cluster: Cluster) -> None:
+        for host in self.hosts:
+            if self._has_volume(host):
+                self.faults.disturbances.volumes[host.name] = Volume.take_over(
+                    cluster,
+                    host=host.name,
+                    path=str(checkpoint_path(self.job)),
+                    folder=self._checkpoint_folder(host),
+                )
+
+    def _has_volume(self, host: HostPlan) -> bool:
+        """Tell whether the host's checkpoint folder has to be a disk of its own."""
+        able = self.ground.has_mounts and "CheckpointConfig" in self.job.request
+        return able and self.faults.will_fill(host.name)
+
+    def _take_line(self, time_ms: int, text: str) -> None:
+        self.faults.moments.line(text)
+        self.on_line(time_ms, text)
+
+    def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
+        folders = [(self.job.ml_folder(host.name), ML_INSIDE)]
+        volumes = [str(checkpoint_path(self.job))] if self._has_volume(host) else []
+        if "CheckpointConfig" in self.job.request and not volumes:
+            folders.append((self._checkpoint_folder(host), str(checkpoint_path(self.job))))
+        return InstanceRequest(
+            host=host,
+            command=container.training_command(self.job, self.runtime),
+            environment=container.training_environment(self.job, self.runtime, host),
+            descriptor=descriptor,
+            folders=folders,
+            volumes=volumes,
+            copied=[
+                (folder, f"{ML_INSIDE}/input/data/{name}")
+                for name, folder in inputs.linked_channels(self.job, host)
+            ],
+        )
+
+    def _finish_mirrors(self) -> None:
+        """Bring the last checkpoints of the hosts that are there to S3; what S3 refuses is told, not fatal."""
+        try:
+            self._mirrors.finish()
+        except NotInS3Error as error:
+            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # told
+
+    def _upload(self) -> str:
+        try:
+            return upload_outputs(self.job, self.hosts)
+        except S3Error as error:
+            raise JobError(s3_failure("Artifact upload failed", error)) from error
+
+
+def checkpoint_folder(job: Job, ground: Ground, host: HostPlan) -> Path:
+    """Return where this machine keeps the checkpoint folder of an instance."""
+    if ground.has_mounts:
+        return job.host_folder(host.name) / "checkpoints"
+    return job.ml_folder(host.name) / checkpoint_path(job).relative_to(ML_INSIDE)
+
+
+def checkpoint_path(job: Job) -> Path:
+    """Return where the instances see their checkpoints."""
+    config = job.request.get("CheckpointConfig", {})
+    return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))

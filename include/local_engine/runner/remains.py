@@ -1,0 +1,24 @@
+"""What instances and earlier jobs leave on this machine's disk, and its removal."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier, deleted job of the same name left."""
+    clear_instances(folder)
+    shutil.rmtree(folder / "logs", ignore_errors=True)
+    (folder / "metrics.jsonl").unlink(missing_ok=True)
+
+
+def clear_instances(folder: Path) -> None:
+    """Remove what the instances had on disk, as their end does on SageMaker."""
+    for work in folder.glob("instances/*/overlays/*/work/work"):
+        work.chmod(0o700)  # The kernel leaves it without any rights.
+    for name in ("instances", "scratch"):
+        shutil.rmtree(folder / name, ignore_errors=True)

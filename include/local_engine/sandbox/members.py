@@ -1,0 +1,86 @@
+"""The processes inside an instance, as the machine sees them (proc(5))."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One process of an instance; `resident_pages` is the memory it holds."""
+
+    pid: int
+    parent: int
+    resident_pages: int
+
+
+def members(first: int) -> list[Member]:
+    """Return the processes of the instance whose process 1 this is, that one first; none once it has ended.
+
+    They are those of its PID namespace; where it has none of its own, its descendants.
+    """
+    everyone = {each.pid: each for each in _everyone()}
+    if first not in everyone:
+        return []
+    own = _namespace(first)
+    if own is not None and own != _namespace(os.getpid()):
+        others = [each for each in everyone.values() if _namespace(each.pid) == own]
+    else:
+        others = [each for each in everyone.values() if _descends(each, first, everyone)]
+    return [everyone[first], *(each for each in others if each.pid != first)]
+
+
+def training_process(first: int) -> int | None:
+    """Return the process of an instance that most likely trains: of those without a child, the largest."""
+    found = members(first)
+    parents = {each.parent for each in found}
+    leaves = [each for each in found if each.pid not in parents]
+    if not leaves:
+        return None
+    return max(leaves, key=lambda each: (each.resident_pages, -each.pid)).pid
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to every process that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def _everyone() -> Iterable[Member]:
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = Path(entry.path, "stat").read_text("ascii", "replace")
+        except OSError:
+            continue
+        fields = stat.rpartition(")")[2].split()
+        if fields[0] not in {"Z", "X"}:
+            yield Member(pid=int(entry.name), parent=int(fields[1]), resident_pages=int(fields[21]))
+
+
+def _namespace(pid: int) -> int | None:
+    try:
+        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+    except OSError:
+        return None
+
+
+def _descends(member: Member, first: int, everyone: dict[int, Member]) -> bool:
+    seen: set[int] = set()
+    while member.pid != first:
+        if member.pid in seen or member.parent not in everyone:
+            return False
+        seen.add(member.pid)
+        member = everyone[member.parent]
+    return True
