@@ -1,0 +1,35 @@
+"""Putting faults into a running engine, as a user does: over HTTP."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
+    """Let these faults and no others hold inside the `with`."""
+    _send(endpoint_url, "PUT", list(documents))
+    try:
+        yield
+    finally:
+        _send(endpoint_url, "DELETE", None)
+
+
+def times_fired(endpoint_url: str) -> list[int]:
+    """Return how often each fault came, in the order in which they were put."""
+    return [len(each["fired_at"]) for each in _send(endpoint_url, "GET", None)["faults"]]
+
+
+def _send(endpoint_url: str, method: str, document: Any) -> Any:
+    body = None if document is None else json.dumps(document).encode()
+    request = urllib.request.Request(  # noqa: S310  # the engine under test
+        f"{endpoint_url}/_engine/faults", data=body, method=method
+    )
+    with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+        return json.load(response)
