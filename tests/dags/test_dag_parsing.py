@@ -16,8 +16,10 @@ from tests.dags.airflow_home import REPOSITORY
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-DAG_IDS = {"train_end_to_end": "train_end_to_end.py", "train_on_schedule": "train_end_to_end.py"}
-TASKS = ["preflight", "shard", "train", "evaluate", "register", "report", "outcome"]
+PIPELINES = {"train_end_to_end": "train_end_to_end.py", "train_on_schedule": "train_end_to_end.py"}
+DAG_IDS = {**PIPELINES, "clean_up_orphans": "janitor.py"}
+PIPELINE_TASKS = ["preflight", "shard", "train", "evaluate", "register", "report", "outcome"]
+TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {"clean_up_orphans": ["stop_orphans"]}
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
 HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
 PARSE_LIMIT_S = 0.3
@@ -90,10 +92,10 @@ def test_dag_says_who_what_and_how_often(bag, dag_id):
     assert dag.tags
     assert dag.owner == "trainyard"
     assert dag.max_active_runs >= 1
-    assert [task.task_id for task in dag.topological_sort()] == TASKS
+    assert [task.task_id for task in dag.topological_sort()] == TASKS[dag_id]
 
 
-@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+@pytest.mark.parametrize("dag_id", sorted(PIPELINES))
 def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id):
     dag = bag.dags[dag_id]
     assert dag.get_task("report").is_teardown
@@ -159,3 +161,14 @@ def test_job_tasks_wait_deferred_with_retries(bag):
         assert task.deferrable
         assert task.retries == 3
         assert task.retry_delay == timedelta(seconds=10)
+
+
+def test_janitor_comes_every_quarter_of_an_hour_and_never_twice_at_once(bag):
+    dag = bag.dags["clean_up_orphans"]
+    assert dag.timetable.expression == "*/15 * * * *"
+    assert dag.max_active_runs == 1
+    assert not dag.catchup
+    assert {name: param.value for name, param in dag.params.items()} == {
+        "dry_run": False,
+        "grace_minutes": 5,
+    }

@@ -45,3 +45,14 @@ Announce new data with `POST /api/v2/assets/events` and
 `{{"asset_id": ..., "extra": {{"source": "s3://bucket/prefix"}}}}`: what the extra names among the
 params holds for that run. {_TASKS}{_REPEATING}
 """
+
+JANITOR = """
+## Clean up orphans
+
+Every 15 minutes: finds the training, processing and tuning jobs, the endpoints and the warm pools that cost money now, and
+stops those that this Airflow created for a DAG run that is no longer queued or running (it ended, or was deleted).
+
+What it may stop is decided by tags: the thing's `trainyard:deployment` must equal the connection's extra
+`trainyard.deployment`, which no other Airflow in the account may use. Tag a thing `trainyard:keep` to keep it. `dry_run` only
+tells. The log of `stop_orphans` holds one line for each thing, its XCom the same as data.
+"""

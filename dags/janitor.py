@@ -1,0 +1,37 @@
+"""`clean_up_orphans`: every quarter of an hour, stop what costs money and no live run owns."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, CronTriggerTimetable, Param
+
+from distributed_training.operators.janitor import JanitorOperator
+from distributed_training.pipelines import documentation
+from distributed_training.pipelines.default_args import DEFAULT_ARGS
+
+with DAG(
+    dag_id="clean_up_orphans",
+    dag_display_name="Clean up orphans",
+    schedule=CronTriggerTimetable("*/15 * * * *", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    params={
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="Only tell what would be stopped."
+        ),
+        "grace_minutes": Param(
+            5,
+            type="number",
+            minimum=0,
+            title="Grace time (minutes)",
+            description="What exists for less is left alone.",
+        ),
+    },
+    default_args=DEFAULT_ARGS,
+    tags=["trainyard", "sagemaker", "clean-up"],
+    doc_md=documentation.JANITOR,
+) as clean_up_orphans:
+    JanitorOperator(
+        task_id="stop_orphans",
+        is_dry_run="{{ params.dry_run }}",
+        grace_minutes="{{ params.grace_minutes }}",
+    )

@@ -1,0 +1,104 @@
+"""A run's ledger in S3, and how it is brought up to date with what the service says."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.hooks.job_kinds import JobKind
+from distributed_training.hooks.jobs import SageMakerJobs
+from distributed_training.hooks.objects import S3Address, S3Objects
+from distributed_training.hooks.refusals import refusals_typed
+from include.runs.ledger import CREATE_LIMIT_S, Ledger, LedgerEntry, PaidKind
+from include.sagemaker_api.names import run_slug
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from distributed_training.hooks.aws_clients import AwsClients
+
+log = logging.getLogger(__name__)
+
+
+def ledger_uri(*, root: str, dag_id: str, run_id: str) -> str:
+    """Return the folder of a run's ledger; `root` is what all runs share, `s3://bucket/prefix`."""
+    return f"{root}/runs/{dag_id}/{run_slug(run_id)}/ledger"
+
+
+class RunLedger:
+    """The entries of one run, one object each, so that tasks never write the same one.
+
+    Every method raises a TrainingRunError where S3 refuses.
+    """
+
+    def __init__(
+        self, clients: AwsClients, *, uri: str, now: Callable[[], float] = time.time
+    ) -> None:
+        self._clients = clients
+        self._client = clients.client("s3")
+        self._objects = S3Objects(self._client)
+        self._now = now
+        self.uri = uri.rstrip("/")
+
+    def intend(self, kind: PaidKind, name: str, *, task_id: str) -> None:
+        """Note that a thing of this name is about to be created; one that is noted already stays as it is."""
+        entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
+        if not self._objects.exists(self._uri_of(entry)):
+            self._write(entry)
+
+    def settle(
+        self, kind: PaidKind, name: str, snapshot: Mapping[str, Any], *, task_id: str
+    ) -> None:
+        """Note how a job ended, also one that nobody had noted; a settled entry stays as it is."""
+        noted = LedgerEntry(
+            kind=kind,
+            name=name,
+            task_id=task_id,
+            intended_at=float(snapshot.get("created_at") or self._now()),
+        )
+        uri = self._uri_of(noted)
+        if self._objects.exists(uri):
+            noted = LedgerEntry.from_json(self._objects.read(uri))
+        if not noted.is_settled:
+            self._write(noted.settled(snapshot, at=self._now()))
+
+    def read(self) -> Ledger:
+        """Return all entries as they are noted."""
+        return Ledger.of(self._entries())
+
+    def reconciled(self) -> Ledger:
+        """Return all entries after each unsettled one was compared with the service, and settled where it has ended."""
+        return Ledger.of([self._reconciled(each) for each in self._entries()])
+
+    def _reconciled(self, entry: LedgerEntry) -> LedgerEntry:
+        if entry.is_settled or str(entry.kind) not in {str(kind) for kind in JobKind}:
+            return entry
+        snapshot = SageMakerJobs(self._clients, JobKind(str(entry.kind))).describe(entry.name)
+        if snapshot is None and self._now() - entry.intended_at < CREATE_LIMIT_S:
+            return entry
+        if snapshot is not None and not snapshot.is_terminal:
+            return entry
+        ended = None if snapshot is None else snapshot.to_dict()
+        settled = entry.settled(ended, at=self._now())
+        self._write(settled)
+        return settled
+
+    def _entries(self) -> Iterator[LedgerEntry]:
+        at = S3Address.parse(f"{self.uri}/")
+        pages = self._client.get_paginator("list_objects_v2")
+        with refusals_typed(self.uri):
+            keys = [
+                each["Key"]
+                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
+                for each in page.get("Contents", ())
+            ]
+        for key in keys:
+            yield LedgerEntry.from_json(self._objects.read(f"s3://{at.bucket}/{key}"))
+
+    def _write(self, entry: LedgerEntry) -> None:
+        content = entry.to_json().encode()
+        self._objects.write(self._uri_of(entry), content, content_type="application/json")
+
+    def _uri_of(self, entry: LedgerEntry) -> str:
+        return f"{self.uri}/{entry.file_name}"
