@@ -22,6 +22,8 @@ from distributed_training.pipelines.params import run_params
 from distributed_training.pipelines.preflight import PreflightOperator
 from distributed_training.pipelines.report import ReportOperator
 
+_LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
+
 
 def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
     """Return a DAG of the whole run, from `preflight` to `report`."""
@@ -34,15 +36,22 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
     ) as dag:
         preflight = PreflightOperator(task_id="preflight")
         shard = ShardDatasetOperator(
-            task_id="shard", spec=task_specs.shard_task_spec, asset=SHARDS_ASSET
+            task_id="shard",
+            spec=task_specs.shard_task_spec,
+            asset=SHARDS_ASSET,
+            ledger_uri=_LEDGER_URI,
         )
         train = TrainingJobOperator(
-            task_id="train", spec=task_specs.train_task_spec, retries=JOB_RETRIES
+            task_id="train",
+            spec=task_specs.train_task_spec,
+            ledger_uri=_LEDGER_URI,
+            retries=JOB_RETRIES,
         )
         evaluate = ProcessingJobOperator(
             task_id="evaluate",
             spec=task_specs.evaluate_task_spec,
             code_location="{{ ti.xcom_pull(task_ids='preflight')['code_uri'] }}",
+            ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
         )
         register = RegisterModelOperator(

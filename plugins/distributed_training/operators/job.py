@@ -213,14 +213,16 @@ class SageMakerJobOperator(WaitingJobTask):
         self.log.info("Submitting job %s: %s", name, redacted(request))
         if self._is_killed:
             raise JobStoppedError("the task was killed before its job was created", job_name=name)
+        self.note_intent(context, name)
         self._waiting_for = name
         try:
             self.jobs.create(request)
         except NameTakenError:
             self.log.info("Job %s appeared meanwhile", name)
             return None
-        except QuotaExceededError:
+        except (RejectedRequestError, CapacityError):
             self._waiting_for = None
+            self.note_refusal(context, name)
             raise
         return facts
 
@@ -256,6 +258,7 @@ class SageMakerJobOperator(WaitingJobTask):
         cleared task starts again before its old trigger has stopped the old job.
         """
         self._waiting_for = None
+        self.note_end(context, snapshot)
         if was_attached and snapshot.status == "Stopped" and self.jobs.was_killed(snapshot.arn):
             self.log.info("Job %s belonged to a killed try: next attempt", snapshot.name)
             return self._run(context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,10 +14,13 @@ from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.retry_policy import TrainingRetryPolicy
 from distributed_training.triggers.handover import TRY_XCOM_KEY
 from distributed_training.triggers.watch import Patience
+from include.errors import TrainingRunError
+from include.runs.ledger import PaidKind
+from include.runs.run_tags import Owner
 from include.sagemaker_api.names import job_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import jinja2
     from airflow.sdk import Context
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
     from distributed_training.hooks.aws_clients import AwsClients
     from distributed_training.hooks.job_kinds import JobApi
     from distributed_training.hooks.jobs import SageMakerJobs
+    from distributed_training.hooks.ledger import RunLedger
     from distributed_training.triggers.follow import Followed
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 JOB_XCOM_KEY = "job_name"
 
@@ -32,7 +38,7 @@ JOB_XCOM_KEY = "job_name"
 class JobTask(BaseOperator):
     """A task with one SageMaker job at a time. Its arguments are described at `SageMakerJobOperator`."""
 
-    template_fields: Sequence[str] = ("spec", "aws_conn_id", "region_name")
+    template_fields: Sequence[str] = ("spec", "aws_conn_id", "region_name", "ledger_uri")
     template_fields_renderers: ClassVar[dict[str, str]] = {"spec": "json"}
     operator_extra_links = JOB_LINKS
     job_kind: ClassVar[str]
@@ -48,6 +54,7 @@ class JobTask(BaseOperator):
         region_name: str | None = None,
         verify: bool | str | None = None,
         botocore_config: Mapping[str, Any] | None = None,
+        ledger_uri: str | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
@@ -60,6 +67,7 @@ class JobTask(BaseOperator):
         self.region_name = region_name
         self.verify = verify
         self.botocore_config = botocore_config
+        self.ledger_uri = ledger_uri
         self.links: dict[str, str] = {}
 
     def render_template_fields(
@@ -129,6 +137,63 @@ class JobTask(BaseOperator):
                 botocore_config=self.botocore_config,
             ),
         )
+
+    def tags(self, context: Context) -> dict[str, str]:
+        """Return the tags that lead from a job back to this task."""
+        ti = context["ti"]
+        owner = Owner(
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            task_id=ti.task_id,
+            deployment=self.clients.defaults.get("deployment"),
+        )
+        return owner.tags()
+
+    def note_intent(self, context: Context, name: str) -> None:
+        """Note in the run's ledger that the job is about to be created.
+
+        Raises:
+            TrainingRunError: S3 refuses: then the job must not be created.
+        """
+        if ledger := self._ledger(context):
+            ledger.intend(PaidKind(self.job_kind), name, task_id=context["ti"].task_id)
+
+    def note_refusal(self, context: Context, name: str) -> None:
+        """Note in the run's ledger that the service refused to create the job."""
+        if ledger := self._ledger(context):
+            with self._bearing_ledger_faults():
+                ledger.withdraw(PaidKind(self.job_kind), name, task_id=context["ti"].task_id)
+
+    def note_end(self, context: Context, snapshot: JobSnapshot) -> None:
+        """Note in the run's ledger how the job ended and what it cost."""
+        if ledger := self._ledger(context):
+            kind, told = PaidKind(self.job_kind), snapshot.to_dict()
+            with self._bearing_ledger_faults():
+                ledger.settle(kind, snapshot.name, told, task_id=context["ti"].task_id)
+
+    def _ledger(self, context: Context) -> RunLedger | None:
+        """Return the run's ledger; None where neither the task nor the connection says where runs are kept."""
+        from distributed_training.hooks.ledger import RunLedger, ledger_uri
+
+        ti, bucket = context["ti"], self.clients.defaults.get("bucket")
+        if self.ledger_uri:
+            return RunLedger(self.clients, uri=self.ledger_uri)
+        if not bucket:
+            return None
+        root = f"s3://{bucket}/trainyard"
+        return RunLedger(
+            self.clients, uri=ledger_uri(root=root, dag_id=ti.dag_id, run_id=ti.run_id)
+        )
+
+    @contextmanager
+    def _bearing_ledger_faults(self) -> Iterator[None]:
+        """Go on where the ledger cannot be written: whoever reads it asks the service about what is not settled."""
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            yield
+        except (TrainingRunError, BotoCoreError) as error:
+            self.log.warning("The run's ledger was not brought up to date: %s", error)
 
     def announce(
         self, context: Context, name: str, facts: Mapping[str, Any], *, output: str | None = None

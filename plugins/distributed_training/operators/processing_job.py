@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from distributed_training.operators.job import SageMakerJobOperator
 from distributed_training.operators.job_code import job_image, uploaded_code
-from distributed_training.operators.training_job import run_tags
 from include.sagemaker_api.processing_request import render_processing_job
 from include.specs.processing_job import ProcessingJobSpec
 
@@ -66,7 +65,7 @@ class ProcessingJobOperator(SageMakerJobOperator):
             region=clients.region,
             code_s3_uri=code.s3_uri if code else None,
             image_uri=image,
-            tags=run_tags(context),
+            tags=self.tags(context),
             account=None if spec.role.startswith("arn:") else clients.account,
         )
         return request, {"code": code.to_dict() if code else None, "image_uri": image}

@@ -16,7 +16,6 @@ from distributed_training.operators.sharding_job import (
     sharding_job_spec,
     uploaded_sharding_code,
 )
-from distributed_training.operators.training_job import run_tags
 from include.sagemaker_api.processing_request import render_processing_job
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
             name=name,
             region=self.clients.region,
             image_uri=image,
-            tags=run_tags(context),
+            tags=self.tags(context),
             account=None if job.role.startswith("arn:") else self.clients.account,
         )
         return request, {"code": code.to_dict(), "image_uri": image}

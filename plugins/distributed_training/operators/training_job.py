@@ -60,7 +60,7 @@ class TrainingJobOperator(SageMakerJobOperator):
             region=clients.region,
             code_s3_uri=code.s3_uri if code else None,
             image_uri=image,
-            tags=run_tags(context),
+            tags=self.tags(context),
             account=None if spec.role.startswith("arn:") else clients.account,
         )
         return request, {"code": code.to_dict() if code else None, "image_uri": image}
@@ -128,13 +128,3 @@ class TrainingJobOperator(SageMakerJobOperator):
             run = f"{context['ti'].dag_id}/{run_slug(context['ti'].run_id)}"
             mapping["output_path"] = f"s3://{self.clients.bucket()}/trainyard/runs/{run}/output"
         return TrainingJobSpec.from_mapping(mapping, where="spec")
-
-
-def run_tags(context: Context) -> dict[str, str]:
-    """Return the tags that lead from a job back to its task."""
-    ti = context["ti"]
-    return {
-        "trainyard:dag": ti.dag_id[:256],
-        "trainyard:run": run_slug(ti.run_id),
-        "trainyard:task": ti.task_id[:256],
-    }

@@ -31,6 +31,11 @@ class RunPaths:
         return f"{self.root}/runs/{self.dag_id}/{run_slug(self.run_id)}"
 
     @property
+    def ledger(self) -> str:
+        """The entries of everything paid that this run created."""
+        return f"{self.run}/ledger"
+
+    @property
     def code(self) -> str:
         """Uploaded source folders, each below its own SHA-256."""
         return f"{self.root}/code"

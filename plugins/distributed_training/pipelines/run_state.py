@@ -51,6 +51,7 @@ class RunState:
             "region": self.region,
             "plan": dict(self.plan),
             "code_uri": self.paths.code,
+            "ledger_uri": self.paths.ledger,
         }
 
     @classmethod
