@@ -10,7 +10,7 @@ from distributed_training.hooks.job_kinds import JobKind
 from distributed_training.hooks.jobs import SageMakerJobs
 from distributed_training.hooks.objects import S3Address, S3Objects
 from distributed_training.hooks.refusals import refusals_typed
-from include.runs.ledger import CREATE_LIMIT_S, Ledger, LedgerEntry, PaidKind
+from include.runs.ledger import CREATE_LIMIT_S, NEVER_CREATED, Ledger, LedgerEntry, PaidKind
 from include.sagemaker_api.names import run_slug
 
 if TYPE_CHECKING:
@@ -42,25 +42,25 @@ class RunLedger:
         self.uri = uri.rstrip("/")
 
     def intend(self, kind: PaidKind, name: str, *, task_id: str) -> None:
-        """Note that a thing of this name is about to be created; one that is noted already stays as it is."""
+        """Note that a thing of this name is about to be created, or tried again after a refusal."""
         entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
-        if not self._objects.exists(self._uri_of(entry)):
+        noted = self._noted(entry)
+        if noted is None or noted.status == NEVER_CREATED:
             self._write(entry)
+
+    def withdraw(self, kind: PaidKind, name: str, *, task_id: str) -> None:
+        """Note that the service refused to create the thing."""
+        entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=self._now())
+        self._write((self._noted(entry) or entry).settled(None, at=self._now()))
 
     def settle(
         self, kind: PaidKind, name: str, snapshot: Mapping[str, Any], *, task_id: str
     ) -> None:
         """Note how a job ended, also one that nobody had noted; a settled entry stays as it is."""
-        noted = LedgerEntry(
-            kind=kind,
-            name=name,
-            task_id=task_id,
-            intended_at=float(snapshot.get("created_at") or self._now()),
-        )
-        uri = self._uri_of(noted)
-        if self._objects.exists(uri):
-            noted = LedgerEntry.from_json(self._objects.read(uri))
-        if not noted.is_settled:
+        intended_at = float(snapshot.get("created_at") or self._now())
+        entry = LedgerEntry(kind=kind, name=name, task_id=task_id, intended_at=intended_at)
+        noted = self._noted(entry) or entry
+        if not noted.is_settled or noted.status == NEVER_CREATED:
             self._write(noted.settled(snapshot, at=self._now()))
 
     def read(self) -> Ledger:
@@ -95,6 +95,10 @@ class RunLedger:
             ]
         for key in keys:
             yield LedgerEntry.from_json(self._objects.read(f"s3://{at.bucket}/{key}"))
+
+    def _noted(self, entry: LedgerEntry) -> LedgerEntry | None:
+        uri = self._uri_of(entry)
+        return LedgerEntry.from_json(self._objects.read(uri)) if self._objects.exists(uri) else None
 
     def _write(self, entry: LedgerEntry) -> None:
         content = entry.to_json().encode()
