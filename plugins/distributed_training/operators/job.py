@@ -205,7 +205,8 @@ class SageMakerJobOperator(WaitingJobTask):
 
         Raises:
             JobStoppedError: the task was killed while the request was made ready; nothing was created.
-            QuotaExceededError: the account's quota is full; nothing was created.
+            RejectedRequestError: the service refused, for its quota (QuotaExceededError) or for good; nothing was created.
+            CapacityError: it has no such instances; nothing was created.
         """
         from distributed_training.hooks.jobs import NameTakenError
 
