@@ -9,9 +9,12 @@ from include.catalog.instances import catalogue
 from include.cost.job_cost import CostEstimate, cost_ceiling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from include.specs.capacity_rung import CapacityRung
     from include.specs.run_conf import RunConf
+
+TRAIN = "train"
 
 EVALUATION_FALLBACK = "ml.m5.xlarge"
 """Evaluates where the type of training is none that processing jobs may have (P4, P5, Trainium, ...)."""
@@ -37,6 +40,8 @@ class RunCost:
 def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
     """Return the most that training, evaluation and the sharding job can cost.
 
+    With a capacity ladder each attempt of the training counts as on the dearest rung.
+
     Worked example: train on 2 x ml.m5.large and evaluate on one, at 0.115 USD/h for 3600 s each, with
     4 attempts: 4 x (0.23 + 0.115) = 1.38 USD.
 
@@ -57,6 +62,28 @@ def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
     )
 
 
+def training_budget_usd(conf: RunConf) -> float | None:
+    """Return what the attempts of the training may cost: the run's budget less one attempt of each other job.
+
+    None without a budget. Never less than a cent: a budget that others use up refuses the first attempt.
+    """
+    if conf.budget_usd is None:
+        return None
+    estimates = _estimates(conf)
+    others = (each.ceiling_usd for name, each in estimates.items() if name != TRAIN)
+    return max(0.01, conf.budget_usd - sum(each for each in others if each is not None))
+
+
+def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
+    """Return the most that one attempt of the training can cost on a rung. Raises SpecError for an unknown type."""
+    return cost_ceiling(
+        instance_type=rung.instance_type,
+        instance_count=rung.instance_count or conf.instance_count,
+        max_run_s=conf.max_run_s,
+        use_spot_instances=rung.use_spot_instances,
+    )
+
+
 def evaluation_instance_type(conf: RunConf) -> str:
     """Return the type that evaluates: the conf's own, else that of training, else the fallback."""
     if conf.evaluation_instance_type:
@@ -68,18 +95,18 @@ def evaluation_instance_type(conf: RunConf) -> str:
 
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return one attempt of each job. Each may run for the conf's max_run_s."""
-    jobs = {
-        "train": (conf.instance_type, conf.instance_count, conf.use_spot_instances),
-        "evaluate": (evaluation_instance_type(conf), 1, False),
-    }
+    jobs = {"evaluate": (evaluation_instance_type(conf), 1)}
     if conf.shard_instance_count:
-        jobs["shard"] = (conf.shard_instance_type, conf.shard_instance_count, False)
-    return {
+        jobs["shard"] = (conf.shard_instance_type, conf.shard_instance_count)
+    others = {
         name: cost_ceiling(
-            instance_type=instance_type,
-            instance_count=count,
-            max_run_s=conf.max_run_s,
-            use_spot_instances=is_spot,
+            instance_type=instance_type, instance_count=count, max_run_s=conf.max_run_s
         )
-        for name, (instance_type, count, is_spot) in jobs.items()
+        for name, (instance_type, count) in jobs.items()
     }
+    return {TRAIN: _dearest(rung_estimate(conf, rung) for rung in conf.rungs), **others}
+
+
+def _dearest(estimates: Iterable[CostEstimate]) -> CostEstimate:
+    """Return the estimate of the most money; one that nobody can tell goes before all others."""
+    return max(estimates, key=lambda each: (each.ceiling_usd is None, each.ceiling_usd or 0.0))

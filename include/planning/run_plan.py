@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.catalog.instances import InstanceType, catalogue
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
+from include.planning.ladder_plan import ladder_plan_findings
 from include.planning.run_cost import RunCost, evaluation_instance_type, run_cost
 from include.specs.run_conf import RunConf
 from include.units import BYTES_PER_GIB, format_usd
@@ -64,6 +65,7 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
     findings += _processing_findings(conf) if conf else ()
     if conf and instance:
         findings += _cluster_findings(conf, instance)
+    findings += ladder_plan_findings(conf, _cluster_findings) if conf else ()
     num_shards, uneven = _shards(conf) if conf else (0, [])
     findings += uneven
     errors = [each for each in findings if each.severity is Severity.ERROR]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from include.catalog.instances import catalogue
-from include.cost.job_cost import cost_ceiling, cost_per_unit, job_cost, total_usd
+from include.cost.job_cost import cost_ceiling, cost_per_unit, job_cost, spot_line, total_usd
 from include.errors import SpecError
 
 PRICED = sorted(n for n, t in catalogue().types.items() if t.price_usd_per_hour is not None)
@@ -136,3 +136,29 @@ def test_costs_are_json() -> None:
 
     assert json.loads(json.dumps(job_cost(job()).to_dict()))["instance_count"] == 2
     assert json.loads(json.dumps(estimate.to_dict()))["max_run_s"] == 1
+
+
+def test_a_spot_job_tells_what_it_waited_and_saved_in_one_line() -> None:
+    job = {
+        "is_spot": True,
+        "interruptions": 2,
+        "waiting_seconds": 40.0,
+        "instance_type": "ml.m5.large",
+        "instance_count": 2,
+        "billable_seconds": 120,
+        "training_seconds": 400,
+    }
+
+    assert spot_line(job) == (
+        "spot: 2 interruptions, waited 40 s, billed 2 min 00 s of 6 min 40 s, saved 70% ($0.0179)"
+    )
+
+
+def test_a_spot_job_that_never_ran_tells_its_waiting_alone() -> None:
+    job = {"is_spot": True, "interruptions": 0, "waiting_seconds": 600.0}
+
+    assert spot_line(job) == "spot: 0 interruptions, waited 10 min 00 s"
+
+
+def test_a_job_on_demand_has_no_spot_line() -> None:
+    assert spot_line({"is_spot": False}) is None

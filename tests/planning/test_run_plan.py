@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from include.errors import BudgetExceededError, SpecError
-from include.planning.run_cost import evaluation_instance_type
+from include.planning.run_cost import evaluation_instance_type, training_budget_usd
 from include.planning.run_plan import num_parameters, plan_run
 from include.specs.run_conf import RunConf
 
@@ -203,3 +203,47 @@ def test_a_plan_is_json() -> None:
     assert data["num_shards"] == 2
     assert data["warnings"]
     assert "conf" not in data
+
+
+LADDER = [
+    {"instance_type": "ml.m5.large"},
+    {"instance_type": "ml.m5.xlarge"},
+    {"instance_type": "ml.m5.large", "use_spot_instances": False},
+]
+
+
+def test_every_rung_of_a_ladder_is_looked_at_and_all_is_reported_together() -> None:
+    message = refusal(
+        capacity_ladder=[
+            {"instance_type": "ml.m5.large", "max_cost_usd": 0.1},
+            {"instance_type": "ml.m5.lrge"},
+            {"instance_type": "ml.g5.xlarge"},
+        ],
+        processes_per_instance=2,
+        global_batch_size=32,
+    )
+
+    assert "capacity_ladder[0].max_cost_usd: does not reach for one attempt" in message
+    assert "got $0.10 with up to $0.23" in message
+    assert "capacity_ladder[1].instance_type: is no training instance type" in message
+    assert "capacity_ladder[2]: processes_per_instance: are more than the instance" in message
+    assert message.startswith("run conf: 3 problem(s)")
+
+
+def test_a_ladder_costs_what_its_dearest_rung_costs() -> None:
+    plan = plan_run({"capacity_ladder": LADDER}, job_attempts=2)
+
+    assert plan.ceiling_usd == pytest.approx(2 * (2 * 0.23 + 0.115))
+
+
+def test_a_ladder_with_a_rung_of_unknown_price_has_no_known_ceiling() -> None:
+    unknown = {"instance_type": "ml.p2.xlarge"}
+
+    assert plan_run({"capacity_ladder": [*LADDER, unknown]}).ceiling_usd is None
+
+
+def test_training_may_spend_the_budget_less_the_other_jobs() -> None:
+    conf = RunConf(budget_usd=2.0, max_run_s=3600)
+
+    assert training_budget_usd(conf) == pytest.approx(2.0 - 0.115)
+    assert training_budget_usd(RunConf()) is None

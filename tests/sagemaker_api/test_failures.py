@@ -11,6 +11,7 @@ from include.errors import (
     ContractError,
     DataError,
     DeviceMemoryError,
+    HungJobError,
     InfrastructureError,
     JobFailedError,
     JobStoppedError,
@@ -30,6 +31,7 @@ from include.sagemaker_api.failures import (
     service_error,
 )
 from include.sagemaker_api.snapshot import JobSnapshot
+from include.sagemaker_api.stop_cause import StopCause
 
 # torchrun's own words (torch 2.13), from jobs that ran.
 TORCHRUN_KILLED = """\
@@ -271,3 +273,42 @@ def test_a_refused_call_gives_its_class(code: str, kind: type[TrainingRunError])
 )
 def test_what_an_answer_means(check: Any, code: str, message: str, *, answer: bool) -> None:
     assert check(code, message) is answer
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "says"),
+    [
+        (StopCause.HUNG, HungJobError, "its training fell silent and was stopped"),
+        (StopCause.NO_CAPACITY, CapacityError, "it got no instances in the time its rung allows"),
+    ],
+)
+def test_a_job_that_we_stopped_says_why(
+    cause: StopCause, kind: type[TrainingRunError], says: str
+) -> None:
+    error = failure_error(ended(status="Stopped", secondary_status="Stopped"), stopped_for=cause)
+
+    assert type(error) is kind
+    assert says in str(error)
+
+
+def test_the_services_own_limit_goes_before_our_stop() -> None:
+    snapshot = ended(status="Stopped", secondary_status="MaxWaitTimeExceeded")
+
+    assert type(failure_error(snapshot, stopped_for=StopCause.HUNG)) is SpotInterruptionError
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "wanted", "kind"),
+    [(8, 8, 2, QuotaExceededError), (2, 0, 2, QuotaExceededError), (0, 0, 1, RejectedRequestError)],
+    ids=["others use it", "just as much", "never enough"],
+)
+def test_a_quota_that_could_never_hold_the_job_is_not_waited_for(
+    limit: int, used: int, wanted: int, kind: type[TrainingRunError]
+) -> None:
+    message = (
+        "The account-level service limit 'ml.p5.48xlarge for training job usage' is "
+        f"{limit} Instances, with current utilization of {used} Instances and a request delta of "
+        f"{wanted} Instances."
+    )
+
+    assert type(service_error("ResourceLimitExceeded", message, operation="Create")) is kind

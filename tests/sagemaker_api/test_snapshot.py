@@ -168,3 +168,65 @@ def test_a_job_that_never_started_is_read() -> None:
 def test_an_answer_of_something_else_is_our_bug() -> None:
     with pytest.raises(ContractError, match="no Describe answer"):
         JobSnapshot.from_describe({"ModelPackageArn": "x"})
+
+
+def spans(*each: tuple[str, float, float | None], **changes: Any) -> JobSnapshot:
+    """Return a job with these transitions: status, begin and end."""
+    transitions = [
+        {"Status": s, "StartTime": at(a), **({} if b is None else {"EndTime": at(b)})}
+        for s, a, b in each
+    ]
+    return JobSnapshot.from_describe(training(SecondaryStatusTransitions=transitions, **changes))
+
+
+RUNNING = {"TrainingJobStatus": "InProgress", "TrainingEndTime": None}
+
+
+@pytest.mark.parametrize(
+    ("transitions", "changes", "expected"),
+    [
+        ([("Starting", 0, None)], RUNNING, (0, None)),
+        ([("Pending", 0, 5), ("Starting", 5, None)], RUNNING, (0, None)),
+        ([("Starting", 0, 9), ("Training", 9, None)], RUNNING, None),
+        (
+            [("Training", 0, 9), ("Interrupted", 9, 12), ("Starting", 12, None)],
+            RUNNING,
+            (9, None),
+        ),
+        (
+            [("Starting", 0, 40), ("Stopping", 40, 41), ("Stopped", 41, 41)],
+            {"TrainingJobStatus": "Stopped"},
+            (0, 40),
+        ),
+        ([("Starting", 0, None)], {"TrainingJobStatus": "Failed"}, (0, 95)),
+        (
+            [("Starting", 0, 10), ("MaxWaitTimeExceeded", 10, 10)],
+            {"TrainingJobStatus": "Stopped"},
+            (0, 10),
+        ),
+        ([], RUNNING, None),
+    ],
+    ids=[
+        "starting",
+        "pending first",
+        "got instances",
+        "interrupted",
+        "stopped while waiting",
+        "ended without saying when",
+        "max wait",
+        "no transitions",
+    ],
+)
+def test_the_last_wait_is_that_for_instances_which_did_not_come(
+    transitions: Any, changes: Any, expected: tuple[float, float | None] | None
+) -> None:
+    wait = spans(*transitions, **changes).last_wait
+    told = None if wait is None else tuple(None if w is None else w - BEGIN for w in wait)
+
+    assert told == expected
+
+
+def test_all_waits_are_added_up() -> None:
+    assert JobSnapshot.from_describe(training()).waiting_seconds == 20
+    assert spans(("Starting", 0, None), **RUNNING).waiting_seconds == 95
+    assert JobSnapshot.from_describe(processing()).waiting_seconds is None

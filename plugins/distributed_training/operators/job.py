@@ -41,10 +41,10 @@ class SageMakerJobOperator(WaitingJobTask):
 
     The job's name is derived from DAG, run, task, map index and attempt. A start looks at the service first: a
     running job is re-attached, a completed one is the result (clearing a finished task pays nothing; to train
-    again start a new run), a failed or stopped one is followed by the next attempt. One start pays for at most one
-    job, so `retries` bounds what is paid; which errors are retried stands in `include.errors.RETRY_TABLE`. A job
-    that got no instances has cost nothing, and where the spec has a capacity ladder the same start goes on to the
-    next rung: at most as many jobs as there are rungs.
+    again start a new run), a failed or stopped one is followed by the next attempt. One start creates at most one
+    job, so `retries` bounds what is paid; which errors are retried stands in `include.errors.RETRY_TABLE`. Where the
+    spec has a capacity ladder, a job that got no capacity is followed by one on the next rung in the same start: at
+    most as many jobs as there are rungs, each within the spec's budget.
 
     Args:
         spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`

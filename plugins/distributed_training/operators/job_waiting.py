@@ -193,7 +193,10 @@ class WaitingJobTask(JobTask):
         )
         if self.deferrable:
             self._defer_for_quota(quota, delay_s)
-        time.sleep(delay_s)
+        try:
+            time.sleep(delay_s)
+        except AirflowTaskTimeout:
+            self._time_out(name)
         return quota
 
     def _quota_pause_s(self, refusals: int) -> float:
@@ -249,7 +252,7 @@ class WaitingJobTask(JobTask):
         self._waiting_for = None
         raise TimeLimitError(
             f"the task's execution_timeout of {limit} passed; its job was "
-            + ("told to stop" if was_running else "not running"),
+            + ("told to stop" if was_running else "no longer running, or never created"),
             job_name=name,
             next_step="raise execution_timeout, or max_run where the job itself shall end earlier",
         )

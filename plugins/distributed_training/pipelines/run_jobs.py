@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from include.planning.run_cost import evaluation_instance_type
+from include.planning.run_cost import evaluation_instance_type, training_budget_usd
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from include.specs.training_job import TrainingJobSpec
@@ -63,12 +63,11 @@ def training_spec(
                 "processes_per_host": conf.processes_per_instance,
             }
         },
-        instance_type=conf.instance_type,
-        instance_count=conf.instance_count,
+        **_capacity(conf),
         volume_size=conf.volume_size_gb,
         max_run=conf.max_run_s,
-        max_wait=_max_wait_s(conf),
-        use_spot_instances=conf.use_spot_instances,
+        heartbeat_timeout_s=conf.heartbeat_timeout_s,
+        budget_usd=training_budget_usd(conf),
         inputs={
             "train": f"{dataset_uri}/train/",
             "validation": f"{dataset_uri}/validation/",
@@ -118,7 +117,18 @@ def evaluation_spec(
     )
 
 
-def _max_wait_s(conf: RunConf) -> int | None:
-    if not conf.use_spot_instances:
-        return None
-    return conf.max_wait_s or 2 * conf.max_run_s
+def _capacity(conf: RunConf) -> dict[str, Any]:
+    """Return what the job runs on: the ladder where there is one, else its one rung."""
+    if conf.capacity_ladder:
+        return {
+            "capacity_ladder": conf.capacity_ladder,
+            "instance_count": conf.instance_count,
+            "max_wait": conf.max_wait_s if conf.may_use_spot else None,
+        }
+    is_spot = conf.use_spot_instances
+    return {
+        "instance_type": conf.instance_type,
+        "instance_count": conf.instance_count,
+        "use_spot_instances": is_spot,
+        "max_wait": (conf.max_wait_s or 2 * conf.max_run_s) if is_spot else None,
+    }
