@@ -42,7 +42,7 @@ class JobRecord:
         artifact_sha256: of the object at artifact_uri.
         transitions: secondary statuses, each with status, start, end, message (epoch seconds).
         cost: `JobCost.to_dict()`.
-        rung: which rung of the capacity ladder asked for it, and why not the one before.
+        rung: of the capacity ladder, from 0; `rung_reason`: why this one.
     """
 
     task_id: str
@@ -69,7 +69,7 @@ class JobRecord:
     transitions: tuple[Mapping[str, Any], ...] = ()
     cost: Mapping[str, Any] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
-    rung: int | str | None = None
+    rung: int | None = None
     rung_reason: str | None = None
 
     @property
@@ -124,6 +124,7 @@ class RunRecord:
             none.
         cost: total_usd, is_complete, ceiling_usd, saved_usd, usd_per_million_tokens, prices.
         continuity: `Continuity.to_dict()` of the training task; None where it was not measured.
+        ledger: `Ledger.to_dict()`: what the run created that costs money; None where nobody kept one.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """
@@ -149,6 +150,7 @@ class RunRecord:
     cost: Mapping[str, Any] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     continuity: Mapping[str, Any] | None = None
+    ledger: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
     format: str = FORMAT
     version: int = VERSION

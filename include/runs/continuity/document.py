@@ -5,7 +5,7 @@
      "is_finished": true,              the last attempt completed
      "final_step": 400,                the last step of the surviving lineage
      "seed": 1, "num_samples": 9411, "global_batch_size": 16, "max_steps": 400,
-     "weights_sha256": "ab...",        as the finished run printed it
+     "weights_sha256": "ab...",        as the last attempt printed it at its end
      "interruptions": 2,               times the service took instances away
      "steps_redone": 17, "samples_rolled_back": 272,
      "samples_seen": 6400,             positions of the lineage that step lines cover
@@ -52,6 +52,7 @@ class Attempt:
         number: 1, 2, ... over the whole run.
         job_attempt: which job of the task; instance_attempt: which instances of that job.
         stream: the log stream it wrote; None without a line.
+        rung: of the capacity ladder, from 0; rung_reason: why this one.
         attempt_id: random name that the processes gave themselves.
         resumed_at: steps that were done when it started; None when it never did.
         first_step: the first step it took; None when it took none that was logged.
@@ -77,7 +78,7 @@ class Attempt:
     instance_type: str | None = None
     instance_count: int = 1
     is_spot: bool = False
-    rung: int | str | None = None
+    rung: int | None = None
     rung_reason: str | None = None
     world_size: int | None = None
     resumed_at: int | None = None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "trainyard "
-_PAIR = re.compile(r'(\w+)=("[^"]*"|\S+)')
+_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

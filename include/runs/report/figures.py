@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
+from include.runs.report.continuity_view import continuity_of
 from include.runs.report.line_chart import (
     Frame,
     Level,
@@ -17,10 +21,9 @@ from include.runs.report.line_chart import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from markupsafe import Markup
-
+    from include.runs.continuity import Attempt
     from include.runs.record import RunRecord
 
 WIDE = Frame(width=1100, height=340)
@@ -88,16 +91,13 @@ def _loss(record: RunRecord, *, is_tokens: bool) -> Figure | None:
     is_long = len(raw) >= _SMOOTH_FROM
     train = smoothed(raw, window=len(raw) // 25) if is_long else raw
     series = (
+        *_redone(record, raw),
         Series(label="train, each step", points=raw if is_long else (), css="train", is_faint=True),
         Series(label="train (smoothed)" if is_long else "train", points=train, css="train"),
         Series(label="validation", points=evals, css="validation", has_dots=len(evals) <= 60),
     )
     levels = _baseline(record)
-    marks = tuple(
-        Mark(label=f"resumed at step {each['step']}", x=float(each["step"]))
-        for each in record.history
-        if each.get("event") == "resume" and each.get("step") is not None
-    )
+    marks = break_marks(record, train)
     unit = "nats per token" if is_tokens else "training objective"
     svg = line_chart(
         series,
@@ -112,12 +112,68 @@ def _loss(record: RunRecord, *, is_tokens: bool) -> Figure | None:
     return Figure(
         title="Loss",
         svg=svg,
-        legend=legend(series, levels),
+        legend=legend(series, levels) + (_RESUMED if any(m.back_to for m in marks) else ""),
         note="The unigram baseline knows how often each token occurs and nothing else."
         if levels
         else "",
         is_wide=True,
     )
+
+
+_RESUMED = Markup('<span class="key"><i class="swatch ring"></i>resumed here</span>')
+_MOST_LABELS = 8
+_LEVELS = 4
+
+
+def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[Mark, ...]:
+    """Return a mark for each attempt that ended early, at its last step, with a dot where the next went on.
+
+    A record whose continuity was not measured has its resumes marked.
+    """
+    continuity = continuity_of(record)
+    if continuity is None:
+        return tuple(
+            Mark(label=f"resumed at step {each['step']}", x=float(each["step"]))
+            for each in record.history
+            if each.get("event") == "resume" and each.get("step") is not None
+        )
+    pairs = list(pairwise(e for e in continuity.attempts if e.resumed_at is not None))
+    is_crowded = len(pairs) > _MOST_LABELS
+    return tuple(
+        Mark(
+            label=str(one.number) if is_crowded else _break_label(one, then),
+            x=float(max(one.last_step_logged or 0, then.resumed_at or 0)),
+            back_to=float(then.resumed_at or 0),
+            back_y=_height(curve, then.resumed_at or 0),
+            level=number % _LEVELS,
+        )
+        for number, (one, then) in enumerate(pairs)
+    )
+
+
+def _height(curve: tuple[Point, ...], step: float) -> float | None:
+    """Return the curve's value at its last point up to the step; None before the first."""
+    return next((py for px, py in reversed(curve) if px <= step), None)
+
+
+def _break_label(one: Attempt, then: Attempt) -> str:
+    """Return `interrupted at 20, resumed at 16`; the words for the page's narrow room."""
+    said = {"restarted": "started again", "timed_out": "time was up"}.get(
+        one.ended_by, one.ended_by
+    )
+    return f"{said} at {one.last_step_logged:,}, resumed at {then.resumed_at:,}"
+
+
+def _redone(record: RunRecord, kept: tuple[Point, ...]) -> Iterator[Series]:
+    """Yield the losses of the steps that did not survive, each from the last point that did."""
+    continuity = continuity_of(record)
+    for attempt in continuity.attempts if continuity else ():
+        if not attempt.redone_losses:
+            continue
+        until = attempt.kept_until or 0
+        before = [point for point in kept if point[0] <= until][-1:]
+        points = (*before, *((float(step), loss) for step, loss in attempt.redone_losses))
+        yield Series(label="redone", points=points, css="redone", is_ghost=True)
 
 
 def _baseline(record: RunRecord) -> tuple[Level, ...]:

@@ -14,13 +14,17 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One curve: its label in the legend, its points and the CSS class that colours it."""
+    """One curve: its label in the legend, its points and the CSS class that colours it.
+
+    `is_ghost`: what another curve shows again; drawn beneath it, wide and light, silent under the pointer.
+    """
 
     label: str
     points: tuple[Point, ...]
     css: str
     is_faint: bool = False
     has_dots: bool = False
+    is_ghost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +38,17 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A vertical line with its label, such as a resume."""
+    """A vertical line with its label, such as an interruption.
+
+    `back_to`: how far back it took the run: the stretch is shaded. `back_y`: the height there, where
+    a dot is set. `level`: how many lines of text lower the label stands, clear of the one before.
+    """
 
     label: str
     x: float
+    back_to: float | None = None
+    back_y: float | None = None
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +81,15 @@ def line_chart(
     longest = max(len(y.tick_label(tick)) for tick in y.ticks)
     frame = replace(frame, left=34 + 7 * longest)
     x, y = _axes(points, levels, frame, from_zero=from_zero)
+    ordered = sorted(series, key=lambda each: not each.is_ghost)
     parts = [
+        *(_band(mark, x, frame) for mark in marks),
         *_grid(y, frame),
         *_labels(x, y, frame, x_label, y_label),
         *(_mark(mark, x, frame) for mark in marks),
         *(_level(level, x, y, frame) for level in levels),
-        *(_curve(each, x, y) for each in series),
+        *(_curve(each, x, y) for each in ordered),
+        *(_dot(mark, x, y) for mark in marks),
         Markup('<line class="crosshair" y1="{}" y2="{}" x1="-9" x2="-9"/>').format(
             frame.top, frame.height - frame.bottom
         ),
@@ -154,7 +168,7 @@ def _curve(series: Series, x: Axis, y: Axis) -> Markup:
     if not series.points:
         return Markup("")
     path = " ".join(f"{x.pixel(px):.1f},{y.pixel(py):.1f}" for px, py in series.points)
-    faint = " faint" if series.is_faint else ""
+    faint = " faint" if series.is_faint else " ghost" if series.is_ghost else ""
     line = Markup('<polyline class="curve {}{}" points="{}"/>').format(series.css, faint, path)
     if not (series.has_dots or len(series.points) == 1):
         return line
@@ -179,9 +193,28 @@ def _level(level: Level, x: Axis, y: Axis, frame: Frame) -> Markup:
     )
 
 
+def _band(mark: Mark, x: Axis, frame: Frame) -> Markup:
+    if mark.back_to is None or mark.back_to >= mark.x:
+        return Markup("")
+    return Markup('<rect class="band" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
+        x.pixel(mark.back_to),
+        frame.top,
+        x.pixel(mark.x) - x.pixel(mark.back_to),
+        frame.height - frame.bottom - frame.top,
+    )
+
+
+def _dot(mark: Mark, x: Axis, y: Axis) -> Markup:
+    if mark.back_to is None or mark.back_y is None:
+        return Markup("")
+    return Markup('<circle class="dot redone" cx="{:.1f}" cy="{:.1f}" r="4.5"/>').format(
+        x.pixel(mark.back_to), y.pixel(mark.back_y)
+    )
+
+
 def _mark(mark: Mark, x: Axis, frame: Frame) -> Markup:
     at = x.pixel(mark.x)
-    is_right = at > frame.width - 160
+    is_right = at > frame.width - 40 - 6.5 * len(mark.label)
     return Markup(
         '<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{base}"/>'
         '<text class="note" x="{text:.1f}" y="{note}" text-anchor="{anchor}">{label}</text>'
@@ -190,7 +223,7 @@ def _mark(mark: Mark, x: Axis, frame: Frame) -> Markup:
         top=frame.top,
         base=frame.height - frame.bottom,
         text=at - 5 if is_right else at + 5,
-        note=frame.top + 10,
+        note=frame.top + 10 + 15 * mark.level,
         anchor="end" if is_right else "start",
         label=mark.label,
     )
@@ -208,7 +241,7 @@ def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> s
             ],
         }
         for each in series
-        if each.points and not each.is_faint
+        if each.points and not each.is_faint and not each.is_ghost
     ]
     return json.dumps({"x": x_label, "curves": curves}, separators=(",", ":"))
 
@@ -232,4 +265,5 @@ def legend(series: tuple[Series, ...], levels: tuple[Level, ...] = ()) -> Markup
     item = Markup('<span class="key"><i class="swatch {}"></i>{}</span>')
     shown = [(each.css, each.label) for each in series if each.points and not each.is_faint]
     shown += [(level.css + " dashed", level.label) for level in levels]
-    return Markup("").join(item.format(css, escape(label)) for css, label in shown)
+    unique = dict.fromkeys(shown)
+    return Markup("").join(item.format(css, escape(label)) for css, label in unique)

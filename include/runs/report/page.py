@@ -9,7 +9,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from include.runs.report import views
+from include.runs.report.continuity_view import continuity_view
 from include.runs.report.figures import learning_figures, resource_figures
+from include.runs.report.ledger_view import ledger_rows
 from include.runs.report.tiles import tiles
 from include.runs.report.timeline import timeline, timeline_legend
 from include.units import format_bytes, format_duration, format_usd
@@ -46,6 +48,8 @@ def render_report_html(record: RunRecord) -> str:
         failure=views.failure_view(record),
         learning=learning_figures(record),
         resources=resource_figures(record),
+        continuity=continuity_view(record),
+        ledger=ledger_rows(record),
         timeline=timeline(record),
         tasks_not_run=views.tasks_not_run(record),
         timeline_legend=timeline_legend(record),

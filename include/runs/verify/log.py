@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_QUOTED = re.compile(r'"[^"]*"')
+_QUOTED = re.compile(r'"(\\.|[^"\\])*"')
 _NEEDED = ("step", "global_batch_size", "num_samples", "seed")
 
 

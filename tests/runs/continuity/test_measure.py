@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from include.errors import ContractError
 from include.runs.builder import job_record
 from include.runs.continuity import Continuity, measure_continuity
-from tests.runs.interrupted_run import Break, InterruptedRun
+from tests.runs.interrupted_run import Break, InterruptedRun, loss_of
 from tests.runs.sample_run import BEGIN, training_snapshot
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_an_interruption_costs_the_wait_the_start_and_the_work_since_the_checkpo
     assert second.waiting_seconds == pytest.approx(12 + 6)
     assert second.startup_seconds == pytest.approx(3 + 2.25)
     assert found.lost_seconds == pytest.approx(2.9 + 18 + 5.25)
-    assert first.redone_losses == ((20, 4.394472),)
+    assert first.redone_losses == ((20, loss_of(20)),)
 
 
 def test_with_notice_no_step_is_redone() -> None:
