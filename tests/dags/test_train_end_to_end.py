@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from include.runs.verify.__main__ import main as verify
 from tests.plugins.conftest import IMAGE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.dag_run,
@@ -54,7 +58,16 @@ def stored(s3: Any, uri: str) -> bytes:
     return s3.get_object(Bucket=bucket, Key=key)["Body"].read()
 
 
-def test_run_trains_evaluates_registers_and_reports(database, aws_connection, s3, sagemaker):
+def recounted(s3: Any, uri: str, folder: Path) -> int:
+    """Return what `make verify` says of the files beside a report."""
+    for name in ("report.json", "continuity.json", "training_log.jsonl.gz", "index.json"):
+        (folder / name).write_bytes(stored(s3, f"{uri.rpartition('/')[0]}/{name}"))
+    return verify([str(folder)])
+
+
+def test_run_trains_evaluates_registers_and_reports(
+    database, aws_connection, s3, sagemaker, tmp_path
+):
     dag_run, states = run(database)
 
     assert set(states.values()) == {"success"}
@@ -77,6 +90,7 @@ def test_run_trains_evaluates_registers_and_reports(database, aws_connection, s3
     assert record["dataset"]["shards"]
     assert record["evaluation"]["metrics"]["test_loss"] > 0
     assert b"<html" in stored(s3, told["report_html"])[:200].lower()
+    assert recounted(s3, told["report_json"], tmp_path) == 0
 
     package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
     lineage = package["CustomerMetadataProperties"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from include.stack.aws import AwsEndpoint
 from include.stack.following import RunView, TaskView
@@ -11,6 +13,8 @@ from include.stack.outcome import Report, error_message, fetch_report, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.conftest import RunningEngine
 
 RECORD = {
     "started_at": 100.0,
@@ -48,11 +52,60 @@ def test_the_summary_sets_the_loss_beside_its_baseline(tmp_path: Path) -> None:
     assert str(file) in text
 
 
+CONTINUITY = {
+    "why_unknown": None,
+    "interruptions": 2,
+    "steps_redone": 12,
+    "samples_repeated": 0,
+    "samples_missed": 0,
+}
+
+
+def test_the_summary_says_what_interruptions_cost_and_how_to_check_it(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({**RECORD, "continuity": CONTINUITY}))
+    text = "\n".join(summary(ended("success"), Report(json_file=file)))
+    assert "2 interruptions, 12 steps redone, no sample repeated or missed" in text
+    assert "make verify RUN=manual__1" in text
+
+
+@pytest.mark.parametrize("told", [None, CONTINUITY | {"why_unknown": "the log is gone"}])
+def test_the_summary_is_silent_about_what_is_not_known(
+    told: dict[str, object] | None, tmp_path: Path
+) -> None:
+    (file := tmp_path / "report.json").write_text(json.dumps({**RECORD, "continuity": told}))
+    assert "verify" not in "\n".join(summary(ended("success"), Report(json_file=file)))
+
+
 class Xcoms:
     """What an api-server answers that knows where the report lies."""
 
+    def __init__(self, prefix: str = "s3://b") -> None:
+        self.prefix = prefix
+
     def xcom(self, *_: str) -> dict[str, str]:
-        return {"report_html": "s3://b/report.html", "report_json": "s3://b/report.json"}
+        return {name: f"{self.prefix}/{name.replace('_', '.')}" for name in _PARTS}
+
+
+_PARTS = ("report_html", "report_json")
+
+
+@pytest.mark.engine
+def test_everything_below_the_reports_prefix_is_copied(
+    engine: RunningEngine, s3: Any, tmp_path: Path
+) -> None:
+    names = ["report.html", "report.json", "continuity.json", "deeper/training_log.jsonl.gz"]
+    for name in names:
+        s3.put_object(Bucket=engine.bucket, Key=f"outcome/report/{name}", Body=name.encode())
+    s3.put_object(Bucket=engine.bucket, Key="outcome/report-of-another/x", Body=b"x")
+    api = Xcoms(f"s3://{engine.bucket}/outcome/report")
+
+    report = fetch_report(api, AwsEndpoint(engine.endpoint_url), "dag", "a/run", to=tmp_path)
+
+    files = {str(f.relative_to(tmp_path)) for f in tmp_path.rglob("*") if f.is_file()}
+    assert files == {f"a_run/{name}" for name in names}
+    assert report.html == tmp_path / "a_run/report.html"
+    assert not report.not_fetched
 
 
 def test_a_report_that_cannot_be_copied_is_said_with_its_place(tmp_path: Path) -> None:
