@@ -20,6 +20,7 @@ import hashlib
 import json
 import random
 import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -110,12 +111,17 @@ class Result:
 def main() -> int:
     """Run what is missing, print the distribution, and return the exit status."""
     options = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine ends, too
     hyperparameters = {
         **DEFAULT_RUN,
         **DIFFERENT,
         "max_steps": options.steps,
         "warmup_steps": max(1, options.steps // 10),
         "checkpoint_interval": options.checkpoint_interval,
+        **{
+            key: json.loads(value)
+            for key, _, value in (each.partition("=") for each in options.set)
+        },
     }
     settings = fingerprint(hyperparameters, options)
     print(f"settings and code {settings}; results in {options.results}")
@@ -290,6 +296,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--notice-share", type=float, default=0.5, help="with notice (0.5)")
     parser.add_argument(
         "--checkpoint-interval", type=int, default=15, help="steps between checkpoints (15)"
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="other hyperparameters"
     )
     parser.add_argument(
         "--results", type=Path, default=Path("interruptions.jsonl"), help="the file of results"

@@ -17,6 +17,8 @@ import boto3
 import requests
 from botocore.config import Config
 
+from include.sagemaker_api.entrypoint import forwarding_entrypoint
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -97,10 +99,16 @@ def training_job(
         "sagemaker_instance_type": "ml.m5.xlarge",
         "sagemaker_mpi_num_of_processes_per_host": "1",
     }
+    entrypoint, arguments = forwarding_entrypoint("train_ddp.py")
     given = {key: json.dumps(value) for key, value in hyperparameters.items()}
     request: dict[str, Any] = {
         "TrainingJobName": name,
-        "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+        "AlgorithmSpecification": {
+            "TrainingImage": IMAGE,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": list(entrypoint),
+            "ContainerArguments": list(arguments),
+        },
         "RoleArn": ROLE,
         "HyperParameters": launch | given,
         "InputDataConfig": [_channel(each) for each in CHANNELS],

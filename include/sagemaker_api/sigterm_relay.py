@@ -1,0 +1,73 @@
+"""Process 1 of a training container: starts AWS's toolkit and hands a SIGTERM on to the ranks.
+
+    python3 -c CODE PROGRAM        (`entrypoint.forwarding_entrypoint` makes this command)
+
+SageMaker sends SIGTERM to process 1, 120 s before a stop and, with luck, before a spot interruption. The toolkit's own
+process 1 has no handler, so that its script never hears of it (sagemaker-training 5.1.4, torchrun of torch 2.13); and
+torchrun, asked itself, kills its ranks after 30 s. This one tells the ranks alone: they finish their step, save and
+exit, and torchrun and the toolkit end after them. Standard library only, and whole in itself: its text is the command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def main(program: str) -> int:
+    """Run the toolkit to its end and return its exit status, 128 + n where signal n ended it."""
+    start = shutil.which("start_with_right_hostname.sh")  # what AWS's images begin with
+    command = ["bash", "-m", start, "train"] if start else ["train"]
+    child = subprocess.Popen(command)  # noqa: S603  # the image's own program
+    signal.signal(signal.SIGTERM, lambda *_: tell_ranks(program))
+    status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+def tell_ranks(program: str) -> None:
+    """Send SIGTERM to each process of this container that runs the program, not to what it forked itself."""
+    parents = dict(running(program))
+    for pid, parent in parents.items():
+        if parent not in parents:  # a data loader's process is the rank's affair
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+
+def running(program: str) -> Iterator[tuple[int, int]]:
+    """Yield pid and parent's pid of the processes of this container that run the program."""
+    names = ("TRAINING_JOB_NAME", "CURRENT_HOST")  # containers may share a process table
+    own = {f"{name}={os.environ[name]}" for name in names if name in os.environ}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile, or is another user's
+            environment = (folder / "environ").read_text("utf-8", "replace").split("\0")
+            if own <= set(environment) and runs(command_line(folder), program):
+                stat = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2]
+                yield int(folder.name), int(stat.split()[1])
+
+
+def command_line(folder: Path) -> list[str]:
+    """Return the arguments of a process; an OSError where it has ended."""
+    return (folder / "cmdline").read_text("utf-8", "replace").split("\0")
+
+
+def runs(arguments: list[str], program: str) -> bool:
+    """Tell whether a command line is an interpreter's that runs the program, not a launcher's."""
+    for argument in arguments[1:]:
+        if Path(argument).name == Path(program).name:
+            return True
+        if not argument.startswith("-") and not Path(argument).name.startswith("python"):
+            return False
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,115 @@
+"""A SIGTERM to process 1 reaches the ranks, and nothing else that runs beside or below them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.sagemaker_api import sigterm_relay
+from include.sagemaker_api.entrypoint import LONGEST_ARGUMENT, forwarding_entrypoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LIMIT_S = 20.0
+# A launcher that forks nothing before its rank, and ends as the rank does.
+LAUNCHER = """
+import subprocess, sys
+print("launched", flush=True)
+sys.exit(subprocess.call([sys.executable, "-u", "train.py"]))
+"""
+# A rank with a process of its own, as a data loader has: only the rank may be told.
+RANK = """
+import os, signal, sys
+os.write(1, b"rank ready\\n")
+loader = os.fork()
+if loader == 0:
+    signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"loader told\\n"))
+    signal.pause()
+def told(*_):
+    os.write(1, b"rank told\\n")
+    os.kill(loader, signal.SIGKILL)
+    os._exit(43)
+signal.signal(signal.SIGTERM, told)
+os.write(1, b"waiting\\n")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Process 1 of a container whose toolkit starts a launcher that starts one rank."""
+    (tmp_path / "launcher").write_text(LAUNCHER)
+    (tmp_path / "train.py").write_text(RANK)
+    toolkit = tmp_path / "train"
+    toolkit.write_text(f"#!/bin/sh\n{sys.executable} launcher --nnodes 1 train.py; exit $?\n")
+    toolkit.chmod(0o755)
+    entrypoint, arguments = forwarding_entrypoint("train.py")
+    environment = {"TRAINING_JOB_NAME": f"job-{os.getpid()}", "CURRENT_HOST": "algo-1"}
+    with subprocess.Popen(
+        [sys.executable, *entrypoint[1:], *arguments],
+        cwd=tmp_path,
+        env={**os.environ, **environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        yield process
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the process table of Linux")
+def test_sigterm_reaches_the_rank_alone_and_its_exit_status_comes_back(
+    container: subprocess.Popen[str],
+) -> None:
+    assert said_until(container, "waiting") == ["launched", "rank ready", "waiting"]
+
+    container.send_signal(signal.SIGTERM)
+
+    assert container.wait(LIMIT_S) == 43
+    assert container.stdout is not None
+    assert container.stdout.read().splitlines() == ["rank told"]
+
+
+def test_the_request_takes_the_entry_point() -> None:
+    entrypoint, arguments = forwarding_entrypoint("train_ddp.py")
+    assert arguments[0] == "train_ddp.py"
+    assert max(map(len, (*entrypoint, *arguments))) <= LONGEST_ARGUMENT
+    assert len(arguments) <= 100
+
+
+@pytest.mark.parametrize(
+    ("command", "is_rank"),
+    [
+        ("/opt/conda/bin/python -u train.py --max_steps 9", True),
+        ("/bin/python -I /warm/bin/python3.11 -u /opt/ml/code/train.py", True),
+        ("/bin/python /opt/conda/bin/torchrun --nnodes 2 train.py", False),
+        ("bash -m start_with_right_hostname.sh train", False),
+        ("python3 -c import train.py", False),
+        ("", False),
+    ],
+    ids=["rank", "warm", "launcher", "toolkit", "relay", "kernel"],
+)
+def test_only_the_interpreter_that_runs_the_program_is_a_rank(command: str, is_rank: bool) -> None:
+    arguments = command.split(" ", 2) if "-c" in command else command.split(" ")
+    assert sigterm_relay.runs(arguments, "train.py") is is_rank
+
+
+def said_until(process: subprocess.Popen[str], last: str) -> list[str]:
+    """Return the lines up to `last`."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or lines[-1] != last:
+        ready, _, _ = select.select([process.stdout], [], [], LIMIT_S)
+        assert ready, f"after {lines}: nothing"
+        lines.append(process.stdout.readline().rstrip())
+    return lines
