@@ -19,6 +19,7 @@ WORKDIR /opt/trainyard
 COPY include include
 COPY plugins plugins
 COPY dags dags
+COPY airflow_local_settings.py .
 COPY training_scripts training_scripts
 RUN mkdir -p /opt/airflow/logs /var/lib/trainyard && chown -R airflow /opt/airflow /var/lib/trainyard
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from include.stack.home import Home
 
 REGION = "us-east-1"
+TRAINING_POOL = "training_instances"
+TRAINING_POOL_SLOTS = 16
 ACCOUNT = "123456789012"
 
 # Airflow 3.3.2, `airflow config list --defaults`. The defaults wait minutes before a killed
@@ -71,6 +73,8 @@ def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses)
         # SQLite waits this many seconds for another process's write instead of failing at once.
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.database}?timeout=30",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home.airflow / "logs"),
+        "TRAINYARD_TRAINING_POOL": TRAINING_POOL,
+        "TRAINYARD_TRAINING_POOL_SLOTS": str(TRAINING_POOL_SLOTS),
         "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(aws_connection(addresses.engine)),
     }
 

@@ -146,7 +146,7 @@ class SageMakerJobOperator(WaitingJobTask):
                     place = self._placed(context, standing, quota)
                     try:
                         submitted = self._submit(context, name, place)
-                    except QuotaExceededError as refusal:
+                    except (QuotaExceededError, CapacityError) as refusal:
                         quota = self._await_quota(place, name, quota, refusal)
                         continue
                     if submitted is not None:
@@ -205,7 +205,7 @@ class SageMakerJobOperator(WaitingJobTask):
 
         Raises:
             JobStoppedError: the task was killed while the request was made ready; nothing was created.
-            RejectedRequestError: the service refused, for its quota (QuotaExceededError) or for good; nothing was created.
+            RejectedRequestError: the service refused, for its quota (QuotaExceededError) or for good: nothing there.
             CapacityError: it has no such instances; nothing was created.
         """
         from distributed_training.hooks.jobs import NameTakenError

@@ -13,7 +13,13 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralError, TaskDe
 from distributed_training.operators.job_task import JobTask
 from distributed_training.triggers.pace import backoff_s
 from distributed_training.triggers.watch import Patience
-from include.errors import JobStoppedError, QuotaExceededError, TimeLimitError, TrainingRunError
+from include.errors import (
+    CapacityError,
+    JobStoppedError,
+    QuotaExceededError,
+    TimeLimitError,
+    TrainingRunError,
+)
 from include.units import format_duration
 
 if TYPE_CHECKING:
@@ -154,7 +160,7 @@ class WaitingJobTask(JobTask):
         place: Mapping[str, Any],
         name: str,
         quota: QuotaWait | None,
-        refusal: QuotaExceededError,
+        refusal: QuotaExceededError | CapacityError,
     ) -> QuotaWait:
         """Wait until the Create call is worth another try, and return how far the waiting has come.
 
@@ -163,6 +169,7 @@ class WaitingJobTask(JobTask):
 
         Raises:
             QuotaExceededError: the last rung's time is over.
+            CapacityError: likewise.
         """
         now = time.time()
         quota = quota or QuotaWait(began_at=now, rung_began_at=now)

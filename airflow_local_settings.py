@@ -1,0 +1,30 @@
+"""Airflow's cluster policy: a training takes as many slots of the pool of training instances as it has instances.
+
+Airflow imports this module by its name from the search path. It does nothing unless `TRAINYARD_TRAINING_POOL` names a
+pool: a task of a pool that nobody created would wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+__all__ = ["task_instance_mutation_hook"]
+
+_TRAINING = ("TrainingJobOperator",)
+
+
+def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
+    """Put a training into the pool, with a slot for each instance of its run.
+
+    Runs where the scheduler creates or clears a task, which tells the run; elsewhere nothing is changed.
+    """
+    pool = os.environ.get("TRAINYARD_TRAINING_POOL")
+    if not pool or dag_run is None or task_instance.operator not in _TRAINING:
+        return
+    from include.planning.pool_slots import pool_slots  # noqa: PLC0415  # every process of Airflow imports this file
+
+    task_instance.pool = pool
+    task_instance.pool_slots = pool_slots(
+        dag_run.conf or {}, most=int(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "16"))
+    )

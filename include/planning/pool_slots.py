@@ -1,0 +1,34 @@
+"""How many slots of a pool sized in instances a run's training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from include.specs.run_conf import RunConf
+
+
+def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
+    """Return the most instances that the training of a run with these params has on any rung, from 1 to `most`.
+
+    The scheduler asks, so a conf that preflight will refuse is no error here. A training with more instances than the
+    pool has slots takes all of them: with more it would never start.
+
+    Args:
+        conf: a DAG run's conf as its author wrote it; what it leaves out has the default.
+        most: the slots of the pool.
+    """
+    own = _count(conf.get("instance_count"), absent=RunConf().instance_count)
+    ladder = conf.get("capacity_ladder")
+    rungs = (
+        [each for each in ladder if isinstance(each, Mapping)] if isinstance(ladder, list) else []
+    )
+    counts = [_count(each.get("instance_count"), absent=own) for each in rungs] or [own]
+    return max(1, min(most, max(counts)))
+
+
+def _count(value: object, *, absent: int) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        return absent

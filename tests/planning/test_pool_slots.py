@@ -1,0 +1,71 @@
+"""A training takes one slot of the pool for each of its instances, and never more than there are."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from airflow_local_settings import task_instance_mutation_hook
+from include.planning.pool_slots import pool_slots
+
+
+@pytest.mark.parametrize(
+    ("conf", "slots"),
+    [
+        ({}, 2),
+        ({"instance_count": 5}, 5),
+        ({"instance_count": "5"}, 5),
+        ({"instance_count": 99}, 16),
+        ({"instance_count": 0}, 1),
+        ({"instance_count": "many"}, 2),
+        ({"capacity_ladder": [{"instance_count": 4}, {"instance_count": 8}]}, 8),
+        ({"instance_count": 3, "capacity_ladder": [{"instance_count": 1}, {}]}, 3),
+        ({"capacity_ladder": "nonsense"}, 2),
+    ],
+)
+def test_slots_are_the_instances_of_the_largest_rung(conf: dict[str, Any], slots: int) -> None:
+    assert pool_slots(conf, most=16) == slots
+
+
+@given(count=st.integers(), most=st.integers(1, 100))
+def test_a_training_always_fits_its_pool(count: int, most: int) -> None:
+    assert 1 <= pool_slots({"instance_count": count}, most=most) <= most
+
+
+def task_instance(operator: str) -> SimpleNamespace:
+    return SimpleNamespace(operator=operator, pool="default_pool", pool_slots=1)
+
+
+RUN = SimpleNamespace(conf={"instance_count": 4})
+
+
+def test_training_goes_into_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", "training_instances")
+    ti = task_instance("TrainingJobOperator")
+    task_instance_mutation_hook(ti, dag_run=RUN)
+
+    assert (ti.pool, ti.pool_slots) == ("training_instances", 4)
+
+
+@pytest.mark.parametrize(
+    ("operator", "pool", "run"),
+    [
+        ("TrainingJobOperator", None, RUN),
+        ("ProcessingJobOperator", "training_instances", RUN),
+        ("TrainingJobOperator", "training_instances", None),
+    ],
+    ids=["no pool is named", "another task", "the run is not known"],
+)
+def test_nothing_else_is_changed(
+    monkeypatch: pytest.MonkeyPatch, operator: str, pool: str | None, run: Any
+) -> None:
+    monkeypatch.delenv("TRAINYARD_TRAINING_POOL", raising=False)
+    if pool:
+        monkeypatch.setenv("TRAINYARD_TRAINING_POOL", pool)
+    ti = task_instance(operator)
+    task_instance_mutation_hook(ti, dag_run=run)
+
+    assert (ti.pool, ti.pool_slots) == ("default_pool", 1)
