@@ -124,13 +124,16 @@ class Job:
 def plan_hosts(resources: dict[str, Any], *, names: list[str] | None = None) -> list[HostPlan]:
     """Return the instances of a ResourceConfig (or ClusterConfig), group after group.
 
-    `names` replaces algo-1, algo-2, ... on machines where host names cannot be made.
+    `names` replaces algo-1, algo-2, ... on machines where host names cannot be made. Of InstancePreferences, the first
+    is taken: there is capacity for all of them here.
     """
+    preferred: dict[str, Any] = next(iter(resources.get("InstancePreferences") or ()), {})
+    one = {"InstanceType": "local", "InstanceCount": 1, **resources, **preferred}
     groups = resources.get("InstanceGroups") or [
         {
             "InstanceGroupName": "homogeneousCluster",
-            "InstanceType": resources.get("InstanceType", "local"),
-            "InstanceCount": resources.get("InstanceCount", 1),
+            "InstanceType": one["InstanceType"],
+            "InstanceCount": one["InstanceCount"],
         }
     ]
     flat = [group for group in groups for _ in range(group["InstanceCount"])]

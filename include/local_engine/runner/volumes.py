@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from include.local_engine.sandbox.cluster import Cluster
 
-PAGE_BYTES = 4096
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
@@ -43,10 +41,7 @@ class Volume:
 
         Fails with OSError: the kernel refuses, or the instance has ended.
         """
-        status = os.statvfs(self.descriptor)
-        used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
-        size_bytes = max(PAGE_BYTES, used_bytes)
-        inside.resize_volume(cluster.first_process(self.host), self.path, size_bytes)
+        inside.fill_volume(cluster.first_process(self.host), self.path)
 
     def free(self, cluster: Cluster) -> None:
         """Give it its first size back.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ BOOTSTRAP = (
 )
 SOURCE_FOLDER = Path(__file__).resolve().parents[3]
 LIMIT_S = 20.0
+FILL_TRIES = 1000
 
 
 def cut_cables(holder: int, indices: Sequence[int]) -> None:
@@ -41,6 +43,15 @@ def mend_cables(holder: int, indices: Sequence[int]) -> None:
         OSError: The kernel refuses.
     """
     _run(holder, "mend", *map(str, indices))
+
+
+def fill_volume(first: int, path: str) -> None:
+    """Make what a volume of an instance holds its size; `first` is the instance's process 1.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    _run(first, "fill", path)
 
 
 def resize_volume(first: int, path: str, size_bytes: int) -> None:
@@ -65,13 +76,38 @@ def main(pid: str, action: str, *arguments: str) -> None:
         case "mend":
             _enter(int(pid), Namespace.USER, Namespace.NET)
             network.attach([int(each) for each in arguments])
-        case "resize":
-            path, size = arguments
+        case "fill":
             _enter(int(pid), Namespace.USER, Namespace.MOUNT)
-            flags = MountFlag.REMOUNT | MountFlag.NO_SUID | MountFlag.NO_DEV
-            linux.mount("none", path, flags=flags, data=f"size={size}")
+            _fill(*arguments)
+        case "resize":
+            _enter(int(pid), Namespace.USER, Namespace.MOUNT)
+            path, size = arguments
+            _resize(path, int(size))
         case _:
-            raise ValueError(f"{action!r} is none of cut, mend, resize")
+            raise ValueError(f"{action!r} is none of cut, mend, fill, resize")
+
+
+def _fill(path: str) -> None:
+    """Shrink the volume; while somebody writes there, what it holds may grow before the kernel looks.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    for tries_left in reversed(range(FILL_TRIES)):
+        status = os.statvfs(path)
+        used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
+        try:
+            _resize(path, max(status.f_frsize, used_bytes))
+        except OSError as error:
+            if error.errno != errno.EINVAL or not tries_left:
+                raise
+        else:
+            return
+
+
+def _resize(path: str, size_bytes: int) -> None:
+    flags = MountFlag.REMOUNT | MountFlag.NO_SUID | MountFlag.NO_DEV
+    linux.mount("none", path, flags=flags, data=f"size={size_bytes}")
 
 
 def _enter(pid: int, *kinds: Namespace) -> None:

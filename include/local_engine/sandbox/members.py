@@ -38,13 +38,19 @@ def members(first: int) -> list[Member]:
 
 
 def training_process(first: int) -> int | None:
-    """Return the process of an instance that most likely trains: of those without a child, the largest."""
+    """Return a rank of an instance; None once the instance has ended.
+
+    That is the first process that a launcher told its RANK. A preloaded one hides its environment: then it is the
+    largest beside process 1, or that one where it is alone.
+    """
     found = members(first)
-    parents = {each.parent for each in found}
-    leaves = [each for each in found if each.pid not in parents]
-    if not leaves:
-        return None
-    return max(leaves, key=lambda each: (each.resident_pages, -each.pid)).pid
+    ranks = {each.pid for each in found if _has_rank(each.pid)}
+    for each in found:
+        if each.pid in ranks and each.parent not in ranks:  # Not a rank's data loader.
+            return each.pid
+    others = found[1:] or found
+    largest = max(others, key=lambda each: (each.resident_pages, -each.pid), default=None)
+    return None if largest is None else largest.pid
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
@@ -67,6 +73,14 @@ def _everyone() -> Iterable[Member]:
         fields = stat.rpartition(")")[2].split()
         if fields[0] not in {"Z", "X"}:
             yield Member(pid=int(entry.name), parent=int(fields[1]), resident_pages=int(fields[21]))
+
+
+def _has_rank(pid: int) -> bool:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return any(each.startswith(b"RANK=") for each in environment.split(b"\0"))
 
 
 def _namespace(pid: int) -> int | None:

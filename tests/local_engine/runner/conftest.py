@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from include.local_engine.faults import FaultBook
+from include.local_engine.faults.reader import read_plan
 from include.local_engine.http_server import serve
 from include.local_engine.runner import launch, launching
 from include.local_engine.s3 import ObjectStore, S3Application
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 LIMIT_S = 90.0
 BUCKET = "jobs-bucket"
+SPOT: dict[str, Any] = {
+    "EnableManagedSpotTraining": True,
+    "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 80},
+    "CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints"},
+}
+"""The members of a spot job that keeps its checkpoints in S3."""
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312"
 
 
@@ -128,6 +136,18 @@ def wait_for(look: Callable[[], Any], condition: Callable[[Any], bool]) -> Any:
         assert time.monotonic() < deadline, f"still {seen}"
         waiting.wait(0.02)
     return seen
+
+
+def put_faults(yard: Yard, *faults: dict[str, Any]) -> FaultBook:
+    """Let these faults hold and return the book they are in."""
+    book = FaultBook(yard.settings.root)
+    book.replace(read_plan(list(faults))[0])
+    return book
+
+
+def statuses(row: JobRow) -> list[str]:
+    """Return the secondary statuses that the job went through."""
+    return [each["Status"] for each in row.state["SecondaryStatusTransitions"]]
 
 
 def channel(name: str, uri: str, **members: Any) -> dict[str, Any]:
