@@ -20,6 +20,10 @@ job is re-attached, a completed one is the result, a failed or stopped one is fo
 attempt on the same checkpoints. Clearing a deferred task, or marking it, stops its job. To train
 anew, start a new run.
 
+**Capacity.** `capacity_ladder` names what to try in turn: where a rung has no instances in the time
+it allows, the next one is tried at once, on the same checkpoints. A full quota is waited for. A
+training that falls silent for `heartbeat_timeout_s` is stopped and resumed.
+
 **Where.** The connection `aws_default` says where: AWS, or any endpoint that speaks its wire. Its
 extra names the bucket and the execution role: `{"trainyard": {"bucket": "...",
 "execution_role_arn": "..."}}`.
