@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             region=options.region,
             account=options.account,
             time_scale=options.time_scale,
+            spot_discount=options.spot_discount,
         )
         with hold_root(settings.lock_path):
             _run(Engine(settings, warm=WarmWhen(options.warm)), options.host, options.port)
@@ -84,6 +85,12 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=1.0,
         help="factor on waits that only cost patience, such as the grace of a stop (1.0)",
+    )
+    parser.add_argument(
+        "--spot-discount",
+        type=float,
+        default=0.7,
+        help="share of the price that spot saves: 1 - billable / training seconds of a spot job (0.7)",
     )
     parser.add_argument(
         "--warm",
