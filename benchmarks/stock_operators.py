@@ -1,12 +1,13 @@
 """The provider's SageMakerTrainingOperator and ours, side by side under the same faults.
 
-    python benchmarks/stock_operators.py [--only CASE ...] [--steps 400] [--results FILE]
+    python benchmarks/stock_operators.py [--only CASE ...] [--steps 300] [--results FILE]
 
 One real Airflow (scheduler, triggerer, api-server, workers) and one engine; for each case four DAG runs at the same
-time: the provider's operator and ours, waiting in the worker and deferred. All train the same script on the same data
-with the same hyperparameters, on spot capacity, with the same CheckpointConfig, and have two retries 5 s apart (ours
-waits as long as its retry table says: 30 s after a failure of the infrastructure, 60 s after a lost spot job). When a
-job has done a quarter of its steps, the case strikes. Told is what came of it, when every job has ended:
+time: the provider's operator and ours, waiting in the worker and deferred. All run the same script on two instances of
+spot capacity with the same CheckpointConfig, and have two retries 5 s apart (ours waits as long as its retry table
+says). The script stands in for a training, so that eight hosts fit a small machine: a step is a sleep of 0.1 s, every
+50th is saved. When a job has done a quarter of its steps, the case strikes. Told is what came of it, when every job has
+ended:
 
 * jobs: training jobs created;
 * paid: the sum of their BillableTimeInSeconds (what SageMaker charges, per instance), as DescribeTrainingJob says it;
@@ -23,10 +24,12 @@ that its 60 looks 30 s apart are 60 looks 1 s apart. A table in Markdown ends th
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import signal
 import sys
+import tarfile
 import tempfile
 import time
 from contextlib import suppress
@@ -40,18 +43,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.training_jobs import (
-    BUCKET,
-    CHANNELS,
-    ENDED,
-    IMAGE,
-    PREFIX,
-    REPOSITORY,
-    ROLE,
-    Engine,
-    shard,
-    training_job,
-)
+from benchmarks.training_jobs import BUCKET, ENDED, IMAGE, PREFIX, REPOSITORY, ROLE, Engine
 from include.errors import RejectedRequestError
 from include.stack import guardian, processes, victims
 from include.stack.airflow_api import AirflowApi
@@ -66,11 +58,9 @@ if TYPE_CHECKING:
     from include.stack.chaos.training_log import Mark
 
 VARIANTS = ("stock_worker", "stock_deferred", "ours_worker", "ours_deferred")
-MODEL = {
-    "model": "gpt", "num_layers": 1, "num_heads": 2, "hidden_size": 32, "sequence_length": 32,
-    "global_batch_size": 8, "micro_batch_size": 4, "warmup_steps": 2, "eval_interval": 0,
-    "log_interval": 1, "num_threads": 1,
-}  # fmt: skip
+PROGRAM = "count_steps.py"
+CODE = f"s3://{BUCKET}/{PREFIX}/code/counting.tar.gz"
+STEP_S, CHECKPOINT_INTERVAL = 0.1, 50
 POLL_S = 0.5
 CASE_LIMIT_S = 420.0
 TASK_ENDS = ("success", "failed", "upstream_failed", "skipped", "removed")
@@ -110,7 +100,7 @@ class Case:
     """One fault: when it strikes, what does it, and what the DAG needs for it.
 
     `strike` is called once for each contestant when its job has done a quarter of its steps; None where the job itself
-    brings the fault.
+    brings the fault. `lasts` multiplies the job's steps.
     """
 
     name: str
@@ -118,6 +108,7 @@ class Case:
     faults: Callable[[int], list[dict[str, Any]]] = lambda _steps: []
     kind: str = "plain"
     max_runtime_s: int = 1800
+    lasts: int = 1
 
 
 class Rest(AirflowApi):
@@ -194,7 +185,7 @@ CASES = (
     Case(name="a rank killed -9", faults=at_a_quarter("kill_rank", hosts=["algo-2"])),
     Case(name="spot interruption, no notice", faults=at_a_quarter("interrupt", notice_s=0)),
     Case(name="MaxRuntimeInSeconds", max_runtime_s=15),
-    Case(name="half an hour (60 looks)", kind="limit"),
+    Case(name="half an hour (60 looks)", kind="limit", lasts=3),
 )
 
 
@@ -236,9 +227,17 @@ def set_up(folder: Path, console: Console) -> Scene:
     stack.wait_until(lambda: is_engine_ready(stack.addresses.engine), what="the engine")
     stack.wait_until(lambda: api.has_dag(last), what=f"parsing of the DAGs ({api.import_errors()})")
     engine = Engine(stack.addresses.engine)
-    shard(folder / "dataset")
-    engine.upload(folder / "dataset")
+    upload_code(engine)
     return Scene(stack=stack, api=api, engine=engine)
+
+
+def upload_code(engine: Engine) -> None:
+    """Put the counting script where the jobs fetch it."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(REPOSITORY / "benchmarks" / "stock_operators_code" / PROGRAM, arcname=PROGRAM)
+    key = CODE.removeprefix(f"s3://{BUCKET}/")
+    engine.s3.put_object(Bucket=BUCKET, Key=key, Body=archive.getvalue())
 
 
 def run_case(scene: Scene, case: Case, *, steps: int, console: Console) -> list[Outcome]:
@@ -271,28 +270,55 @@ def start(scene: Scene, case: Case, variant: str, *, steps: int) -> Contestant:
     dag_id = f"{variant}_{case.kind}"
     slug = re.sub(r"[^a-z]+", "-", case.name.lower()).strip("-")
     name = f"{variant.replace('_', '-')}-{slug}"[:40].strip("-")
-    hyperparameters = {**MODEL, "max_steps": steps, "checkpoint_interval": steps // 10}
-    request = training_job(name, hyperparameters, is_spot=True)
-    request["StoppingCondition"]["MaxRuntimeInSeconds"] = case.max_runtime_s
+    request = counting_job(name, steps=steps * case.lasts, max_runtime_s=case.max_runtime_s)
     scene.api.set_paused(dag_id, paused=False)
-    conf = {"request": request, "spec": spec_of(request, hyperparameters)}
+    conf = {"request": request, "spec": spec_of(request)}
     run_id = scene.api.trigger(dag_id, conf=conf)
     prefix = name if variant.startswith("stock") else f"{dag_id.replace('_', '-')}-train"
     return Contestant(variant=variant, dag_id=dag_id, run_id=run_id, job_prefix=prefix)
 
 
-def spec_of(request: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[str, Any]:
+def counting_job(name: str, *, steps: int, max_runtime_s: int) -> dict[str, Any]:
+    """Return the CreateTrainingJob request that the provider's operator is given."""
+    hyperparameters = {
+        "max_steps": steps,
+        "step_seconds": STEP_S,
+        "checkpoint_interval": CHECKPOINT_INTERVAL,
+        "sagemaker_program": PROGRAM,
+        "sagemaker_submit_directory": CODE,
+    }
+    return {
+        "TrainingJobName": name,
+        "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+        "RoleArn": ROLE,
+        "HyperParameters": {key: json.dumps(value) for key, value in hyperparameters.items()},
+        "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/{PREFIX}/output/{name}"},
+        "ResourceConfig": {
+            "InstanceType": "ml.m5.xlarge",
+            "InstanceCount": 2,
+            "VolumeSizeInGB": 10,
+        },
+        "EnableManagedSpotTraining": True,
+        "StoppingCondition": {
+            "MaxRuntimeInSeconds": max_runtime_s,
+            "MaxWaitTimeInSeconds": 3600,
+        },
+        "CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/{PREFIX}/checkpoints/{name}"},
+    }
+
+
+def spec_of(request: dict[str, Any]) -> dict[str, Any]:
     """Return the same job in our operator's words."""
-    dataset = f"s3://{BUCKET}/{PREFIX}/dataset"
+    decoded = {key: json.loads(value) for key, value in request["HyperParameters"].items()}
     return {
         "role": ROLE,
-        "output_path": f"s3://{BUCKET}/{PREFIX}/output/{request['TrainingJobName']}",
+        "output_path": request["OutputDataConfig"]["S3OutputPath"],
         "image_uri": IMAGE,
-        "entry_point": "train_ddp.py",
-        "source_dir": f"s3://{BUCKET}/{PREFIX}/code/sourcedir.tar.gz",
-        "hyperparameters": hyperparameters,
-        "distribution": {"torch_distributed": {"enabled": True, "processes_per_host": 1}},
-        "environment": request["Environment"],
+        "entry_point": PROGRAM,
+        "source_dir": CODE,
+        "hyperparameters": {
+            key: value for key, value in decoded.items() if not key.startswith("sagemaker_")
+        },
         "instance_type": "ml.m5.xlarge",
         "instance_count": 2,
         "volume_size": 10,
@@ -300,7 +326,6 @@ def spec_of(request: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[st
         "max_wait": request["StoppingCondition"]["MaxWaitTimeInSeconds"],
         "use_spot_instances": True,
         "checkpoint_s3_uri": request["CheckpointConfig"]["S3Uri"],
-        "inputs": {name: f"{dataset}/{name}/" for name in CHANNELS},
     }
 
 
@@ -409,7 +434,7 @@ def append(path: Path, outcomes: Sequence[Outcome]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="CASE")
-    parser.add_argument("--steps", type=int, default=400, help="steps of each job (400)")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each job (300)")
     parser.add_argument(
         "--results", type=Path, default=Path("stock_operators.jsonl"), help="the file of results"
     )
