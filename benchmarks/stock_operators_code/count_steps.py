@@ -1,0 +1,44 @@
+"""A training job's stand-in for the comparison of operators: each step sleeps, every few are saved.
+
+It prints `trainyard start step=` and `trainyard step=` as a training does, resumes from its checkpoint, and needs
+nothing but the container contract. All hosts count; the first one prints and saves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+CHECKPOINT = Path("/opt/ml/checkpoints/step")
+
+
+def main() -> None:
+    """Count from the checkpoint to the last step."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--max_steps", type=int)
+    parser.add_argument("--step_seconds", type=float)
+    parser.add_argument("--checkpoint_interval", type=int)
+    options = parser.parse_args()
+    is_first = os.environ["SM_CURRENT_HOST"] == "algo-1"
+    first = int(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
+    if is_first:
+        print(f"trainyard start step={first}", flush=True)
+    for step in range(first + 1, options.max_steps + 1):
+        time.sleep(options.step_seconds)
+        if is_first:
+            print(f"trainyard step={step} loss={1 / step:.4f}", flush=True)
+            if step % options.checkpoint_interval == 0:
+                save(step)
+
+
+def save(step: int) -> None:
+    """Replace the checkpoint, whole."""
+    part = CHECKPOINT.with_name("step.part")
+    part.write_text(str(step))
+    part.replace(CHECKPOINT)
+
+
+if __name__ == "__main__":
+    main()
