@@ -8,7 +8,7 @@ import threading
 import pytest
 from asgiref.sync import sync_to_async
 
-from distributed_training.triggers.cancellation import keeping_message
+from distributed_training.triggers.cancellation import keeping_message, uncancelled
 
 
 def test_cancellation_keeps_its_message_while_a_thread_works() -> None:
@@ -60,3 +60,23 @@ def test_result_and_error_come_through() -> None:
     assert asyncio.run(keeping_message(fine())) == 3
     with pytest.raises(ValueError, match="no"):
         asyncio.run(keeping_message(fails()))
+
+
+def test_uncancelled_work_goes_on_when_its_caller_is_cancelled() -> None:
+    async def cancelled_at_work() -> str:
+        may_end, has_ended = asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            await may_end.wait()
+            has_ended.set()
+
+        caller = asyncio.create_task(uncancelled(work()))
+        await asyncio.sleep(0)
+        caller.cancel("user-action")
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        may_end.set()
+        await asyncio.wait_for(has_ended.wait(), 30)
+        return "ended"
+
+    assert asyncio.run(cancelled_at_work()) == "ended"

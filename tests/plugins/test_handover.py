@@ -1,79 +1,75 @@
-"""A trigger that is cancelled stops its job, unless another triggerer follows it: told by what Airflow answers."""
+"""A trigger that is cancelled stops its job, unless another triggerer follows it for the same try."""
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from airflow.sdk.execution_time.comms import GetTaskStates, GetXCom, TaskStatesResult, XComResult
 
-from distributed_training.triggers.handover import is_waited_for_elsewhere
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+from distributed_training.triggers.handover import FOLLOWER_KEY, follower, is_taken_over
+from tests.plugins.test_job_trigger import WAITS, only_event, submit, wait_for
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnTask:
-    dag_id: str = "dag"
-    run_id: str = "run"
-    task_id: str = "train"
-    map_index: int = -1
-    try_number: int = 1
+@dataclass(frozen=True)
+class TaskInstance:
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
 
 
-@dataclass
-class AirflowsAnswers:
-    """The far end of a trigger's questions to Airflow."""
-
-    states: dict[str, dict[str, Any]]
-    waiting_try: int | None = None
-    asked: list[Any] = field(default_factory=list)
-
-    def send(self, question: Any) -> Any:
-        self.asked.append(question)
-        match question:
-            case GetTaskStates():
-                return TaskStatesResult(task_states=self.states)
-            case GetXCom():
-                return XComResult(key=question.key, value=self.waiting_try)
-        raise AssertionError(question)
+TRY = TaskInstance()
+MINE = follower(TRY, 1)
 
 
 @pytest.mark.parametrize(
-    ("states", "waiting_try", "is_elsewhere"),
+    ("noted", "asks", "is_taken"),
     [
-        ({"run": {"train": "deferred"}}, 1, True),
-        ({"run": {"train": "deferred"}}, None, True),
-        ({"run": {"train": "deferred"}}, 2, False),
-        ({"run": {"train": "failed"}}, 1, False),
-        ({"run": {"train": "success"}}, 1, False),
-        ({"run": {"train": "queued"}}, 1, False),
-        ({}, None, False),
+        (follower(TRY, 2), MINE, True),
+        (MINE, MINE, False),
+        (follower(TaskInstance(), 2), MINE, False),
+        (None, MINE, False),
+        (follower(TRY, 2), None, False),
     ],
-    ids=[
-        "handed over",
-        "unknown try",
-        "cleared, waits again",
-        "failed",
-        "success",
-        "cleared",
-        "deleted",
-    ],
+    ids=["another triggerer", "itself", "a later try", "nobody", "outside a triggerer"],
 )
-def test_only_a_deferred_task_of_the_same_try_is_elsewhere(
-    monkeypatch, states, waiting_try, is_elsewhere
+def test_only_another_triggerer_of_the_same_try_takes_over(noted, asks, is_taken):
+    tags = [{"Key": "other", "Value": "x"}]
+    tags += [] if noted is None else [{"Key": FOLLOWER_KEY, "Value": noted}]
+    assert is_taken_over(tags, from_follower=asks) is is_taken
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("second", "is_stopped"),
+    [((TRY, 2), False), ((TaskInstance(), 1), True)],
+    ids=["another triggerer took over", "the cleared task waits again"],
+)
+def test_cancelled_trigger_looks_who_follows_the_job(
+    aws_connection, task, script, sagemaker, second, is_stopped
 ):
-    answers = AirflowsAnswers(states=states, waiting_try=waiting_try)
-    monkeypatch.setattr(
-        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", answers, raising=False
-    )
+    first = submit(script(WAITS), task)
+    first.task_instance, first.triggerer_job_id = TRY, 1
+    again = type(first)(**first.serialize()[1])
+    again.task_instance, again.triggerer_job_id = second
+    name = first.followed.job_name
+    arn = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobArn"]
 
-    assert asyncio.run(is_waited_for_elsewhere(OwnTask())) is is_elsewhere
-    assert answers.asked[0].task_ids == ["train"]
-    assert answers.asked[0].run_ids == ["run"]
+    def noted() -> Any:
+        tags = {each["Key"]: each["Value"] for each in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
+        return tags.get(FOLLOWER_KEY)
 
+    async def take_over_and_cancel() -> None:
+        for trigger in (first, again):
+            following = asyncio.create_task(only_event(trigger))
+            mark = follower(trigger.task_instance, trigger.triggerer_job_id)
+            await wait_for(lambda mark=mark: noted() == mark)
+            following.cancel()
+        await first.on_kill()
 
-def test_without_a_triggerer_nobody_else_waits() -> None:
-    assert asyncio.run(is_waited_for_elsewhere(None)) is False
+    asyncio.run(take_over_and_cancel())
+
+    status = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"]
+    assert (status != "InProgress") is is_stopped
+    sagemaker.stop_training_job(TrainingJobName=name)

@@ -56,7 +56,7 @@ def submit(spec: dict[str, Any], task: Any) -> JobTrigger:
     """Create the job as the operator does and return a trigger that follows it."""
     made = TrainingJobOperator(task_id="train", spec=spec)
     name = made.name_of(task.context, 1)
-    request, facts = made.render(task.context, name=name)
+    request, facts = made.render(task.context, name=name, place={})
     made.jobs.create(request)
     return JobTrigger(
         echoed={"facts": facts},
@@ -242,7 +242,7 @@ def test_on_kill_of_an_ended_job_changes_nothing(aws_connection, task, script):
 
 def test_second_creation_of_a_name_is_a_typed_error(aws_connection, task, script):
     made = TrainingJobOperator(task_id="train", spec=script("print('done')\n"))
-    request, _ = made.render(task.context, name=made.name_of(task.context, 1))
+    request, _ = made.render(task.context, name=made.name_of(task.context, 1), place={})
     made.jobs.create(request)
     with pytest.raises(NameTakenError):
         made.jobs.create(request)

@@ -27,7 +27,7 @@ def left_running(task: Any, spec: dict[str, Any]) -> str:
     """Create the task's job and leave no trace of it in Airflow."""
     made = TrainingJobOperator(task_id=task.task_id, spec=spec)
     name = made.name_of(task.context, 1)
-    made.jobs.create(made.render(task.context, name=name)[0])
+    made.jobs.create(made.render(task.context, name=name, place={})[0])
     return name
 
 

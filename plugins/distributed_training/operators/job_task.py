@@ -12,7 +12,6 @@ from distributed_training.hooks.redaction import spec_secrets
 from distributed_training.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.retry_policy import TrainingRetryPolicy
-from distributed_training.triggers.handover import TRY_XCOM_KEY
 from distributed_training.triggers.watch import Patience
 from include.errors import TrainingRunError
 from include.runs.ledger import PaidKind
@@ -217,4 +216,3 @@ class JobTask(BaseOperator):
         )
         context["ti"].xcom_push(key=JOB_XCOM_KEY, value=name)
         context["ti"].xcom_push(key=LINKS_XCOM_KEY, value=self.links)
-        context["ti"].xcom_push(key=TRY_XCOM_KEY, value=context["ti"].try_number)

@@ -18,7 +18,7 @@ from distributed_training.hooks.redaction import description_secrets, masked, ma
 from distributed_training.hooks.refusals import code_and_message, typed
 from distributed_training.triggers.log_tail import LogTail
 from distributed_training.triggers.pace import Pace, backoff_s
-from distributed_training.triggers.stopping import stop_job
+from distributed_training.triggers.stopping import note_follower, stop_job
 from distributed_training.triggers.watch import Patience, judge
 from include.errors import ContractError, RejectedRequestError
 from include.sagemaker_api.failures import is_unknown_job
@@ -88,7 +88,7 @@ class Followed:
         )
 
 
-async def follow_job(followed: Followed) -> JobSnapshot:
+async def follow_job(followed: Followed, *, follower: str | None = None) -> JobSnapshot:
     """Return the job's final snapshot, however long that takes; its log lines go to this module's logger.
 
     A service that does not answer, throttles or fails is asked again with growing waits, for ever:
@@ -99,11 +99,15 @@ async def follow_job(followed: Followed) -> JobSnapshot:
     A job that is silent or waits for longer than it may is stopped, with a tag that says why, and then followed to its
     end like any other.
 
+    Args:
+        followed: the job.
+        follower: the trigger that follows it, noted on the job (`handover`); None in a worker.
+
     Raises:
         TrainingRunError: the service refuses to describe the job (no permission, no such job),
             several times.
     """
-    look = _Look(followed)
+    look = _Look(followed, unnoted_follower=follower)
     try:
         return await _follow(followed, look)
     finally:
@@ -167,6 +171,7 @@ class _Look:
     """Open clients and reading positions of one followed job; clients are renewed after a failure."""
 
     followed: Followed
+    unnoted_follower: str | None = None
     clients: AwsClients = field(init=False)
     tail: LogTail = field(init=False)
     phase: str | None = None
@@ -217,6 +222,8 @@ class _Look:
     async def now(self) -> JobSnapshot:
         """Return the job as it is; log a change of state and the new lines."""
         snapshot = await self._describe()
+        await note_follower(self.sagemaker, snapshot.arn, self.unnoted_follower)
+        self.unnoted_follower = None
         phase = snapshot.secondary_status or snapshot.status
         changed = phase != self.phase
         if changed:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from distributed_training.triggers.cancellation import keeping_message
+from distributed_training.triggers.cancellation import keeping_message, uncancelled
 from distributed_training.triggers.follow import Followed, follow_job
-from distributed_training.triggers.handover import is_waited_for_elsewhere
+from distributed_training.triggers.handover import follower
 from distributed_training.triggers.stopping import kill_job
 from include.errors import TrainingRunError
 
@@ -69,7 +69,7 @@ class JobTrigger(BaseTrigger):
                 waited_s,
             )
         try:
-            snapshot = await keeping_message(follow_job(self.followed))
+            snapshot = await keeping_message(follow_job(self.followed, follower=self._follower))
         except TrainingRunError as error:
             told = {"error": error.to_dict()}
         else:
@@ -79,15 +79,9 @@ class JobTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""
-        if await self._is_handed_over():
-            self.log.info("Another triggerer follows job %s now", self.followed.job_name)
-            return
         self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
-        await kill_job(self.followed)
+        await uncancelled(kill_job(self.followed, follower=self._follower))
 
-    async def _is_handed_over(self) -> bool:
-        try:
-            return await is_waited_for_elsewhere(self.task_instance)
-        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, a killed task's job must stop
-            self.log.warning("Airflow does not say whether the task is still deferred (%r)", error)
-            return False
+    @property
+    def _follower(self) -> str | None:
+        return follower(self.task_instance, getattr(self, "triggerer_job_id", None))

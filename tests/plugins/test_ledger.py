@@ -1,0 +1,155 @@
+"""A run's ledger, written by its tasks on a real engine, and brought up to date with the service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.ledger import RunLedger, ledger_uri
+from distributed_training.operators.training_job import TrainingJobOperator
+from include.errors import RejectedRequestError, ScriptError, TrainingRunError
+from include.runs.ledger import NEVER_CREATED, Ledger, PaidKind
+from include.runs.run_tags import Owner
+from tests.plugins.conftest import connection_json
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
+
+
+def ledger_of(task: Any, engine: Any, *, age_s: float = 0.0) -> RunLedger:
+    """Return the ledger of a task's run, read `age_s` seconds from now."""
+    import time
+
+    root = f"s3://{engine.bucket}/trainyard"
+    uri = ledger_uri(root=root, dag_id=task.dag_id, run_id=task.run_id)
+    clients = AwsClients(ConnectionArguments())
+    return RunLedger(clients, uri=uri, now=lambda: time.time() + age_s)
+
+
+def operator(task: Any, spec: dict[str, Any], **arguments: Any) -> TrainingJobOperator:
+    return TrainingJobOperator(
+        task_id=task.task_id, spec=spec, deferrable=False, poll_interval_s=0.5, **arguments
+    )
+
+
+def only(ledger: Ledger) -> Any:
+    assert len(ledger.entries) == 1
+    return ledger.entries[0]
+
+
+def test_completed_job_is_settled_with_its_cost(aws_connection, task, script):
+    result = operator(task, script("print('done')\n")).execute(task.context)
+
+    entry = only(ledger_of(task, aws_connection).read())
+    assert (entry.name, entry.task_id, entry.kind) == (result["job_name"], "train", "training")
+    assert (entry.status, entry.is_settled) == ("Completed", True)
+    assert entry.intended_at <= result["created_at"] + 1
+    assert entry.cost_usd == pytest.approx(result["billable_seconds"] / 3600 * 0.115)
+
+
+def test_failed_job_is_settled(aws_connection, task, script):
+    with pytest.raises(ScriptError):
+        operator(task, script("raise ValueError('no')\n")).execute(task.context)
+    assert only(ledger_of(task, aws_connection).read()).status == "Failed"
+
+
+def test_entry_is_there_before_the_job_and_its_task_need_not_live_to_settle_it(
+    aws_connection, task, script, sagemaker
+):
+    made = operator(task, script(WAITS))
+    seen = []
+
+    def die_after_create(**_: Any) -> None:
+        seen.append(ledger_of(task, aws_connection).read())
+        raise KeyboardInterrupt
+
+    events = made.clients.client("sagemaker").meta.events
+    events.register("before-call.sagemaker.CreateTrainingJob", lambda **_: seen.append(0))
+    events.register("after-call.sagemaker.CreateTrainingJob", die_after_create)
+    with pytest.raises(KeyboardInterrupt):
+        made.execute(task.context)
+
+    assert seen[0] == 0
+    assert not only(seen[1]).is_settled
+    ledger = ledger_of(task, aws_connection)
+    name = made.name_of(task.context, 1)
+    assert only(ledger.reconciled()).name == name
+    assert not ledger.reconciled().is_empty
+    sagemaker.stop_training_job(TrainingJobName=name)
+    sagemaker.get_waiter("training_job_completed_or_stopped").wait(
+        TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60}
+    )
+    assert only(ledger.reconciled()).status == "Stopped"
+    assert only(ledger.read()).is_settled
+
+
+def test_intent_whose_job_never_came_to_be_is_settled_once_no_create_can_be_under_way(
+    aws_connection, task
+):
+    ledger_of(task, aws_connection).intend(PaidKind.TRAINING, "no-such-job", task_id="train")
+    assert not ledger_of(task, aws_connection, age_s=60).reconciled().is_empty
+    later = ledger_of(task, aws_connection, age_s=3600)
+    assert only(later.reconciled()).status == NEVER_CREATED
+
+
+def test_refused_job_leaves_no_open_entry_and_may_be_tried_again(aws_connection, task, script):
+    made = operator(task, script("print('done')\n"))
+    refusals = iter([{"Error": {"Code": "AccessDeniedException", "Message": "not for you"}}])
+
+    def refuse_once(**_: Any) -> None:
+        if (answer := next(refusals, None)) is not None:
+            raise ClientError(answer, "CreateTrainingJob")
+
+    events = made.clients.client("sagemaker").meta.events
+    events.register("before-call.sagemaker.CreateTrainingJob", refuse_once)
+    with pytest.raises(RejectedRequestError):
+        made.execute(task.context)
+    assert only(ledger_of(task, aws_connection).read()).status == NEVER_CREATED
+
+    made.execute(task.context)
+    assert only(ledger_of(task, aws_connection).read()).status == "Completed"
+
+
+def test_no_job_is_created_that_the_ledger_could_not_note(aws_connection, task, script, sagemaker):
+    uri = "s3://no-such-bucket-anywhere/ledger"
+    made = operator(task, script("print('done')\n"), ledger_uri=uri)
+    with pytest.raises(TrainingRunError, match="PutObject"):
+        made.execute(task.context)
+    with pytest.raises(ClientError):
+        sagemaker.describe_training_job(TrainingJobName=made.name_of(task.context, 1))
+
+
+def test_task_without_a_bucket_has_no_ledger_and_runs(
+    aws_connection, task, script, monkeypatch, s3
+):
+    trainyard = {"execution_role_arn": aws_connection.role_arn}
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_AWS_DEFAULT", connection_json(aws_connection, trainyard=trainyard)
+    )
+    prefix = f"s3://{aws_connection.bucket}/elsewhere"
+    spec = script("print('done')\n", output_path=prefix, code_location=f"{prefix}/code")
+    assert operator(task, spec).execute(task.context)["succeeded"]
+    assert not ledger_of(task, aws_connection).read().entries
+
+
+def test_jobs_tags_name_its_run_and_deployment(
+    aws_connection, task, script, sagemaker, monkeypatch
+):
+    trainyard = {
+        "bucket": aws_connection.bucket,
+        "execution_role_arn": aws_connection.role_arn,
+        "deployment": "here",
+    }
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_AWS_DEFAULT", connection_json(aws_connection, trainyard=trainyard)
+    )
+    result = operator(task, script("print('done')\n")).execute(task.context)
+    tags = sagemaker.list_tags(ResourceArn=result["arn"])["Tags"]
+    owner = Owner.from_tags({tag["Key"]: tag["Value"] for tag in tags})
+    assert owner == Owner(
+        dag_id=task.dag_id, run_id=task.run_id, task_id="train", deployment="here"
+    )
