@@ -48,6 +48,15 @@ def test_each_transition_of_a_training_job_is_a_change() -> None:
     ]
 
 
+def test_every_start_and_interruption_of_a_spot_job_is_a_change() -> None:
+    life = ("Starting", "Training", "Interrupted", "Starting", "Training", "Completed")
+
+    changes = state_changes(training(*life, status="Completed"))
+
+    assert [each["SecondaryStatus"] for each in changes] == list(life)
+    assert [each["TrainingJobStatus"] for each in changes] == [*["InProgress"] * 5, "Completed"]
+
+
 @pytest.mark.parametrize(
     ("status", "stopped", "expected"),
     [

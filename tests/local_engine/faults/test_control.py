@@ -82,8 +82,9 @@ def test_route_tells_what_holds_and_refuses_what_cannot_be(engine: RunningEngine
     with pytest.raises(urllib.error.HTTPError) as caught:
         call(engine, "PUT", [{"what": "interupt"}])
 
-    assert caught.value.code == 400
-    assert "did you mean interrupt?" in json.load(caught.value)["message"]
+    with caught.value as refusal:
+        assert refusal.code == 400
+        assert "did you mean interrupt?" in json.load(refusal)["message"]
     assert call(engine, "GET") == put
     empty = {"faults": [], "schedule": None, "scheduled": []}
     assert call(engine, "DELETE") == empty
@@ -93,4 +94,5 @@ def test_route_has_no_other_method(engine: RunningEngine) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         call(engine, "POST", [])
 
-    assert caught.value.code == 405
+    with caught.value as refusal:
+        assert refusal.code == 405

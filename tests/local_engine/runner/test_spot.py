@@ -248,6 +248,17 @@ def test_stop_ends_a_wait_for_capacity(yard: Yard, attempt: int) -> None:
     assert statuses(row) == [*before, "Stopping", "Stopped"]
 
 
+def test_stop_ends_a_notice(yard: Yard) -> None:
+    book = put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "notice_s": 300})
+    yard.train("job", "trap '' TERM; echo step=1; while true; do sleep 0.1; done", **SPOT)
+    wait_for(book.entries, lambda entries: bool(entries[0].fired_at))
+
+    yard.store.request_stop(JobKind.TRAINING, "job", at=time.time())
+    row = yard.wait("job")
+
+    assert statuses(row) == [*LIFE, "Stopping", "Uploading", "Stopped"]
+
+
 def test_capacity_comes_when_the_shortage_is_taken_back(yard: Yard) -> None:
     book = put_faults(yard, {"what": "no_capacity"})
     yard.train("job", "true", **SPOT)
