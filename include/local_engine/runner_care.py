@@ -56,7 +56,8 @@ class RunnerCare:
 
     def _waits_too_long(self, job: JobRow) -> bool:
         since = self._launched_at.get((job.kind, job.name), self._began_at)
-        return time.monotonic() - since > START_LIMIT_S
+        age_s = time.time() - job.created_at  # A job is stored before it is launched.
+        return min(time.monotonic() - since, age_s) > START_LIMIT_S
 
     def _fail(self, job: JobRow, settings: EngineSettings) -> None:
         output = settings.job_folder(job.kind, job.name) / "runner.log"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,3 +65,16 @@ def test_job_that_a_late_runner_took_up_meanwhile_goes_on(
 
     assert store.get(TRAINING, "job").status == "InProgress"
     assert "FailureReason" not in store.get(TRAINING, "job").state
+
+
+def test_new_job_that_is_about_to_be_launched_is_not_failed_by_an_old_engine(
+    store: JobStore, tmp_path: Path
+) -> None:
+    settings = EngineSettings(root=tmp_path, endpoint_url="http://127.0.0.1:1")
+    care = RunnerCare(store)
+    care._began_at -= 1000
+    new = replace(store.get(TRAINING, "job"), created_at=time.time())
+
+    care.look_after([new], settings)
+
+    assert store.get(TRAINING, "job").status == "InProgress"

@@ -30,10 +30,12 @@ def is_below_median(curve: Curve, finished: Sequence[Curve], *, maximize: bool) 
     goes on.
     """
     epoch = len(curve)
-    averages = [fmean(each[:epoch]) for each in finished if len(each) >= epoch]
-    if not curve or len(averages) < MIN_FINISHED:
+    if epoch == 0:
         return False
-    return is_better(median(averages), curve[-1], maximize=maximize)
+    averages = [fmean(each[:epoch]) for each in finished if len(each) >= epoch]
+    return len(averages) >= MIN_FINISHED and is_better(
+        median(averages), curve[-1], maximize=maximize
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

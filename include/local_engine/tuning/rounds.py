@@ -13,7 +13,7 @@ from include.local_engine.tuning.completion import progress_of
 from include.local_engine.tuning.early_stopping import is_below_median
 from include.local_engine.tuning.observations import Phase
 from include.local_engine.tuning.plan import read_plan
-from include.local_engine.tuning.search import Strategy, suggest
+from include.local_engine.tuning.search import Strategy, num_start_of, suggest
 from include.local_engine.tuning.tables import STATUS_KEY, TrialRow
 from include.local_engine.tuning.trial_jobs import read_curve, training_request, trial_name
 from include.local_engine.wire.errors import ServiceError
@@ -244,6 +244,7 @@ class Search:
             maximize=definition.maximize,
             seed=self.tuning.seed,
             number=number,
+            num_start=num_start_of(self.plan.max_jobs),
         )
 
     def _inherited(self, index: int, own: list[Observation]) -> list[Observation]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from include.local_engine.tuning.observations import Observation
     from include.local_engine.tuning.ranges import Point, Space
 
+MIN_START, MAX_START = 3, 10
 MAX_REDRAWS = 32
 MAX_ENUMERATED = 100_000
 
@@ -35,11 +36,12 @@ def suggest(
     maximize: bool,
     seed: int,
     number: int,
+    num_start: int = MAX_START,
 ) -> Point:
     """Return the values of trial `number`; the same arguments give the same values.
 
-    A point that was tried is not tried again while there are others. With an empty space every trial
-    gets the empty point.
+    The first `num_start` trials are drawn at random by every strategy but Grid. A point that was tried is not
+    tried again while there are others. With an empty space every trial gets the empty point.
     """
     tried = {_key(each.point) for each in history}
     if strategy is Strategy.GRID:
@@ -49,7 +51,14 @@ def suggest(
     from include.local_engine.tuning import samplers  # noqa: PLC0415  # Optuna takes a second.
 
     known = [each for each in history if each.phase is not Phase.FAILED]
-    point = samplers.draw(strategy, space, known, maximize=maximize, seed=mix(seed, number))
+    point = samplers.draw(
+        strategy,
+        space,
+        known,
+        maximize=maximize,
+        seed=mix(seed, number),
+        num_start=num_start,
+    )
     for redraw in range(1, MAX_REDRAWS):
         if _key(point) not in tried:
             return point
@@ -57,6 +66,11 @@ def suggest(
     if space.num_points <= MAX_ENUMERATED:
         return next((p for p in space.points() if _key(p) not in tried), point)
     return point
+
+
+def num_start_of(max_jobs: int) -> int:
+    """Return how many trials a search of so many begins with at random: a third, from 3 to 10."""
+    return min(MAX_START, max(MIN_START, max_jobs // 3))
 
 
 def mix(*numbers: int) -> int:

@@ -59,14 +59,23 @@ def training_request(
 def read_curve(path: Path, metric: str) -> tuple[float, ...]:
     """Return the metric's values in a job's metrics file, in order; none where there is no file.
 
-    A line that is not whole yet is left for the next time.
+    A line that is not whole, yet or for ever, is left out.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return ()
-    records = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-    return tuple(each["value"] for each in records if each["name"] == metric and "host" not in each)
+    records = (_record(line) for line in data.splitlines(keepends=True))
+    return tuple(float(each["value"]) for each in records if each.get("name") == metric)
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    """Return a line of algorithm metrics, empty for any other (a host's use, half a line)."""
+    try:
+        record: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+    except ValueError:
+        return {}
+    return {} if "host" in record else record
 
 
 def _resources(template: Mapping[str, Any]) -> dict[str, Any]:
