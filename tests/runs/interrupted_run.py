@@ -83,6 +83,7 @@ class InterruptedRun:
     stream: str = ""
     is_new_stream: bool = True
     training_since: float = 0.0
+    kept_lines: int = 0
     order: SampleOrder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,7 +146,7 @@ class InterruptedRun:
 
     def _attempt(self, broken: Break | None) -> None:
         self.attempt += 1
-        printed = len(self.lines)
+        self.kept_lines = len(self.lines)
         if broken and broken.is_before_the_first_line:
             self.now += 1.5
         else:
@@ -154,7 +155,7 @@ class InterruptedRun:
             self._transition("Training", None)
             return
         if broken.num_lines_lost:
-            del self.lines[max(printed + 1, len(self.lines) - broken.num_lines_lost) :]
+            del self.lines[max(self.kept_lines, len(self.lines) - broken.num_lines_lost) :]
         self.checkpoints = self.checkpoints[: max(0, len(self.checkpoints) - broken.num_damaged)]
         self._end(broken)
 
@@ -164,6 +165,9 @@ class InterruptedRun:
         self.now += 2.25
         self.stream = f"algo-1-{round(self.now * 1000)}" if self.is_new_stream else self.stream
         self.is_new_stream = False
+        if resumed_at:
+            self._print(f"resume step={resumed_at} checkpoint=/opt/ml/checkpoints/{resumed_at}")
+        self.kept_lines = len(self.lines) + 1
         self._print(
             f"start step={resumed_at} world_size={self.world_size} "
             f"global_batch_size={self.global_batch_size} num_samples={self.num_samples} "

@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from include.runs.builder import job_record
 from include.runs.report.axes import TIMES, exact_axis, linear_axis, nice_ticks
-from include.runs.report.line_chart import Frame, Level, Series, line_chart, smoothed
+from include.runs.report.line_chart import Level, Series, line_chart, smoothed
+from include.runs.report.marks import Frame
 from include.runs.report.timeline import job_phases, timeline
 from tests.runs.sample_run import BEGIN, processing_snapshot, sample_record, training_snapshot
 

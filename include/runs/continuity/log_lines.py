@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -35,9 +36,8 @@ class LogLine:
     def from_json(cls, row: str) -> Self:
         """Return the line that `to_json` wrote."""
         data = json.loads(row)
-        return cls(
-            job=data["job"], stream=data["stream"], time_ms=data["time_ms"], text=data["line"]
-        )
+        job, stream = sys.intern(data["job"]), sys.intern(data["stream"])
+        return cls(job=job, stream=stream, time_ms=data["time_ms"], text=data["line"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from include.runs.continuity.log_lines import Event, LogLine, parse_event
+from include.runs.continuity.log_lines import parse_event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from include.runs.continuity.log_lines import Event, LogLine
 
 # These name a step that was taken before the processes started.
 _BEFORE_THE_START = frozenset({"start", "resume"})
@@ -80,8 +82,10 @@ class Start:
 
     def take(self, event: Event) -> None:
         """Add what one more line says."""
+        if event.kind in _BEFORE_THE_START:
+            return
         self.last_time = max(self.last_time, event.time)
-        if event.step is None or event.kind in _BEFORE_THE_START:
+        if event.step is None:
             return
         self.last_step = max(self.last_step, event.step)
         if event.kind in _AT_THE_END_OF_A_STEP:
@@ -124,26 +128,31 @@ def read_starts(lines: Iterable[LogLine]) -> list[Start]:
     A stream belongs to one host of one life of the instances; its lines are ordered by time, and
     within a millisecond a `start` comes first. Lines before a stream's first `start` are dropped.
     """
-    streams: dict[tuple[str, str], list[tuple[float, bool, int, Event]]] = defaultdict(list)
+    streams: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
     for line in lines:
-        event = parse_event(line)
-        key = (event.time, event.kind != "start", event.step or 0, event)
-        streams[line.job, line.stream].append(key)
+        streams[line.job, line.stream].append(line)
     starts: list[Start] = []
-    for (job, stream), events in streams.items():
-        starts += _split(events, job=job, stream=stream)
+    for (job, stream), written in streams.items():
+        written.sort(key=_place)
+        starts += _split(written, job=job, stream=stream)
     return sorted(starts, key=attrgetter("time"))
 
 
-def _split(
-    events: list[tuple[float, bool, int, Event]], *, job: str, stream: str
-) -> Iterable[Start]:
+def _place(line: LogLine) -> tuple[int, bool, int]:
+    event = parse_event(line)
+    return line.time_ms, event.kind != "start", event.step or 0
+
+
+def _split(lines: list[LogLine], *, job: str, stream: str) -> Iterator[Start]:
+    """Yield each start once it has all its lines."""
     current: Start | None = None
-    for *_, event in sorted(events, key=lambda each: each[:3]):
-        if event.kind == "start":
-            begun = Start.of(event, job=job, stream=stream)
-            if begun:
-                current = begun
-                yield current
-        elif current:
+    for line in lines:
+        event = parse_event(line)
+        begun = Start.of(event, job=job, stream=stream) if event.kind == "start" else None
+        if begun and current:
+            yield current
+        current = begun or current
+        if current and not begun:
             current.take(event)
+    if current:
+        yield current

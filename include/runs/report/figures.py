@@ -10,15 +10,14 @@ from markupsafe import Markup
 
 from include.runs.report.continuity_view import continuity_of
 from include.runs.report.line_chart import (
-    Frame,
     Level,
-    Mark,
     Point,
     Series,
     legend,
     line_chart,
     smoothed,
 )
+from include.runs.report.marks import Frame, Mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

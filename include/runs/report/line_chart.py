@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup, escape
 
 from include.runs.report.axes import Axis, exact_axis, linear_axis
+from include.runs.report.marks import Frame, Mark, mark_band, mark_dot, mark_line
 
 Point = tuple[float, float]
 
@@ -36,33 +37,6 @@ class Level:
     css: str = "baseline"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A vertical line with its label, such as an interruption.
-
-    `back_to`: how far back it took the run: the stretch is shaded. `back_y`: the height there, where
-    a dot is set. `level`: how many lines of text lower the label stands, clear of the one before.
-    """
-
-    label: str
-    x: float
-    back_to: float | None = None
-    back_y: float | None = None
-    level: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """The chart's size in pixels and the room around the plot."""
-
-    width: int
-    height: int
-    left: int = 58
-    right: int = 14
-    top: int = 12
-    bottom: int = 42
-
-
 def line_chart(
     series: tuple[Series, ...],
     *,
@@ -83,13 +57,13 @@ def line_chart(
     x, y = _axes(points, levels, frame, from_zero=from_zero)
     ordered = sorted(series, key=lambda each: not each.is_ghost)
     parts = [
-        *(_band(mark, x, frame) for mark in marks),
+        *(mark_band(mark, x, frame) for mark in marks),
         *_grid(y, frame),
         *_labels(x, y, frame, x_label, y_label),
-        *(_mark(mark, x, frame) for mark in marks),
+        *(mark_line(mark, x, frame) for mark in marks),
         *(_level(level, x, y, frame) for level in levels),
         *(_curve(each, x, y) for each in ordered),
-        *(_dot(mark, x, y) for mark in marks),
+        *(mark_dot(mark, x, y) for mark in marks),
         Markup('<line class="crosshair" y1="{}" y2="{}" x1="-9" x2="-9"/>').format(
             frame.top, frame.height - frame.bottom
         ),
@@ -190,42 +164,6 @@ def _level(level: Level, x: Axis, y: Axis, frame: Frame) -> Markup:
         text_x=frame.width - frame.right - 4,
         text_y=height - 6 if height > frame.top + 18 else height + 15,
         label=level.label,
-    )
-
-
-def _band(mark: Mark, x: Axis, frame: Frame) -> Markup:
-    if mark.back_to is None or mark.back_to >= mark.x:
-        return Markup("")
-    return Markup('<rect class="band" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
-        x.pixel(mark.back_to),
-        frame.top,
-        x.pixel(mark.x) - x.pixel(mark.back_to),
-        frame.height - frame.bottom - frame.top,
-    )
-
-
-def _dot(mark: Mark, x: Axis, y: Axis) -> Markup:
-    if mark.back_to is None or mark.back_y is None:
-        return Markup("")
-    return Markup('<circle class="dot redone" cx="{:.1f}" cy="{:.1f}" r="4.5"/>').format(
-        x.pixel(mark.back_to), y.pixel(mark.back_y)
-    )
-
-
-def _mark(mark: Mark, x: Axis, frame: Frame) -> Markup:
-    at = x.pixel(mark.x)
-    is_right = at > frame.width - 40 - 6.5 * len(mark.label)
-    return Markup(
-        '<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{base}"/>'
-        '<text class="note" x="{text:.1f}" y="{note}" text-anchor="{anchor}">{label}</text>'
-    ).format(
-        x=at,
-        top=frame.top,
-        base=frame.height - frame.bottom,
-        text=at - 5 if is_right else at + 5,
-        note=frame.top + 10 + 15 * mark.level,
-        anchor="end" if is_right else "start",
-        label=mark.label,
     )
 
 

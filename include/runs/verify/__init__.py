@@ -4,7 +4,8 @@
     sample_order   which samples lie at which positions, and their digest
     log            the training log, line by line
     recount        log and jobs -> continuity.json as it should be
-    checks         what is compared, and what was found
+    comparison     one check, and when two values are the same
+    checks         what is checked
 
 It trusts nothing that was computed before: steps and positions come from the log, samples from the
 seed, lives of instances, seconds and prices from the jobs in report.json. It imports nothing from

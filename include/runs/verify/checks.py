@@ -1,11 +1,10 @@
-"""What is checked, and the line that each check prints."""
+"""What is checked of a run's folder, from what was logged to what was concluded from it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.runs.verify.comparison import Check, Disagreement, compared
 from include.runs.verify.log import Begun, read_log
 from include.runs.verify.recount import recount
 from include.runs.verify.sample_order import digest_of_positions
@@ -15,47 +14,7 @@ if TYPE_CHECKING:
 
     from include.runs.verify.evidence import Evidence
 
-# continuity.json rounds times to milliseconds, stalls and shares to six digits, money not at all.
-TOLERANCES = {"_usd": 1e-12, "stall_seconds": 1e-6, "_share": 1e-6, "epochs": 1e-6}
-SECONDS_TOLERANCE = 0.001
 FORMAT: dict[str, Any] = {"format": "trainyard-continuity", "version": 1}
-MOST_DISAGREEMENTS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
-    """One thing that is not as recounted: where, what was found, what it should be."""
-
-    where: str
-    got: object
-    expected: object
-
-    def __str__(self) -> str:
-        return f"{self.where}: got {self.got}, expected {self.expected}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One check: what it claims, how much it looked at, and what disagrees."""
-
-    claim: str
-    seen: str
-    disagreements: tuple[Disagreement, ...] = ()
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether nothing disagrees."""
-        return not self.disagreements
-
-    def lines(self) -> Iterator[str]:
-        """Yield `ok` with what was looked at, or `DISAGREES` for each finding."""
-        if self.is_ok:
-            yield f"ok         {self.claim} ({self.seen})"
-        for each in self.disagreements[:MOST_DISAGREEMENTS]:
-            yield f"DISAGREES  {self.claim}: {each}"
-        if len(self.disagreements) > MOST_DISAGREEMENTS:
-            rest = len(self.disagreements) - MOST_DISAGREEMENTS
-            yield f"DISAGREES  {self.claim}: and {rest} more"
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
@@ -179,7 +138,7 @@ def _document(
     lists = ("attempts", "bills")
     known = {"why_unknown", *FORMAT, *expected}
     sums = FORMAT | {name: value for name, value in expected.items() if name not in lists}
-    findings = [*_compared(got, sums)]
+    findings = [*compared(got, sums)]
     findings += [
         Disagreement(where=name, got=got[name], expected="no such field")
         for name in sorted(got.keys() - known)
@@ -210,7 +169,7 @@ def _listed(
         yield Check(
             claim=f"continuity.json, {name.removesuffix('s')} {number}",
             seen=f"{len(other)} fields",
-            disagreements=(*_compared(one, other), *extra),
+            disagreements=(*compared(one, other), *extra),
         )
 
 
@@ -227,23 +186,3 @@ def _same_in_report(evidence: Evidence) -> Check:
         seen=f"{len(names)} fields",
         disagreements=found,
     )
-
-
-def _compared(got: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[Disagreement, ...]:
-    return tuple(
-        Disagreement(where=name, got=got.get(name, "nothing"), expected=value)
-        for name, value in expected.items()
-        if not _is_same(name, got.get(name, "nothing"), value)
-    )
-
-
-def _is_same(name: str, got: object, expected: object) -> bool:
-    if isinstance(got, bool) or isinstance(expected, bool):
-        return got is expected
-    if isinstance(got, (int, float)) and isinstance(expected, (int, float)):
-        tolerance = next(
-            (each for end, each in TOLERANCES.items() if name.endswith(end)), SECONDS_TOLERANCE
-        )
-        is_measured = isinstance(got, float) or isinstance(expected, float)
-        return math.isclose(got, expected, rel_tol=1e-12, abs_tol=tolerance * is_measured)
-    return got == expected

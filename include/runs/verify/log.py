@@ -60,7 +60,7 @@ class Begun:
     @property
     def last_time(self) -> float:
         """Of the last line."""
-        return max(self.start.time, *(line.time for line in self.lines), 0.0)
+        return max(self.start.time, *(e.time for e in self.lines if e.kind != "resume"), 0.0)
 
     def of_kind(self, *kinds: str) -> list[Said]:
         """Return the lines of these kinds."""
