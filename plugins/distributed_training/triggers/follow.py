@@ -19,9 +19,10 @@ from distributed_training.hooks.refusals import code_and_message, typed
 from distributed_training.triggers.log_tail import LogTail
 from distributed_training.triggers.pace import Pace, backoff_s
 from distributed_training.triggers.stopping import note_follower, stop_job
-from distributed_training.triggers.watch import Patience, judge
+from distributed_training.triggers.watch import Patience, Verdict, judge
 from include.errors import ContractError, RejectedRequestError
 from include.sagemaker_api.failures import is_unknown_job
+from include.sagemaker_api.stop_cause import StopCause
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -151,6 +152,11 @@ def _is_refusal(error: ClientError) -> bool:
     return isinstance(refused, RejectedRequestError) and status < 500
 
 
+def _starts(snapshot: JobSnapshot) -> int:
+    """Return how often instances began to train: each time they write streams of their own."""
+    return sum(each.status == "Training" for each in snapshot.transitions)
+
+
 def _service_time(answer: dict[str, Any]) -> float:
     """Return the service's clock at its answer, epoch seconds; ours where it does not tell."""
     said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
@@ -230,7 +236,7 @@ class _Look:
             log.info("Job %s: %s %s", snapshot.name, phase, snapshot.status_message or "")
             self.phase = phase
         if self.reads_logs:
-            self.tail.num_hosts = snapshot.instance_count
+            self.tail.num_streams = snapshot.instance_count * max(1, _starts(snapshot))
             await self._pass_logs_on(look_for_streams=changed)
         return snapshot
 
@@ -239,16 +245,23 @@ class _Look:
 
         Nothing is known of the silence of a job whose log is not read, or not yet to its end.
         """
+        verdict = self._verdict(snapshot)
+        if verdict is not None and verdict.cause is StopCause.HUNG:
+            # Perhaps it is heard of in the stream of a host that was not there when streams were last looked for.
+            await self._pass_logs_on(look_for_streams=True)
+            verdict = self._verdict(snapshot)
+        if verdict is not None:
+            log.warning("Job %s is stopped: %s", snapshot.name, verdict.says)
+            await stop_job(self.followed, tag=verdict.cause.tag)
+
+    def _verdict(self, snapshot: JobSnapshot) -> Verdict | None:
         is_heard = self.reads_logs and not self.tail.is_behind
-        verdict = judge(
+        return judge(
             snapshot,
             patience=self.followed.patience,
             heard_at=self.tail.heard_at if is_heard else None,
             now=self.now_s,
         )
-        if verdict is not None:
-            log.warning("Job %s is stopped: %s", snapshot.name, verdict.says)
-            await stop_job(self.followed, tag=verdict.cause.tag)
 
     async def drain_logs(self) -> None:
         """Pass on what is left of the logs."""

@@ -23,14 +23,14 @@ class LogTail:
     Attributes:
         group: the log group.
         job_name: streams are named `<job_name>/<host>...`.
-        num_hosts: how many streams there will be; while fewer are known they are looked up again.
+        num_streams: how many streams there will be; while fewer are known they are looked up again.
         heard_at: when the newest heartbeat of the training was printed, epoch seconds; None before the first.
         is_behind: whether the last look left lines unread.
     """
 
     group: str
     job_name: str
-    num_hosts: int = 1
+    num_streams: int = 1
     tokens: dict[str, str | None] = field(default_factory=dict)
     heard_at: float | None = None
     is_behind: bool = False
@@ -43,7 +43,7 @@ class LogTail:
             look_for_streams: whether to look for streams even when every host has one (a restarted
                 host opens another).
         """
-        if look_for_streams or len(self.tokens) < self.num_hosts:
+        if look_for_streams or len(self.tokens) < self.num_streams:
             await self._find_streams(logs)
         self.is_behind = False
         for stream in sorted(self.tokens):

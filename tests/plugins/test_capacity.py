@@ -1,0 +1,262 @@
+"""No capacity, a full quota, a hang and a limit, on a real engine: what the operator does about each."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+from airflow.sdk.definitions.retry_policy import RetryAction
+from airflow.sdk.exceptions import AirflowTaskTimeout
+
+from distributed_training.hooks.job_logs import last_lines
+from include.errors import (
+    BudgetExceededError,
+    CapacityError,
+    HungJobError,
+    QuotaExceededError,
+    ResumableTimeLimitError,
+    TimeLimitError,
+)
+from tests.local_engine.faults.putting import faults, times_fired
+from tests.plugins.test_training_job_operator import deferred, execute, job_names, operator
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningEngine
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+PRINTS = 'print("trainyard done step=1")\n'
+FALLS_SILENT = """
+import pathlib, time
+kept = pathlib.Path("/opt/ml/checkpoints/step")
+if kept.exists():
+    print("trainyard done step=2")
+else:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("1")
+    print("trainyard step=1 loss=2.5", flush=True)
+    while True:
+        time.sleep(0.05)
+"""
+NEVER_ENDS = "import time\nwhile True:\n    time.sleep(0.05)\n"
+SAVES_AND_NEVER_ENDS = FALLS_SILENT.replace("trainyard", "other")
+NO_CAPACITY = {"what": "no_capacity", "job": "plugins-test-train-*"}
+CAPACITY_ERROR = {"what": "capacity_error", "job": "plugins-test-train-*"}
+QUOTA_FULL = {"what": "resource_limit", "operation": "CreateTrainingJob"}
+
+
+def on_ladder(spec: dict[str, Any], *rungs: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec with a ladder in place of its instance type."""
+    ladder = rungs or ({}, {"use_spot_instances": False})
+    return {
+        **{key: value for key, value in spec.items() if key != "instance_type"},
+        "capacity_ladder": [{"instance_type": "ml.m5.large", **each} for each in ladder],
+    }
+
+
+def checkpoints(engine: RunningEngine, task: Any) -> str:
+    return f"s3://{engine.bucket}/checkpoints/{task.run_id}"
+
+
+def event_of(trigger: Any) -> dict[str, Any]:
+    async def first() -> dict[str, Any]:
+        async for event in trigger.run():
+            return dict(event.payload)
+        raise AssertionError("the trigger fired no event")
+
+    return asyncio.run(first())
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["sync", "deferrable"])
+def test_capacity_error_leads_to_the_next_rung_in_the_same_start(
+    aws_connection, task, script, sagemaker, deferrable
+):
+    made = operator(on_ladder(script(PRINTS)), deferrable=deferrable)
+    with faults(aws_connection.endpoint_url, CAPACITY_ERROR):
+        if deferrable:
+            first = deferred(made, task)
+            event = event_of(first.trigger)
+            with pytest.raises(type(first)) as again:
+                made.execute_complete(task.context, event)
+            result = made.execute_complete(task.context, event_of(again.value.trigger))
+        else:
+            result = execute(made, task)
+
+    assert result["status"] == "Completed"
+    assert (result["attempt"], result["rung"], result["is_spot"]) == (2, 1, False)
+    assert result["rung_name"] == "1 x ml.m5.large on demand"
+    assert result["rung_reason"].startswith("no capacity on rung 0 (1 x ml.m5.large spot)")
+    (earlier,) = result["earlier_attempts"]
+    assert (earlier["rung"], earlier["is_spot"], earlier["status"]) == (0, True, "Failed")
+    assert len(job_names(sagemaker, task)) == 2
+
+
+def test_waiting_for_longer_than_the_rung_allows_leads_to_the_next(
+    aws_connection, task, script, sagemaker, caplog
+):
+    spec = on_ladder(script(PRINTS), {"max_wait_s": 2}, {"use_spot_instances": False})
+    with faults(aws_connection.endpoint_url, NO_CAPACITY), caplog.at_level("INFO"):
+        result = execute(operator(spec), task)
+
+    assert (result["status"], result["attempt"], result["rung"]) == ("Completed", 2, 1)
+    assert result["rung_waited_s"] >= 2
+    assert result["earlier_attempts"][0]["status"] == "Stopped"
+    assert result["earlier_attempts"][0]["started_at"] is None
+    assert "is stopped: it waits for instances for" in caplog.text
+
+
+def test_last_rung_without_capacity_raises_and_the_next_start_begins_the_ladder_again(
+    aws_connection, task, script
+):
+    spec = on_ladder(script(PRINTS))
+    with (
+        faults(aws_connection.endpoint_url, {**CAPACITY_ERROR, "count": 2}),
+        pytest.raises(CapacityError),
+    ):
+        execute(operator(spec), task)
+    result = execute(operator(spec), task)
+
+    assert (result["attempt"], result["rung"], result["is_spot"]) == (3, 0, True)
+
+
+def test_full_quota_is_waited_for_without_a_retry(aws_connection, task, script, sagemaker, caplog):
+    url = aws_connection.endpoint_url
+    with faults(url, {**QUOTA_FULL, "count": 2}), caplog.at_level("INFO"):
+        result = execute(operator(script(PRINTS)), task)
+        assert times_fired(url) == [2]
+
+    assert (result["status"], result["attempt"]) == ("Completed", 1)
+    assert result["quota_waited_s"] >= 1
+    assert caplog.text.count("waits for quota since") == 2
+    assert len(job_names(sagemaker, task)) == 1
+
+
+def test_full_quota_is_waited_for_in_the_triggerer(aws_connection, task, script):
+    made = operator(script(PRINTS), deferrable=True)
+    began = datetime.now(UTC)
+    with faults(aws_connection.endpoint_url, QUOTA_FULL):
+        waiting = deferred(made, task)
+    assert isinstance(waiting.trigger, DateTimeTrigger)
+    assert waiting.trigger.moment > began
+    with pytest.raises(type(waiting)) as following:
+        made.execute_after_quota(task.context, None, **waiting.kwargs)
+    result = made.execute_complete(task.context, event_of(following.value.trigger))
+
+    assert (result["status"], result["attempt"]) == ("Completed", 1)
+
+
+def test_quota_that_stays_full_for_longer_than_the_rung_allows_leads_to_the_next(
+    aws_connection, task, script
+):
+    spec = on_ladder(script(PRINTS), {"max_wait_s": 1}, {"use_spot_instances": False})
+    with faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": 2}):
+        result = execute(operator(spec), task)
+
+    assert (result["attempt"], result["rung"], result["is_spot"]) == (1, 1, False)
+    assert result["rung_reason"] == "the account's quota for rung 0 stayed full"
+
+
+def test_quota_that_stays_full_on_the_last_rung_is_an_error(aws_connection, task, script):
+    spec = on_ladder(script(PRINTS), {"max_wait_s": 1})
+    with (
+        faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": None}),
+        pytest.raises(QuotaExceededError),
+    ):
+        execute(operator(spec), task)
+
+
+def test_execution_timeout_ends_the_waiting_for_quota(aws_connection, task, script, sagemaker):
+    made = operator(script(PRINTS), poll_interval_s=60)
+    events = made.clients.client("sagemaker").meta.events
+    events.register(
+        "after-call.sagemaker.CreateTrainingJob",
+        lambda **_: signal.setitimer(signal.ITIMER_REAL, 1),
+    )
+    before = signal.signal(signal.SIGALRM, _out_of_time)
+    try:
+        with (
+            faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": None}),
+            pytest.raises(TimeLimitError, match="never created"),
+        ):
+            execute(made, task)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert job_names(sagemaker, task) == []
+
+
+def _out_of_time(*_: object) -> None:
+    """Do what Airflow's own handler does when `execution_timeout` is over."""
+    raise AirflowTaskTimeout
+
+
+def test_training_that_falls_silent_is_stopped_and_resumed(aws_connection, task, script, sagemaker):
+    place = {"checkpoint_s3_uri": checkpoints(aws_connection, task), "heartbeat_timeout_s": 3}
+    made = operator(script(FALLS_SILENT, **place))
+    with pytest.raises(HungJobError, match="fell silent") as raised:
+        execute(made, task)
+    assert made.retry_policy.evaluate(raised.value, 1, 3).action is RetryAction.RETRY
+    result = execute(operator(script(FALLS_SILENT, **place)), task)
+
+    assert (result["status"], result["attempt"]) == ("Completed", 2)
+    (earlier,) = result["earlier_attempts"]
+    assert earlier["status"] == "Stopped"
+    assert len(job_names(sagemaker, task)) == 2
+
+
+def test_silence_from_before_the_trigger_counts(aws_connection, task, script, sagemaker, logs):
+    spec = script(FALLS_SILENT, checkpoint_s3_uri=checkpoints(aws_connection, task))
+    deferred(operator({**spec, "heartbeat_timeout_s": 0}, deferrable=True), task)
+    (name,) = job_names(sagemaker, task)
+    heard_at = _heard_at(logs, name)
+    restarted = deferred(operator({**spec, "heartbeat_timeout_s": 8}, deferrable=True), task)
+    event = event_of(restarted.trigger)
+
+    assert event["snapshot"]["status"] == "Stopped"
+    assert 8 <= event["snapshot"]["transitions"][-1]["start"] - heard_at <= 8 + 60
+    with pytest.raises(HungJobError):
+        operator(spec, deferrable=True).execute_complete(task.context, event)
+
+
+def _heard_at(logs: Any, job: str) -> float:
+    """Return when the job printed its only line, once it has."""
+    until = time.monotonic() + 90
+    while time.monotonic() < until:
+        ends = last_lines(logs, group="/aws/sagemaker/TrainingJobs", job_name=job)
+        if any("trainyard step=1" in line for each in ends for line in each.lines):
+            return ends[0].ended_at_ms / 1000
+        time.sleep(0.1)
+    raise AssertionError("the job printed nothing")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [(SAVES_AND_NEVER_ENDS, ResumableTimeLimitError), (NEVER_ENDS, TimeLimitError)],
+    ids=["checkpoints", "none"],
+)
+def test_max_run_is_retried_only_where_the_attempt_left_checkpoints(
+    aws_connection, task, script, source, kind
+):
+    uri = checkpoints(aws_connection, task)
+    with pytest.raises(TimeLimitError) as raised:
+        execute(operator(script(source, max_run=4, checkpoint_s3_uri=uri)), task)
+
+    assert type(raised.value) is kind
+
+
+def test_attempt_that_could_exceed_the_budget_is_not_created(
+    aws_connection, task, script, sagemaker
+):
+    with pytest.raises(BudgetExceededError, match=r"\$0.00 paid for earlier attempts"):
+        execute(operator(script(PRINTS, max_run=3600, budget_usd=0.1)), task)
+
+    assert job_names(sagemaker, task) == []
