@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, SpecError
+from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.sagemaker_api.request_check import validate_request
 from include.sagemaker_api.request_parts import (
     present,
@@ -101,11 +102,18 @@ def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] |
                 {"Name": metric.name, "Regex": metric.regex} for metric in spec.metric_definitions
             ],
             "EnableSageMakerMetricsTimeSeries": spec.enable_sagemaker_metrics,
-            "ContainerEntrypoint": list(spec.container_entry_point),
-            "ContainerArguments": list(spec.container_arguments),
+            **_process_1(spec),
             "TrainingImageConfig": spec.training_image_config,
         }
     )
+
+
+def _process_1(spec: TrainingJobSpec) -> dict[str, Any]:
+    """Return what the container starts instead of what its image does; empty lists where it does not."""
+    entrypoint, arguments = spec.container_entry_point, spec.container_arguments
+    if spec.forward_sigterm and spec.entry_point:
+        entrypoint, arguments = forwarding_entrypoint(spec.entry_point)
+    return {"ContainerEntrypoint": list(entrypoint), "ContainerArguments": list(arguments)}
 
 
 def _channel(name: str, channel: Channel) -> dict[str, Any]:

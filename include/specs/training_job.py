@@ -59,6 +59,8 @@ class TrainingJobSpec:
             (RetryStrategy).
         capacity_ladder: what the operator tries in turn, instead of instance_type and use_spot_instances;
             instance_count is that of the rungs that name none.
+        forward_sigterm: the container's process 1 hands SIGTERM on to the ranks of the entry point, so that a stop
+            or an interruption with notice reaches them; for images with the framework toolkit.
         heartbeat_timeout_s: the operator stops a job that printed a `trainyard ` line and then none for so
             long, and resumes it by a new attempt; 0 = never.
         budget_usd: what all attempts of the task may cost together, by the on-demand price; None = no bound.
@@ -80,6 +82,7 @@ class TrainingJobSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     container_entry_point: tuple[str, ...] = ()
     container_arguments: tuple[str, ...] = ()
+    forward_sigterm: bool = False
     container_log_level: int = 20
     training_image_config: Mapping[str, Any] | None = None
     # where it runs

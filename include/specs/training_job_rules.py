@@ -62,6 +62,12 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
             what="needs the framework toolkit, which container_entry_point replaces",
             next_step="drop one; container_arguments can name the script",
         )
+    if spec.forward_sigterm and (not spec.entry_point or spec.container_arguments):
+        yield Finding(
+            where="forward_sigterm",
+            what="goes with an entry_point that the toolkit starts, and brings its own arguments",
+            next_step="set entry_point and drop container_arguments, or hand the signal on yourself",
+        )
     if spec.distribution and not spec.entry_point:
         yield Finding(
             where="distribution",

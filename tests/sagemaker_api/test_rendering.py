@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from include.errors import SpecError
+from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.sagemaker_api.processing_request import render_processing_job
 from include.sagemaker_api.request_parts import with_overrides
 from include.sagemaker_api.training_request import render_training_job
@@ -42,6 +43,26 @@ def test_a_bare_role_name_gets_the_accounts_arn() -> None:
 def test_a_bare_role_name_without_an_account_is_refused() -> None:
     with pytest.raises(SpecError, match="role: is no ARN, and the account is not known"):
         train(role="Training")
+
+
+def test_a_job_that_forwards_sigterm_starts_by_the_relay() -> None:
+    call = {"code_s3_uri": "s3://bucket/code.tar.gz"}
+    algorithm = train(call, entry_point="train.py", forward_sigterm=True)["AlgorithmSpecification"]
+    started = (
+        tuple(algorithm["ContainerEntrypoint"]),
+        tuple(algorithm["ContainerArguments"]),
+    )
+    assert started == forwarding_entrypoint("train.py")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"entry_point": "train.py", "container_arguments": ["train"]}],
+    ids=["no entry point", "own arguments"],
+)
+def test_sigterm_can_be_forwarded_to_a_script_of_the_toolkit_only(changes: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="forward_sigterm: goes with an entry_point"):
+        train(forward_sigterm=True, **changes)
 
 
 def test_the_specs_image_goes_before_the_one_that_was_looked_up() -> None:

@@ -68,8 +68,9 @@ def check_continuity(report: Path, repository: Path) -> Check:
         check=False,
         timeout=VERIFY_LIMIT_S,
     )
-    said = (done.stdout + done.stderr).strip()
-    return Check(name="continuity", holds=done.returncode == 0, found=said or "verified")
+    said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
+    found = said[-1] if done.returncode == 0 else "\n".join(said)
+    return Check(name="continuity", holds=done.returncode == 0, found=found)
 
 
 def told(checks: Iterable[Check]) -> list[str]:

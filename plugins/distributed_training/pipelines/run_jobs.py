@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from include.planning.run_cost import evaluation_instance_type, training_budget_usd
-from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from include.specs.training_job import TrainingJobSpec
@@ -50,13 +49,11 @@ def training_spec(
     hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
     if conf.target_column:
         hyperparameters["target_column"] = conf.target_column
-    container_entry_point, container_arguments = forwarding_entrypoint(TRAINING_ENTRY_POINT)
     return TrainingJobSpec(
         role=role,
         output_path=paths.output,
         image_uri=conf.image_uri,
-        container_entry_point=container_entry_point,
-        container_arguments=container_arguments,
+        forward_sigterm=True,
         entry_point=TRAINING_ENTRY_POINT,
         source_dir=SOURCE_DIR,
         code_location=paths.code,
