@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
+from botocore.config import Config
 
+from distributed_training.hooks.retries import patient_config
 from include.errors import Finding, SpecError
 
 if TYPE_CHECKING:
@@ -48,14 +50,17 @@ class AwsClients:
 
     def __init__(self, connection: ConnectionArguments) -> None:
         self.connection = connection
-        self._hooks: dict[str, AwsBaseHook] = {}
+        self._hooks: dict[tuple[str, bool], AwsBaseHook] = {}
 
     def client(self, service: str) -> Any:
-        """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`."""
-        return self._hook(service).conn
+        """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
+        return self._hook(service, is_patient=True).conn
 
     async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
-        """Return a context manager that opens an aiobotocore client of a service."""
+        """Return a context manager that opens an aiobotocore client of a service.
+
+        It has botocore's own retries: whoever waits in the triggerer asks again by itself, and says so.
+        """
         hook = self._hook(service)
         opened: AbstractAsyncContextManager[Any] = await hook.get_async_conn()  # type: ignore[no-untyped-call]
         return opened
@@ -131,15 +136,20 @@ class AwsClients:
         region: str | None = self._hook("sagemaker").get_session().region_name
         return region
 
-    def _hook(self, service: str) -> AwsBaseHook:
-        if service not in self._hooks:
-            arguments = self.connection
-            config = None if arguments.botocore_config is None else dict(arguments.botocore_config)
-            self._hooks[service] = AwsBaseHook(
-                aws_conn_id=arguments.aws_conn_id,
-                client_type=service,
-                region_name=arguments.region_name,
-                verify=arguments.verify,
-                config=config,
-            )
-        return self._hooks[service]
+    def _hook(self, service: str, *, is_patient: bool = False) -> AwsBaseHook:
+        if (service, is_patient) not in self._hooks:
+            given = self.connection.botocore_config
+            config = None if given is None else Config(**given)
+            if is_patient:
+                config = patient_config(self._hook("sagemaker").conn_config.botocore_config)
+            self._hooks[service, is_patient] = self._hook_with(service, config)
+        return self._hooks[service, is_patient]
+
+    def _hook_with(self, service: str, config: Config | None) -> AwsBaseHook:
+        return AwsBaseHook(
+            aws_conn_id=self.connection.aws_conn_id,
+            client_type=service,
+            region_name=self.connection.region_name,
+            verify=self.connection.verify,
+            config=config,
+        )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from distributed_training.hooks.object_stream import whole_object
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import (
     answer_or_none,
@@ -17,8 +17,6 @@ from include.sharding.objects import ObjectHead
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-_READ_AHEAD_BYTES = 1024 * 1024
 
 
 class S3DatasetObjects:
@@ -70,4 +68,4 @@ class S3DatasetObjects:
         answer = answer_or_none(call, where=uri, is_absent=is_absent_object)
         if answer is None:
             raise FileNotFoundError(uri)
-        return cast("BinaryIO", io.BufferedReader(answer["Body"], _READ_AHEAD_BYTES))
+        return whole_object(self._client, answer, bucket=at.bucket, key=at.key)

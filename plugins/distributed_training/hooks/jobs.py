@@ -6,12 +6,12 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
 from distributed_training.hooks.redaction import masked_snapshot
 from distributed_training.hooks.refusals import answer_or_none, refusals_typed
-from include.errors import TrainingRunError
+from include.errors import ThrottledError, TrainingRunError
 from include.sagemaker_api.failures import is_name_taken, is_unknown_job
 from include.sagemaker_api.stop_cause import StopCause, stop_cause
 
@@ -51,15 +51,30 @@ class SageMakerJobs:
         """Create the job and return its ARN.
 
         Raises:
-            NameTakenError: a job of this name exists; nothing was created.
-            TrainingRunError: the service refused for another reason.
+            NameTakenError: a job of this name exists, or was created although the service said nothing or failed.
+            ThrottledError: the service is too busy, or failed; it has no such job.
+            BotoCoreError: it did not answer; it has no such job, or does not tell.
+            TrainingRunError: it refused for another reason.
         """
         where = f"job {request[self._api.name_key]}"
         call = partial(getattr(self._client, f"create_{self._api.method}"), **request)
-        answer = answer_or_none(call, where=where, is_absent=is_name_taken)
+        try:
+            answer = answer_or_none(call, where=where, is_absent=is_name_taken)
+        except (ThrottledError, BotoCoreError) as error:
+            if self._was_created(request[self._api.name_key]):
+                raise NameTakenError(f"{where} was created unheard", where=where) from error
+            raise
         if answer is None:
             raise NameTakenError(f"{where} exists already", where=where)
         return str(answer[f"{self._api.noun}Arn"])
+
+    def _was_created(self, name: str) -> bool:
+        """Return whether a Create without an answer made the job after all; False where that cannot be told."""
+        try:
+            return self.describe(name) is not None
+        except (TrainingRunError, BotoCoreError) as error:
+            log.warning("Whether job %s was created is unknown: %s", name, error)
+            return False
 
     def stop(self, name: str, *, is_kill: bool = False) -> bool:
         """Ask the service to stop the job; return False when it had ended or never was.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
+from distributed_training.hooks.object_stream import whole_object
 from distributed_training.hooks.refusals import (
     answer_or_none,
     is_absent_object,
@@ -73,10 +73,8 @@ class S3Objects:
 
     def read(self, uri: str) -> bytes:
         """Return the object's bytes."""
-        at = S3Address.parse(uri)
-        with refusals_typed(uri):
-            content: bytes = self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"].read()
-        return content
+        with self.stream(uri) as stream:
+            return stream.read()
 
     def write(self, uri: str, content: bytes, *, content_type: str) -> None:
         """Store the bytes at this address."""
@@ -88,16 +86,16 @@ class S3Objects:
 
     def blocks(self, uri: str) -> Iterator[bytes]:
         """Yield the object's bytes in blocks of at most 1 MiB."""
-        at = S3Address.parse(uri)
-        with refusals_typed(uri):
-            body = self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"]
-        yield from body.iter_chunks(_BLOCK_BYTES)
+        with self.stream(uri) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
 
-    def stream(self, uri: str) -> closing[Any]:
+    def stream(self, uri: str) -> BinaryIO:
         """Return the object's bytes as a stream, to be closed by `with`, also before its end."""
         at = S3Address.parse(uri)
         with refusals_typed(uri):
-            return closing(self._client.get_object(Bucket=at.bucket, Key=at.key)["Body"])
+            answer = self._client.get_object(Bucket=at.bucket, Key=at.key)
+        return whole_object(self._client, answer, bucket=at.bucket, key=at.key)
 
     def newest(self, prefix: str, *, name: str) -> str | None:
         """Return the address of the newest object below the prefix with this file name; None when there is none."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
-from botocore.config import Config
 
 from distributed_training.hooks.dataset_objects import S3DatasetObjects
+from distributed_training.hooks.retries import patient_config
 from include.errors import ContractError, DataError, TrainingRunError
 from include.sharding.listing import list_files
 from include.sharding.parts import files_of_part, write_part
@@ -43,9 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
-    client = boto3.client(
-        "s3", config=Config(retries={"mode": "standard", "total_max_attempts": 8})
-    )
+    client = boto3.client("s3", config=patient_config(None))
     try:
         write_own_part(
             S3DatasetObjects(client),

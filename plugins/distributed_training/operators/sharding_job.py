@@ -27,14 +27,17 @@ _OF_INCLUDE = (
     "sagemaker_api/__init__.py",
     "sagemaker_api/failures.py",
     "sagemaker_api/failure_table.py",
+    "sagemaker_api/stop_cause.py",
     "sharding/*.py",
 )
 _OF_PLUGIN = (
     "__init__.py",
     "hooks/__init__.py",
     "hooks/dataset_objects.py",
+    "hooks/object_stream.py",
     "hooks/objects.py",
     "hooks/refusals.py",
+    "hooks/retries.py",
     "hooks/shard_part.py",
 )
 # AWS's PyTorch images have boto3, numpy and pandas, but not every one has pyarrow: pip installs what

@@ -18,7 +18,12 @@ def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        _send(endpoint_url, "DELETE", None)
+        end_faults(endpoint_url)
+
+
+def end_faults(endpoint_url: str) -> None:
+    """Let no fault hold."""
+    _send(endpoint_url, "DELETE", None)
 
 
 def times_fired(endpoint_url: str) -> list[int]:

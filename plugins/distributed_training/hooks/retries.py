@@ -1,0 +1,26 @@
+"""How long a call of AWS is repeated before a task gives up on it."""
+
+from __future__ import annotations
+
+import os
+
+from botocore.config import Config
+
+PATIENT_TRIES = 16
+"""Outlasts a minute of 500s or of throttling: botocore's standard mode waits rand(0, 1) * min(2^i, 20) s after try i
+(from 0), which is 115 s on average in all, and less than 60 s for one call in 500. Its default of five tries is over
+after 7.5 s on average."""
+_SET_ELSEWHERE = ("AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS")
+
+
+def patient_config(given: Config | None) -> Config | None:
+    """Return client settings with patient retries, unless the connection or the environment sets some.
+
+    Args:
+        given: the connection's or the operator's own settings, which stay.
+    """
+    has_retries = given is not None and getattr(given, "retries", None) is not None
+    if has_retries or any(os.environ.get(name) for name in _SET_ELSEWHERE):
+        return given
+    patient = Config(retries={"mode": "standard", "total_max_attempts": PATIENT_TRIES})
+    return patient if given is None else patient.merge(given)
