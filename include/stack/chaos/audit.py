@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from include.stack import leftovers
 from include.stack.chaos.jobs import faults_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from include.stack.chaos.jobs import Attempt
@@ -48,6 +48,16 @@ def check_jobs(jobs: Sequence[Attempt]) -> Check:
     logical = len({job.logical for job in jobs})
     found = f"{logical} logical jobs, each completed once, in {len(jobs)} attempts; none goes on"
     return Check(name="jobs", holds=not wrong, found="; ".join(wrong) or found)
+
+
+def check_ledger(entries: Sequence[Mapping[str, Any]], jobs: Sequence[Attempt]) -> Check:
+    """Return whether the run's ledger knows every job and has an end for each thing that costs money."""
+    open_entries = [str(entry["name"]) for entry in entries if entry["settled_at"] is None]
+    unknown = {job.name for job in jobs} - {str(entry["name"]) for entry in entries}
+    wrong = [f"{name} is not settled" for name in open_entries]
+    wrong += [f"{name} is not in it" for name in sorted(unknown)]
+    found = "; ".join(wrong) or f"empty: all of its {len(entries)} entries are settled"
+    return Check(name="ledger", holds=not wrong, found=found)
 
 
 def check_processes(home: Home) -> Check:

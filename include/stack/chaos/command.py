@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from include.stack.airflow_api import AirflowApi
+
 LEAST_STEPS = 50
 
 
@@ -85,7 +87,7 @@ def _struck_run(
         with striker:
             attendant.run(conf)
         stack.wait_until(lambda: is_engine_ready(url), what="the engine's answer")
-        return _looked_back(home, watched, endpoint, faults, began_at=began_at)
+        return _looked_back(home, api, watched, endpoint, faults, began_at=began_at)
     finally:
         display.say("stopping")
         stack.stop()
@@ -93,6 +95,7 @@ def _struck_run(
 
 def _looked_back(
     home: Home,
+    api: AirflowApi,
     watched: WatchedDisplay,
     endpoint: ChaosEndpoint,
     faults: EngineFaults,
@@ -107,10 +110,13 @@ def _looked_back(
     told = story(striker.blows, endpoint.marks(jobs), fired, began_at=began_at, tries=tries)
     for line in ("", "what struck, when, and what it cost", *told, "jobs", *job_lines(jobs)):
         watched.say(line)
+    prepared = api.xcom(DAG_ID, view.run_id, "preflight", "return_value") or {}
+    ledger = endpoint.ledger(str(prepared["ledger_uri"])) if prepared else []
     report = home.reports / view.run_id.replace("/", "_")
     return [
         audit.check_strikes(striker.pending),
         audit.check_run(view.state),
         audit.check_jobs(jobs),
+        audit.check_ledger(ledger, jobs),
         audit.check_continuity(report, home.repository),
     ]

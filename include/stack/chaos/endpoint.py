@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -26,6 +29,7 @@ class ChaosEndpoint:
         )
         self._sagemaker = session.client("sagemaker", endpoint_url=url, config=config)
         self._logs = session.client("logs", endpoint_url=url, config=config)
+        self._s3 = session.client("s3", endpoint_url=url, config=config)
         self._aws = AwsEndpoint(url)
 
     def training_step(self) -> int:
@@ -47,3 +51,14 @@ class ChaosEndpoint:
         """Return the progress of the training over all its jobs; fails as the client fails."""
         trained = [job.name for job in jobs if job.name.startswith(TRAINING_JOBS)]
         return read_marks(self._logs, trained)
+
+    def ledger(self, uri: str) -> list[dict[str, Any]]:
+        """Return the entries of a run's ledger below an S3 prefix; fails as the client fails."""
+        place = urlsplit(uri)
+        prefix = place.path.strip("/") + "/"
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=place.netloc, Prefix=prefix
+        )
+        keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+        bodies = (self._s3.get_object(Bucket=place.netloc, Key=key)["Body"] for key in keys)
+        return [json.loads(body.read()) for body in bodies]
