@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +20,54 @@ from distributed_training.operators.training_job import TrainingJobOperator
 from distributed_training.pipelines.proof import write_proof
 from include.runs.builder import build_run_record, job_record
 from include.runs.verify.__main__ import main
-from tests.runs.interrupted_run import InterruptedRun
+from tests.local_engine.faults.putting import faults
+from tests.runs.interrupted_run import Break, InterruptedRun
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
 NAMES = ("continuity.json", "index.json", "training_log.jsonl.gz")
-# More than CloudWatch's page of 1 MiB lies between the lines.
+# The first life waits to be interrupted. More than CloudWatch's page of 1 MiB lies between the lines.
 PRINTS = """
-import json, pathlib
-for line in json.loads(pathlib.Path(__file__).with_name("lines.json").read_text()):
-    print("noise " + "x" * 1000 + "\\n" + 40 * ("y" * 1000 + "\\n") + line, flush=True)
+import json, os, pathlib, time
+
+seen = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"), "checkpoints", "seen")
+lives = json.loads(pathlib.Path(__file__).with_name("lives.json").read_text())
+number = int(seen.exists())
+seen.touch()
+for line in lives[number]:
+    print("noise " + "x" * 1000 + "\\n" + 80 * ("y" * 1000 + "\\n") + line, flush=True)
+while number == 0:
+    time.sleep(0.05)
 """
-RUN = InterruptedRun(num_steps=30, checkpoint_interval=5, logs_checkpoints=True)
+# Steps are logged by threes and at checkpoints: the last line of the first life speaks of step 18.
+RUN = InterruptedRun(
+    num_steps=30,
+    log_interval=3,
+    checkpoint_interval=5,
+    logs_checkpoints=True,
+    breaks=(Break(after_steps=18),),
+)
+INTERRUPT = {"what": "interrupt", "at": {"step": 18}, "attempt": 1, "notice_s": 1}
 
 
 @pytest.fixture
-def printed(aws_connection: Any, task: Any, script: Any, tmp_path: Path) -> dict[str, Any]:
-    """The result of a training job that printed a run's lines among a lot else."""
-    spec = script(PRINTS)
-    lines = json.dumps([line.text for line in RUN.lines])
-    (Path(spec["source_dir"]) / "lines.json").write_text(lines)
+def printed(aws_connection: Any, task: Any, script: Any) -> dict[str, Any]:
+    """The result of a spot job that printed a run's lines among a lot else, interrupted once."""
+    spec = script(
+        PRINTS,
+        use_spot_instances=True,
+        max_wait=3600,
+        checkpoint_s3_uri=f"s3://{aws_connection.bucket}/{task.run_id}/checkpoints",
+    )
+    lives = [[line.text for line in life] for _, life in groupby(RUN.lines, attrgetter("stream"))]
+    (Path(spec["source_dir"]) / "lives.json").write_text(json.dumps(lives))
     made = TrainingJobOperator(task_id="train", spec=spec, deferrable=False, poll_interval_s=1)
-    result: dict[str, Any] = type(made).execute.__wrapped__(made, task.context)
+    with faults(aws_connection.endpoint_url, INTERRUPT):
+        result: dict[str, Any] = type(made).execute.__wrapped__(made, task.context)
     return result
 
 
-def test_a_jobs_log_is_recounted_from_what_the_report_leaves(
+def test_an_interrupted_jobs_log_is_recounted_from_what_the_report_leaves(
     printed: dict[str, Any], aws_connection: Any, s3: Any, task: Any, tmp_path: Path
 ) -> None:
     clients, prefix = AwsClients(ConnectionArguments()), f"{task.run_id}/report"
@@ -60,8 +84,11 @@ def test_a_jobs_log_is_recounted_from_what_the_report_leaves(
 
     read = training_log(clients.client("logs"), job_name=printed["job_name"])
     assert [line.text for line in read] == [line.text for line in RUN.lines]
-    assert told.final_step == 30
+    first, second = told.attempts
+    assert (first.ended_by, second.ended_by) == ("interrupted", "completed")
+    assert (first.steps_redone, second.resumed_at, told.final_step) == (3, 15, 30)
     assert told.has_every_sample_once
+    assert second.waiting_seconds > 0
     for name in NAMES:
         s3.download_file(aws_connection.bucket, f"{prefix}/{name}", str(tmp_path / name))
     record = build_run_record(dag_id="d", run_id="r", jobs=jobs, continuity=told.to_dict())
