@@ -136,6 +136,13 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         _RETRY_STEP,
     ),
     _row(
+        r"An error occurred \((5\d\d|SlowDown|ServiceUnavailable|RequestTimeout|Throttling\w*)\) when calling",
+        InfrastructureError,
+        "a service of AWS failed for longer than the client in the container asks it again",
+        "retry: training resumes from the last checkpoint; AWS_RETRY_MODE=standard and a larger AWS_MAX_ATTEMPTS in "
+        "the job's environment let its clients wait longer",
+    ),
+    _row(
         r"(Data|Model|Checkpoint)s? download (failed|timed out)|Failed to download data"
         r"|Training data cannot be used"
         r"|No S3 objects? (was|were)? ?found|ClientError:.*(S3|AccessDenied|NoSuchKey|NoSuchBucket)"

@@ -94,6 +94,9 @@ LAUNCHER_KILLED = (
 )
 
 
+BOTO = "botocore.exceptions.ClientError: An error occurred"
+
+
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
@@ -122,6 +125,9 @@ LAUNCHER_KILLED = (
         (TOOLKIT.format("torch.distributed.DistBackendError: NCCL error"), InfrastructureError),
         (TOOLKIT.format("Watchdog caught collective operation timeout"), InfrastructureError),
         ("InternalServerError: We encountered an internal error.", InfrastructureError),
+        (TOOLKIT.format(f"{BOTO} (SlowDown) when calling the GetObject"), InfrastructureError),
+        (TOOLKIT.format(f"{BOTO} (500) when calling the HeadObject"), InfrastructureError),
+        (TOOLKIT.format(f"{BOTO} (NoSuchKey) when calling the GetObject"), DataError),
         ("CapacityError: Unable to provision requested ML compute capacity.", CapacityError),
         ("ResourceLimitExceeded: The account-level service limit", QuotaExceededError),
         ("ClientError: Data download failed: No S3 objects found under s3://b/x", DataError),
