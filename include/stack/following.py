@@ -80,16 +80,19 @@ class RunFollower:
         return self._order.get(task.task_id, len(self._order)), task.task_id
 
     def _job_name(self, task: TaskView) -> str | None:
-        """Return the name of the task's job once the task has pushed it."""
+        """Return the name of the task's job once the task has pushed it.
+
+        A try that is about to begin still has the name of the try before: only what a deferred task says will last.
+        """
         if task.try_number == 0 or task.state in ("scheduled", "queued"):
             return None
         key = (task.task_id, task.try_number)
-        if key not in self._job_names:
-            name = self._api.xcom(self._dag_id, self._run_id, task.task_id, "job_name")
-            if name is None:
-                return None
+        if key in self._job_names:
+            return self._job_names[key]
+        name = self._api.xcom(self._dag_id, self._run_id, task.task_id, "job_name")
+        if name is not None and task.state == "deferred":
             self._job_names[key] = str(name)
-        return self._job_names[key]
+        return None if name is None else str(name)
 
 
 def _task_view(instance: dict[str, Any]) -> TaskView:

@@ -1,0 +1,56 @@
+"""A run as it is followed: which job is shown while its task is tried again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from include.stack.aws import JobView
+from include.stack.following import RunFollower
+
+
+class Airflow:
+    """What an api-server answers of a run with one task."""
+
+    def __init__(self) -> None:
+        self.task: dict[str, Any] = {"task_id": "train", "id": "1", "operator": "TrainingJob"}
+        self.job_name: str | None = None
+
+    def now(self, state: str, *, try_number: int, job_name: str | None) -> None:
+        """Let the task be in this state, with this job pushed."""
+        self.task |= {"state": state, "try_number": try_number}
+        self.job_name = job_name
+
+    def task_order(self, _dag_id: str) -> list[str]:
+        return ["train"]
+
+    def run(self, *_: str) -> dict[str, str]:
+        return {"state": "running"}
+
+    def tasks(self, *_: str) -> list[dict[str, Any]]:
+        return [self.task]
+
+    def xcom(self, *_: str) -> str | None:
+        return self.job_name
+
+
+class Aws:
+    """An endpoint that knows every job."""
+
+    def job(self, name: str, *, kind: str) -> JobView:
+        return JobView(name=name, status=kind, metrics={})
+
+
+def test_a_second_try_shows_its_own_job_once_it_has_one() -> None:
+    api = Airflow()
+    follower = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run")  # type: ignore[arg-type]
+
+    def shown(state: str, *, try_number: int, job_name: str | None) -> str | None:
+        api.now(state, try_number=try_number, job_name=job_name)
+        job = follower.look().job
+        return job and job.name
+
+    assert shown("queued", try_number=1, job_name=None) is None
+    assert shown("running", try_number=1, job_name=None) is None
+    assert shown("deferred", try_number=1, job_name="train-1") == "train-1"
+    assert shown("running", try_number=2, job_name="train-1") == "train-1"
+    assert shown("deferred", try_number=2, job_name="train-a2") == "train-a2"
