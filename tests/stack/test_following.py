@@ -42,7 +42,7 @@ class Aws:
 
 def test_a_second_try_shows_its_own_job_once_it_has_one() -> None:
     api = Airflow()
-    follower = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run")  # type: ignore[arg-type]
+    follower = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run")
 
     def shown(state: str, *, try_number: int, job_name: str | None) -> str | None:
         api.now(state, try_number=try_number, job_name=job_name)
