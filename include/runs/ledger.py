@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NEVER_CREATED = "NeverCreated"
-CREATE_LIMIT_S = 300.0
+CREATE_LIMIT_S = 90.0
 """A Create whose intent is older than this has been answered or never will be: botocore gives up long before."""
 
 

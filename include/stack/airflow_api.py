@@ -137,7 +137,7 @@ class AirflowApi:
             raise RejectedRequestError(
                 _reason(answer), operation=f"{method} {path}", code=str(answer.status_code)
             )
-        return dict(answer.json()) if answer.content else {}
+        return dict(answer.json() or {}) if answer.content else {}
 
     def _send(self, method: str, path: str, body: object) -> requests.Response:
         return self._session.request(

@@ -75,8 +75,23 @@ def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses)
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home.airflow / "logs"),
         "TRAINYARD_TRAINING_POOL": TRAINING_POOL,
         "TRAINYARD_TRAINING_POOL_SLOTS": str(TRAINING_POOL_SLOTS),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(_bundles(home)),
         "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(aws_connection(addresses.engine)),
     }
+
+
+def _bundles(home: Home) -> list[dict[str, object]]:
+    """Return where Airflow looks for DAG files: the repository's folder, and this home's own if there is one."""
+    folders = {"dags-folder": home.repository / "dags", "home": home.dags}
+    return [
+        {
+            "name": name,
+            "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+            "kwargs": {"path": str(folder)},
+        }
+        for name, folder in folders.items()
+        if folder.is_dir()
+    ]
 
 
 def aws_connection(endpoint_url: str) -> dict[str, object]:
@@ -90,6 +105,7 @@ def aws_connection(endpoint_url: str) -> dict[str, object]:
             "endpoint_url": endpoint_url,
             "trainyard": {
                 "bucket": f"sagemaker-{REGION}-{ACCOUNT}",
+                "deployment": "local",
                 "execution_role_arn": f"arn:aws:iam::{ACCOUNT}:role/TrainyardExecutionRole",
             },
         },

@@ -11,6 +11,7 @@ import requests
 from include.errors import RejectedRequestError
 from include.stack.following import RunFollower, RunView
 from include.stack.outcome import explain_failures, fetch_report, summary
+from include.stack.owed import owed_lines, still_owed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ class Attendant:
         self._keep_alive = keep_alive
 
     def run(self, conf: Mapping[str, Any]) -> int:
-        """Run the DAG with `conf`; return 0 only if the run succeeded.
+        """Run the DAG with `conf`; return 0 only if the run succeeded and left nothing that costs money.
 
         A conf that Airflow refuses ends in a RejectedRequestError; nothing was started then.
         """
@@ -90,4 +91,7 @@ class Attendant:
         report = fetch_report(self._api, self._aws, self._dag_id, view.run_id, to=self._reports)
         for line in summary(view, report):
             self._display.say(line)
-        return 0 if view.state == "success" else 1
+        owed = still_owed(self._api, self._aws, self._dag_id, view.run_id)
+        for line in owed_lines(owed):
+            self._display.say(line)
+        return 0 if view.state == "success" and not owed else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 LOG_GROUP = {
     "training": "/aws/sagemaker/TrainingJobs",
     "processing": "/aws/sagemaker/ProcessingJobs",
+}
+_DESCRIBE = {
+    "training": ("describe_training_job", "TrainingJobName", "TrainingJobStatus"),
+    "processing": ("describe_processing_job", "ProcessingJobName", "ProcessingJobStatus"),
+    "tuning": (
+        "describe_hyper_parameter_tuning_job",
+        "HyperParameterTuningJobName",
+        "HyperParameterTuningJobStatus",
+    ),
+    "endpoint": ("describe_endpoint", "EndpointName", "EndpointStatus"),
 }
 METRIC_LINE = re.compile(r"^trainyard (?P<eval>eval )?step=")
 PAIR = re.compile(r"(\w+)=(\S+)")
@@ -62,6 +73,27 @@ class AwsEndpoint:
         except (BotoCoreError, ClientError):
             return None
         return JobView(name=name, status=status, metrics=metrics)
+
+    def job_status(self, name: str, *, kind: str) -> str | None:
+        """Return the status of a training, processing or tuning job; None where there is no such job.
+
+        Raises:
+            ClientError: the service refused to tell.
+        """
+        describe, member, answer = _DESCRIBE[kind]
+        try:
+            return str(getattr(self._sagemaker, describe)(**{member: name})[answer])
+        except ClientError as error:
+            detail = error.response.get("Error", {})
+            if detail.get("Code") in {"ValidationException", "ResourceNotFound"}:
+                return None
+            raise
+
+    def json_object(self, uri: str) -> dict[str, Any]:
+        """Return the content of a JSON object; fails as the client fails."""
+        parts = urlsplit(uri)
+        body = self._s3.get_object(Bucket=parts.netloc, Key=parts.path.lstrip("/"))["Body"]
+        return dict(json.loads(body.read()))
 
     def download(self, uri: str, to: Path) -> Path:
         """Copy one object to a file and return the file; without the object, a ClientError."""

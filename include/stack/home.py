@@ -33,6 +33,11 @@ class Home:
         return self.airflow / "airflow.db"
 
     @property
+    def dags(self) -> Path:
+        """DAGs of this home's own, read beside the repository's where the folder is there at the start."""
+        return self.path / "dags"
+
+    @property
     def engine(self) -> Path:
         """The engine's root: its S3 objects, jobs and logs."""
         return self.path / "engine"

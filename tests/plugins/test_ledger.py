@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.ledger import RunLedger, ledger_uri
 from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.pipelines.closing_ledger import closed_ledger
 from include.errors import RejectedRequestError, ScriptError, TrainingRunError
 from include.runs.ledger import NEVER_CREATED, Ledger, PaidKind
 from include.runs.run_tags import Owner
@@ -153,3 +154,34 @@ def test_jobs_tags_name_its_run_and_deployment(
     assert owner == Owner(
         dag_id=task.dag_id, run_id=task.run_id, task_id="train", deployment="here"
     )
+
+
+def test_run_is_closed_once_its_stopped_job_has_ended(aws_connection, task, script, sagemaker):
+    made = operator(task, script(WAITS, forward_sigterm=True))
+    name = made.name_of(task.context, 1)
+    made.note_intent(task.context, name)
+    made.jobs.create(made.render(task.context, name=name, place={})[0])
+    pauses = []
+
+    def stop_at_first(seconds: float) -> None:
+        if not pauses:
+            sagemaker.stop_training_job(TrainingJobName=name)
+        pauses.append(seconds)
+
+    ledger = closed_ledger(ledger_of(task, aws_connection), limit_s=90, pause=stop_at_first)
+    assert ledger is not None
+    assert only(ledger).status == "Stopped"
+    assert pauses
+
+
+def test_what_does_not_end_stays_open_and_is_told(aws_connection, task, caplog):
+    ledger_of(task, aws_connection).intend(PaidKind.ENDPOINT, "endpoint", task_id="train")
+    ledger = closed_ledger(ledger_of(task, aws_connection), limit_s=0)
+    assert ledger is not None
+    assert [each.name for each in ledger.unsettled] == ["endpoint"]
+    assert "stop it by hand" in caplog.text
+
+
+def test_ledger_that_cannot_be_read_is_no_ledger(aws_connection):
+    lost = RunLedger(AwsClients(ConnectionArguments()), uri="s3://no-such-bucket-anywhere/ledger")
+    assert closed_ledger(lost) is None

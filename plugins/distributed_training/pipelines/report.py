@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from distributed_training.pipelines import run_state
+from distributed_training.pipelines.closing_ledger import closed_ledger
 from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
 from distributed_training.pipelines.output_archive import lines_in_archive
 from distributed_training.pipelines.run_facts import TaskFacts, first_failure, gather
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from distributed_training.hooks.aws_clients import AwsClients
     from distributed_training.hooks.objects import S3Objects
     from include.runs.continuity import Continuity
+    from include.runs.ledger import Ledger
     from include.runs.record import JobRecord, RunRecord
 
 _TASKS = (
@@ -48,7 +50,9 @@ class ReportOperator(BaseOperator):
     Also the last look around: a job of this run that still goes on although its task has ended (its
     trigger was never started, say) is stopped.
 
-    Returns `report_html`, `report_json` and the run's `status`.
+    It then waits until everything in the run's ledger has ended, for three minutes at most.
+
+    Returns `report_html`, `report_json`, the run's `status`, its `ledger`, and what of it is `unsettled`.
     """
 
     ui_color = "#f0f0f0"
@@ -67,11 +71,19 @@ class ReportOperator(BaseOperator):
         facts = {each.task_id: each for each in gather(context, _TASKS)}
         self._stop_leftover_jobs(facts)
         paths = self._paths(context, facts)
-        record = self._record(context, facts, paths)
+        ledger = self._ledger(paths)
+        record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         self._write(record, html=html, data=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
-        return {"report_html": html, "report_json": data, "status": record.status}
+        unsettled = None if ledger is None else [each.name for each in ledger.unsettled]
+        return {
+            "report_html": html,
+            "report_json": data,
+            "status": record.status,
+            "ledger": paths.ledger,
+            "unsettled": unsettled,
+        }
 
     @cached_property
     def clients(self) -> AwsClients:
@@ -106,7 +118,18 @@ class ReportOperator(BaseOperator):
             run_id=ti.run_id,
         )
 
-    def _record(self, context: Context, facts: dict[str, TaskFacts], paths: RunPaths) -> RunRecord:
+    def _ledger(self, paths: RunPaths) -> Ledger | None:
+        from distributed_training.hooks.ledger import RunLedger
+
+        return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
+
+    def _record(
+        self,
+        context: Context,
+        facts: dict[str, TaskFacts],
+        paths: RunPaths,
+        ledger: Ledger | None,
+    ) -> RunRecord:
         state = facts[run_state.PREFLIGHT].result or {}
         dataset = facts[run_state.SHARD].result or {}
         training = facts[run_state.TRAIN].result or facts[run_state.TRAIN].failed_job or {}
@@ -141,6 +164,7 @@ class ReportOperator(BaseOperator):
             code_sha256=(training.get("code") or {}).get("sha256"),
             model=facts[run_state.REGISTER].result,
             continuity=self._continuity(jobs, index, paths).to_dict(),
+            ledger=None if ledger is None else ledger.to_dict(),
             failure=first_failure(list(facts.values())),
         )
 
