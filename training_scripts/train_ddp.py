@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import secrets
 import sys
 import time
 from contextlib import nullcontext
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from trainer.artifacts import weights_sha256, write_model
+from trainer.artifacts import write_model
 from trainer.batching import plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
@@ -40,15 +39,18 @@ from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
+from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision
-from trainer.sample_account import SampleAccount
+from trainer.random_states import begin_random_states
+from trainer.run_report import RunReport
 from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainer.tasks import make_task, open_splits
-from trainer.throughput import Meter
 from trainer.training_state import TrainingState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from trainer.throughput import Meter
 
 log = logging.getLogger("train_ddp")
 
@@ -99,7 +101,7 @@ class Training:
 
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
         self.model = build(self.task.model_config).to(ranks.device)
-        torch.manual_seed(hp.seed + 1 + ranks.rank)  # ... but each rank its own dropout
+        begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
         self.precision = Precision.of(hp.precision, ranks.device)
         self.optimizer = make_optimizer(self.model, weight_decay=hp.weight_decay)
         self.schedule = make_schedule(hp, max_steps=self.plan.max_steps)
@@ -116,6 +118,13 @@ class Training:
             },
         )
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
+        self.report = RunReport(
+            self.metrics,
+            state=self.state,
+            plan=self.plan,
+            task=self.task,
+            num_samples=num_samples,
+        )
         folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         self.checkpointer = Checkpointer(
             folder,
@@ -128,10 +137,11 @@ class Training:
     def run(self) -> int:
         """Resume, train until there is a reason to end, write the model; return the exit code."""
         began = time.monotonic()
-        self.log_setup()
+        self.report.say_setup(self.index, self.ranks)
         self.checkpointer.resume(self.state)
-        self.say_start()
-        self.parallel = self.make_parallel()
+        self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
+        self.parallel = make_parallel(self.model, self.ranks, compiled=self.hp.compile)
+        settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
         self.take_steps()
         self.checkpointer.save(self.state)
         self.checkpointer.finish()
@@ -139,20 +149,10 @@ class Training:
         self.ranks.barrier()
         return EXIT_CODE_TERMINATED if self.is_stopping else 0
 
-    def make_parallel(self) -> nn.Module:
-        """Return the model as steps call it: compiled if asked, gradients averaged over ranks."""
-        model = torch.compile(self.model) if self.hp.compile else self.model
-        if self.ranks.world_size == 1:
-            return model
-        from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415 first use: seconds
-
-        devices = [self.ranks.device.index] if self.ranks.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
-
     def take_steps(self) -> None:
         """Train until the last step, an early stop, or SIGTERM."""
         progress = self.state.progress
-        batches, meter, account = self.batches(), Meter(), SampleAccount(progress.samples_consumed)
+        batches, meter = self.batches(), self.report.meter
         self.validate_if_due()  # what a SIGTERM has left undone
         while not self.is_finished() and not self.is_stopping:
             with meter.step():
@@ -162,11 +162,13 @@ class Training:
                 gradient_norm = self.update_weights(loss)
             progress.step += 1
             progress.samples_consumed += self.plan.global_batch_size
-            account.add(self.plan.global_batch_size, digest)
+            self.report.count_step(digest)
 
             # What is saved, and what a run ends with, is accounted for up to its last sample.
             if self.is_logged(progress.step) or saves or self.is_stopping:
-                self.log_step(loss, learning_rate, gradient_norm, meter, account)
+                self.report.say_step(
+                    loss=loss, learning_rate=learning_rate, gradient_norm=gradient_norm
+                )
             if self.is_stopping:
                 log.warning("SIGTERM: stopping after step %d", progress.step)
             else:
@@ -229,6 +231,13 @@ class Training:
             loss_sum += part.detach()
         return loss_sum, digest & MASK
 
+    def loss_of_first_samples(self) -> Tensor:
+        """Return the loss of some micro-batch, outside of the run's order."""
+        samples = self.train_set[torch.arange(self.plan.micro_batch_size)]
+        batch = tuple(part.to(self.ranks.device) for part in samples)
+        with self.precision.forward():
+            return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
+
     def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
         """Put together what the ranks know of this step; note a SIGTERM that any of them got.
 
@@ -245,7 +254,7 @@ class Training:
         self.is_stopping = num_stopping > 0
         loss = total / self.units_per_batch
         if not math.isfinite(loss):
-            raise NonFiniteError(self.divergence(f"the loss is {loss}"))
+            raise self.divergence(f"the loss is {loss}")
         return loss, from_limbs(*limbs), num_saving > 0
 
     def update_weights(self, loss: float) -> float:
@@ -259,24 +268,24 @@ class Training:
         limit = self.hp.clip_norm or math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
         if not math.isfinite(norm) and not scaler.is_enabled():
-            seen = f"the loss is {loss:.6f} but the gradient norm is {norm}"
-            raise NonFiniteError(self.divergence(seen))
+            raise self.divergence(f"the loss is {loss:.6f} but the gradient norm is {norm}")
         scaler.step(self.optimizer)
         scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def divergence(self, seen: str) -> str:
-        """Return the message of a diverged run."""
-        first = self.state.progress.samples_consumed
-        return (
-            f"in step {self.state.progress.step + 1} (samples {first} to "
-            f"{first + self.plan.global_batch_size - 1} of the run's order) {seen}; learning rate "
-            f"{self.schedule.at(self.state.progress.step):g}, precision {self.hp.precision}, "
-            f"clip_norm {self.hp.clip_norm:g}. Checkpoints hold the state before. Lower "
-            "learning_rate, raise warmup_steps, set clip_norm 1 and precision bf16 or fp32, or "
-            "look "
-            "for broken samples"
+    def divergence(self, seen: str) -> NonFiniteError:
+        """Return the error of the step that is being taken."""
+        progress = self.state.progress
+        return NonFiniteError.in_step(
+            progress.step + 1,
+            seen=seen,
+            samples=range(
+                progress.samples_consumed,
+                progress.samples_consumed + self.plan.global_batch_size,
+            ),
+            settings=f"learning rate {self.schedule.at(progress.step):g}, precision "
+            f"{self.hp.precision}, clip_norm {self.hp.clip_norm:g}",
         )
 
     def validate_if_due(self) -> None:
@@ -310,60 +319,6 @@ class Training:
         patience = self.hp.early_stopping_patience
         return bool(patience) and self.state.progress.evaluations_without_gain >= patience
 
-    def log_setup(self) -> None:
-        """Say once what was set up."""
-        if self.ranks.is_main:
-            log.info(
-                "%d rank(s) on %s (%s), %d thread(s) each; %d parameters; %s of %d samples; "
-                "global batch %d = %d ranks x %d accumulation x %d; %d steps",
-                self.ranks.world_size, self.ranks.device, self.ranks.backend,
-                torch.get_num_threads(), sum(p.numel() for p in self.model.parameters()),
-                self.index.kind, self.order.num_samples, self.plan.global_batch_size,
-                self.ranks.world_size, self.plan.gradient_accumulation_steps,
-                self.plan.micro_batch_size, self.plan.max_steps,
-            )  # fmt: skip
-
-    def say_start(self) -> None:
-        """Write where this start of the processes begins; `attempt_id` tells starts apart."""
-        self.metrics.write(
-            "start",
-            step=self.state.progress.step,
-            world_size=self.ranks.world_size,
-            global_batch_size=self.plan.global_batch_size,
-            num_samples=self.order.num_samples,
-            seed=self.hp.seed,
-            max_steps=self.plan.max_steps,
-            attempt_id=secrets.token_hex(4),
-        )
-
-    def log_step(
-        self,
-        loss: float,
-        learning_rate: float,
-        gradient_norm: float,
-        meter: Meter,
-        account: SampleAccount,
-    ) -> None:
-        """Write the metrics of the step just taken.
-
-        Rates and samples are those since the last line of this start of the processes.
-        """
-        progress = self.state.progress
-        steps, seconds, data_wait_seconds = meter.read()
-        self.metrics.write(
-            "step",
-            step=progress.step,
-            epoch=(progress.samples_consumed - 1) // self.order.num_samples,
-            loss=loss,
-            learning_rate=learning_rate,
-            gradient_norm=gradient_norm,
-            eta_seconds=meter.seconds_per_step() * (self.plan.max_steps - progress.step),
-            max_steps=self.plan.max_steps,
-            data_wait_seconds=data_wait_seconds,
-            **account.read(),
-            **{f"{self.task.unit}_per_second": steps * self.units_per_batch / seconds},
-        )
-
     def write_results(self, *, seconds: float) -> None:
         """Write the model, the last metric line and the summary, from rank 0."""
         if not self.ranks.is_main:
@@ -380,20 +335,7 @@ class Training:
         }
         tokenizer = self.index.content.get("tokenizer")
         write_model(self.paths.model_dir, self.model, self.task, facts | {"tokenizer": tokenizer})
-        self.metrics.write(
-            "done",
-            step=progress.step,
-            validation_loss=progress.validation_loss,
-            seconds=seconds,
-            weights_sha256=weights_sha256(self.model),
-        )
-        self.metrics.write_summary(
-            **facts,
-            unigram_loss=self.index.unigram_loss,
-            seconds=seconds,
-            world_size=self.ranks.world_size,
-            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-        )
+        self.report.say_end(facts, seconds=seconds, index=self.index, ranks=self.ranks)
 
 
 if __name__ == "__main__":

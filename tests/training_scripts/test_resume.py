@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
+import re
+import resource
 import shutil
 import signal
 
 import pytest
+import torch
+
+from trainer.random_states import begin_random_states
 
 pytestmark = pytest.mark.torch
+RANKS_RTOL = 2e-4  # of losses, when the number of ranks changes under way
 LONG = {
-    "max_steps": 240, "checkpoint_interval": 10, "eval_interval": 20, "dropout": 0.1,
+    "max_steps": 100, "checkpoint_interval": 10, "eval_interval": 20, "dropout": 0.1,
     "sequence_length": 32, "world_size": 2, "learning_rate": 0.003,
 }  # fmt: skip
 
@@ -45,28 +53,83 @@ def test_killed_run_ends_bit_for_bit_like_the_unbroken_one(make_job, unbroken):
     assert "trainyard resume step=" in job.log()
 
 
-def test_fp16_scaler_is_restored_too(make_job):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "fp16"},
+        {"precision": "bf16", "num_workers": 2},
+        {"world_size": 2, "micro_batch_size": 2},
+        {"world_size": 3, "global_batch_size": 6},
+        {"epochs": 1.5, "max_steps": 0, "global_batch_size": 64},
+        {"learning_rate": 1e-9, "eval_interval": 2, "early_stopping_patience": 2, "max_steps": 20},
+    ],
+    ids=["fp16-scaler", "bf16-loaders", "accumulation", "3-ranks", "epoch-end", "early-stopping"],
+)
+def test_going_on_from_any_checkpoint_gives_the_same_history_and_bits(make_job, settings):
+    settings = {"dropout": 0.1, "checkpoint_interval": 3, "keep_checkpoints": 9, **settings}
     job = make_job()
-    job.run(precision="fp16", checkpoint_interval=3)
-    expected = job.weights_sha256()
-    shutil.rmtree(job.base_dir / "checkpoints" / "step-00000006")
+    job.run(**settings)
+    weights, history = job.weights_sha256(), history_of(job)
+    for folder in sorted((job.base_dir / "checkpoints").iterdir())[1:]:
+        shutil.rmtree(folder)
 
-    job.run(precision="fp16", checkpoint_interval=3)
+    job.run(**settings)
 
-    assert job.weights_sha256() == expected
     assert "trainyard resume step=3 " in job.log()
+    assert history_of(job) == history
+    assert job.weights_sha256() == weights
 
 
-def test_run_goes_on_with_another_number_of_ranks(make_job):
-    settings = LONG | {"dropout": 0.0}
+def history_of(job):
+    """Return what the run measured, without what differs between any two runs."""
+    measured = ("step", "loss", "gradient_norm", "samples", "digest", "validation_loss")
+    return [
+        {name: event.get(name) for name in measured}
+        for kind in ("step", "eval")
+        for event in job.events(kind)
+    ]
+
+
+def test_2_ranks_then_1_then_2_lose_and_repeat_no_sample(make_job):
+    settings = {"max_steps": 24, "checkpoint_interval": 4, "keep_checkpoints": 9}
     unbroken, job = make_job("unbroken"), make_job()
-    unbroken.run(**settings)
-    interrupt(job, at_step=24, **settings)
+    unbroken.run(world_size=2, **settings)
+    for world_size, until in ((2, 8), (1, 16), (2, 24)):
+        # The rest of the run is as if it had not been: the host vanished after this checkpoint.
+        assert job.run(world_size=world_size, **settings) == [0] * world_size, job.log()
+        for folder in (job.base_dir / "checkpoints").iterdir():
+            if int(folder.name.removeprefix("step-")) > until:
+                shutil.rmtree(folder)
 
-    codes = job.run(**settings | {"world_size": 1})
+    samples = [event["samples"] for event in job.events("step")]
+    assert samples == [f"{8 * step}:{8 * step + 8}" for step in range(24)]
+    assert [event["digest"] for event in job.events("step")] == [
+        event["digest"] for event in unbroken.events("step")
+    ]
+    assert [event["step"] for event in job.events("resume")] == [8, 16]
+    assert [event["world_size"] for event in job.events("start")] == [2, 1, 2]
+    assert job.losses() == pytest.approx(unbroken.losses(), rel=RANKS_RTOL)
 
-    assert codes == [0]
-    assert job.losses() == pytest.approx(unbroken.losses(), rel=1e-3)
+
+def test_ranks_that_change_draw_no_mask_of_dropout_again(make_job):
+    settings = {"dropout": 0.5, "checkpoint_interval": 3, "learning_rate": 1e-30, "log_interval": 1}
+    job, other = make_job(), make_job("other")
+    job.run(world_size=2, **settings)
+    shutil.rmtree(job.base_dir / "checkpoints" / "step-00000006")
+    shutil.copytree(job.base_dir / "checkpoints", other.base_dir / "checkpoints")
+
+    job.run(world_size=1, **settings)
+    other.run(world_size=1, **settings)
+
+    assert "saved by 2 ranks: all ranks begin new random streams" in job.log()
+    assert job.losses() == other.losses()
+    begun = random.getstate()
+    drawn = []
+    for rank, step in ((0, 0), (1, 0), (0, 3), (1, 3)):
+        begin_random_states(0, rank=rank, step=step)
+        drawn.append(tuple(torch.rand(4).tolist()))
+    random.setstate(begun)
+    assert len(set(drawn)) == 4
 
 
 def flip_a_byte(folder):
@@ -94,6 +157,12 @@ def change_the_manifest(folder):
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def raise_the_version_only(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["version"] = 9
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
 def cut_the_manifest(folder):
     (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes()[:100])
 
@@ -106,6 +175,7 @@ def cut_the_manifest(folder):
         (lose_a_file, "run.pt is missing"),
         (lose_the_manifest, "manifest.json is missing"),
         (change_the_manifest, "does not match its own checksum"),
+        (raise_the_version_only, "does not match its own checksum"),
         (cut_the_manifest, "cannot be read"),
     ],
 )
@@ -124,6 +194,49 @@ def test_damaged_checkpoint_is_rejected_and_the_one_before_is_used(make_job, dam
     assert "trainyard resume step=6 " in job.log()
     assert job.weights_sha256() == expected
     assert job.checkpoints() == ["step-00000006", "step-00000009"]
+
+
+def test_checkpoint_of_a_newer_version_stops_the_run_and_stays(make_job):
+    settings = {"checkpoint_interval": 3, "max_steps": 9, "world_size": 2}
+    job = make_job()
+    job.run(**settings)
+    newest = job.base_dir / "checkpoints" / "step-00000009"
+    manifest = json.loads((newest / "manifest.json").read_text()) | {"version": 7}
+    del manifest["sha256"]
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    (newest / "manifest.json").write_text(json.dumps(manifest | {"sha256": digest}))
+    before = job.checkpoints()
+
+    codes = job.run(**settings)
+
+    assert codes == [1, 1]
+    assert "has format version 7, this trainer reads up to 1" in job.failure
+    assert "source_dir" in job.failure
+    assert "checkpoint_s3_uri" in job.failure
+    assert job.checkpoints() == before
+
+
+def test_full_disk_costs_checkpoints_only_and_the_last_good_one_stays(make_job):
+    job = make_job()
+    job.start(**LONG | {"world_size": 1, "max_steps": 100_000, "log_interval": 50})
+    job.wait_for_line("trainyard durable step=10 ")
+
+    whole = resource.prlimit(job.pids[0], resource.RLIMIT_FSIZE)
+    resource.prlimit(job.pids[0], resource.RLIMIT_FSIZE, (100_000, whole[1]))
+    job.wait_for_line("trainyard checkpoint_failed step=")
+    failed = int(re.search(r"checkpoint_failed step=(\d+)", job.log())[1])
+    job.wait_for_line(f"trainyard checkpoint_failed step={failed + 10} ")
+    assert f"step-{failed - 10:08d}" in job.checkpoints()
+    resource.prlimit(job.pids[0], resource.RLIMIT_FSIZE, whole)
+    space_came = int(re.findall(r"checkpoint_failed step=(\d+)", job.log())[-1]) + 20
+    job.wait_for_line(f"trainyard durable step={space_came} ")
+    job.kill(0, signal.SIGTERM)
+
+    assert job.wait() == [143]
+    assert "NO CHECKPOINT OF STEP" in job.log()
+    assert list((job.base_dir / ".checkpoints-staging").iterdir()) == []
+    assert all((folder / "manifest.json").exists() for folder in
+               (job.base_dir / "checkpoints").iterdir())  # fmt: skip
 
 
 def test_run_without_any_good_checkpoint_starts_again_and_says_so(make_job):
@@ -184,12 +297,12 @@ def test_finished_run_takes_no_further_step_when_started_again(make_job):
     assert job.events("resume")[0]["step"] == 6
 
 
-def test_only_the_last_good_checkpoints_are_kept_and_nothing_else(make_job):
+def test_newest_checkpoints_are_kept_and_the_next_that_s3_will_have_whole(make_job):
     job = make_job()
 
     job.run(checkpoint_interval=1, keep_checkpoints=3)
 
-    assert job.checkpoints() == ["step-00000004", "step-00000005", "step-00000006"]
+    assert job.checkpoints() == [f"step-{step:08d}" for step in (1, 4, 5, 6)]
     assert list((job.base_dir / ".checkpoints-staging").iterdir()) == []
 
 

@@ -56,13 +56,21 @@ class BackgroundSaver:
         began, cpu_began = time.monotonic(), time.thread_time()
         try:
             path, num_bytes = self._folder.save(step, **content)
-        except CheckpointError as error:
-            log.error("NO CHECKPOINT OF STEP %d, training goes on: %s", step, error)  # noqa: TRY400
-            self._metrics.write("checkpoint_failed", step=step, reason=str(error))
+        except Exception as error:
+            # The thread's boundary: whatever it was, training goes on and somebody must hear of it.
+            is_expected = isinstance(error, CheckpointError)
+            log.log(logging.ERROR, "NO CHECKPOINT OF STEP %d, training goes on: %s", step, error,
+                    exc_info=not is_expected)  # fmt: skip
+            self._metrics.write("checkpoint_failed", step=step, reason=str(error) or repr(error))
             is_durable = False
         else:
-            seconds = time.monotonic() - began
-            self._metrics.write("durable", step=step, seconds=seconds, bytes=num_bytes)
+            self._metrics.write(
+                "durable",
+                step=step,
+                seconds=time.monotonic() - began,
+                bytes=num_bytes,
+                cpu_seconds=time.thread_time() - cpu_began,
+            )
             log.info("%s is durable", path)
             is_durable = True
         cpu_seconds = time.thread_time() - cpu_began

@@ -1,34 +1,36 @@
 """Checkpoints on disk that survive a kill at any moment, and are checked before they are used.
 
-A checkpoint is a folder `step-00000080` with `manifest.json`, which names every other file with its
-size and SHA-256. Rank 0 writes it whole, also the random states of all ranks, so that a job needs
-one writer whatever its hosts. Files never change once the folder has its name.
+A checkpoint is a folder `step-00000080`; trainer/checkpoint_files.py says what is in it. Rank 0
+writes it whole, also the random states of all ranks, so that a job needs one writer whatever its
+hosts. Files never change once the folder has its name.
 
 The folder that is being written lies beside the checkpoint folder where the filesystem allows a
 rename from there, because what lies inside is uploaded as it grows; else in `.staging` inside.
+
+The platform copies the folder to S3 some time later, file by file and in no promised order, and
+deletes there what is deleted here. So a checkpoint goes only when newer ones have surely arrived.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
+import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer.data.shard_index import sha256_of
+from trainer.checkpoint_files import fault_of, sync_folder, write_files
 from trainer.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-FORMAT, VERSION = "trainyard-checkpoint", 1
 NAME = re.compile(r"step-(\d{8,})")
+UPLOAD_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +59,28 @@ class Checkpoint:
 
 
 class CheckpointFolder:
-    """The checkpoints of one run in one folder; the newest `keep` good ones are kept."""
+    """The checkpoints of one run in one folder, written by this process only."""
 
-    def __init__(self, folder: Path, *, keep: int) -> None:
+    def __init__(
+        self, folder: Path, *, keep: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._folder = folder
         self._keep = keep
-        self._good: set[int] = set()
+        self._clock = clock
+        self._durable_since: dict[int, float] = {}
+        self._has_swept = False
 
     def newest_good(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest whole checkpoint, and one sentence for each newer one that is not."""
+        """Return the newest whole checkpoint, and one sentence for each newer one that is not.
+
+        Raises:
+            CheckpointError: the newest whole one was written by a newer trainer.
+        """
         rejected = []
         for step, path in self._newest_first():
             fault = fault_of(path)
             if fault is None:
-                self._good.add(step)
+                self._durable_since[step] = self._clock() - UPLOAD_S  # it was here before us
                 return Checkpoint(path=path, step=step), rejected
             rejected.append(f"{path}: {fault}")
         return None, rejected
@@ -80,32 +90,31 @@ class CheckpointFolder:
         step: int,
         *,
         objects: Mapping[str, Any],
-        files: Mapping[str, bytes],
+        files: Mapping[str, Callable[[], bytes]],
         facts: Mapping[str, Any],
     ) -> tuple[Path, int]:
-        """Write one checkpoint, make it durable, then delete the oldest beyond `keep`.
-
-        Returns its folder and its bytes. What a failure leaves half written is removed.
+        """Write one checkpoint, make it durable, then delete what it makes superfluous.
 
         Args:
             step: optimizer steps taken so far; names the folder.
             objects: name -> object, saved as `<name>.pt`: tensors, numbers, texts and containers.
-            files: file name -> content, saved as they are.
+            files: file name -> what gives its content.
             facts: what the manifest says beside the files.
 
+        Returns:
+            Its folder and its bytes.
+
         Raises:
-            CheckpointError: the folder cannot be written (no space, no permission).
+            CheckpointError: the folder cannot be written (no space, no permission). What was half
+                written is removed, nothing else.
         """
         final = self._folder / f"step-{step:08d}"
         draft: Path | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            draft = self._staging_folder() / f"{final.name}.{os.getpid()}"
-            shutil.rmtree(draft, ignore_errors=True)
+            draft = self._staging_folder() / final.name
             draft.mkdir(parents=True)
-            _write_files(draft, objects, files)
-            _write_manifest(draft, {"step": step, **facts})
-            num_bytes = sum(path.stat().st_size for path in draft.iterdir())
+            num_bytes = write_files(draft, objects=objects, files=files, facts=facts)
             self._publish(draft, final)
         except (OSError, RuntimeError) as error:
             if draft:
@@ -115,8 +124,8 @@ class CheckpointFolder:
                 "enlarge the disk (volume_size), or point checkpoint_dir to a writable folder"
             )
             raise CheckpointError(message) from error
-        self._good.add(step)
-        self._delete_old()
+        self._durable_since[step] = self._clock()
+        self._delete_superfluous()
         return final, num_bytes
 
     def _newest_first(self) -> Iterator[tuple[int, Path]]:
@@ -124,15 +133,20 @@ class CheckpointFolder:
         yield from sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
 
     def _staging_folder(self) -> Path:
-        """Return a folder from which a rename into the checkpoint folder works."""
+        """Return an empty folder from which a rename into the checkpoint folder works."""
         beside = self._folder.parent / f".{self._folder.name}-staging"
+        inside = self._folder / ".staging"
         name = f".probe-{os.getpid()}"
+        if not self._has_swept:  # what an earlier start was killed at
+            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(inside, ignore_errors=True)
+            self._has_swept = True
         try:
             (beside / name).mkdir(parents=True, exist_ok=True)
             (beside / name).rename(self._folder / name)
             (self._folder / name).rmdir()
         except OSError:  # another mount, or a parent that may not be written
-            return self._folder / ".staging"
+            return inside
         return beside
 
     def _publish(self, draft: Path, final: Path) -> None:
@@ -142,73 +156,26 @@ class CheckpointFolder:
             final.rename(replaced)
             shutil.rmtree(replaced)
         draft.rename(final)
-        _sync(self._folder)
+        sync_folder(self._folder)
 
-    def _delete_old(self) -> None:
-        """Delete what is older than the newest `keep` good checkpoints, damaged ones included."""
-        oldest_kept = sorted(self._good)[-self._keep :][0]
+    def _delete_superfluous(self) -> None:
+        """Delete what is older than the newest good ones and is not kept; damaged ones too."""
+        kept = kept_steps(self._durable_since, keep=self._keep, now=self._clock())
+        newest = sorted(self._durable_since)[-self._keep :][0]
         for step, path in self._newest_first():
-            if step < oldest_kept:
+            if step < newest and step not in kept:
                 shutil.rmtree(path, ignore_errors=True)
-                self._good.discard(step)
+                self._durable_since.pop(step, None)
 
 
-def fault_of(path: Path) -> str | None:
-    """Return what is wrong with a checkpoint folder, None when every checksum is right."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
-        stated = manifest.pop("sha256")
-        if _digest_of(manifest) != stated:
-            return "manifest.json does not match its own checksum"
-        if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
-            return (
-                f"its format is {manifest['format']} {manifest['version']}, not {FORMAT} {VERSION}"
-            )
-        faults = (_file_fault(path / name, entry) for name, entry in manifest["files"].items())
-        return next((fault for fault in faults if fault), None)
-    except FileNotFoundError as error:
-        return f"{Path(str(error.filename)).name} is missing: it was not written to its end"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"its manifest cannot be read ({type(error).__name__}: {error})"
+def kept_steps(durable_since: Mapping[int, float], *, keep: int, now: float) -> set[int]:
+    """Return which good checkpoints, step -> when it became durable, stay.
 
-
-def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:
-    if path.stat().st_size != entry["bytes"]:
-        return f"{path.name} has {path.stat().st_size} bytes, the manifest says {entry['bytes']}"
-    if sha256_of(path) != entry["sha256"]:
-        return f"{path.name} does not match its SHA-256"
-    return None
-
-
-def _write_files(draft: Path, objects: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    for name, content in objects.items():
-        torch.save(content, draft / f"{name}.pt")
-    for name, data in files.items():
-        (draft / name).write_bytes(data)
-    for path in draft.iterdir():
-        _sync(path)
-
-
-def _write_manifest(draft: Path, facts: Mapping[str, Any]) -> None:
-    listed = {
-        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        for path in sorted(draft.iterdir())
-    }
-    manifest = {"format": FORMAT, "version": VERSION, **facts, "files": listed}
-    text = json.dumps(manifest | {"sha256": _digest_of(manifest)}, indent=2)
-    path = draft / "manifest.json"
-    path.write_text(text, encoding="utf-8")
-    _sync(path)
-    _sync(draft)
-
-
-def _digest_of(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    The newest `keep`; the newest that is old enough to be in S3 whole, so that S3 always has one;
+    and the oldest of the younger ones, which is the next to reach that age. At most keep + 2,
+    whatever the interval.
+    """
+    steps = sorted(durable_since)
+    uploaded = [step for step in steps if now - durable_since[step] >= UPLOAD_S]
+    underway = [step for step in steps if now - durable_since[step] < UPLOAD_S]
+    return {*steps[-keep:], *uploaded[-1:], *underway[:1]}

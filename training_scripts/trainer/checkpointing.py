@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainer.background_saver import BackgroundSaver
 from trainer.checkpoint_folder import CheckpointFolder
-from trainer.random_states import random_states, restore_random_states
-from trainer.tensor_tree import broadcast_tree, copy_to_cpu
+from trainer.random_states import (
+    begin_random_states,
+    random_states,
+    restore_random_states,
+)
+from trainer.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +38,7 @@ class Checkpointer:
         self._pace = pace
         self._folder = CheckpointFolder(folder, keep=keep)
         self._saver = BackgroundSaver(self._folder, metrics)
+        self._buffers = CpuBuffers()
         self._durable_step: int | None = None
         self._stall_seconds: float | None = None
 
@@ -58,14 +64,14 @@ class Checkpointer:
         self._settle()
         if step == self._durable_step:
             return
-        content = copy_to_cpu(state.capture())
+        content = self._buffers.copy(state.capture())
         content["run"]["random_states"] = all_random_states
         facts = {
             "samples_consumed": state.progress.samples_consumed,
             "world_size": self._ranks.world_size,
         }
-        history = {"metrics.jsonl": self._metrics.history()}
-        self._saver.start(step, objects=content, files=history, facts=facts)
+        history = partial(self._metrics.history, self._metrics.num_bytes())
+        self._saver.start(step, objects=content, files={"metrics.jsonl": history}, facts=facts)
         self._stall_seconds = time.monotonic() - began
         self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
 
@@ -93,7 +99,8 @@ class Checkpointer:
         """Bring `state` to the newest good checkpoint; return whether there was one.
 
         Rank 0 decides and sends the content, so that all ranks go on from the same one whatever
-        lies on their hosts. Ranks that the checkpoint does not know keep their fresh random state.
+        lies on their hosts. With another number of ranks than it was saved by, all begin new random
+        streams; which samples are next does not depend on ranks.
         """
         content: Any = None
         path = ""
@@ -105,11 +112,14 @@ class Checkpointer:
             return False
         with self._ranks.all_or_none():
             state.restore(content)
-        saved_random_states = content["run"]["random_states"]
-        if self._ranks.rank < len(saved_random_states):
-            restore_random_states(saved_random_states[self._ranks.rank], self._ranks.device)
-        self._durable_step = state.progress.step
-        self._metrics.write("resume", step=state.progress.step, checkpoint=path)
+        step, saved = state.progress.step, content["run"]["random_states"]
+        if len(saved) == self._ranks.world_size:
+            restore_random_states(saved[self._ranks.rank], self._ranks.device)
+        else:
+            log.warning("saved by %d ranks: all ranks begin new random streams", len(saved))
+            begin_random_states(state.identity["seed"], rank=self._ranks.rank, step=step)
+        self._durable_step = step
+        self._metrics.write("resume", step=step, checkpoint=path)
         return True
 
     def _read_newest(self) -> tuple[Any, str]:

@@ -57,6 +57,15 @@ class NonFiniteError(TrainerError):
 
     title = "Training diverged"
 
+    @classmethod
+    def in_step(cls, step: int, *, seen: str, samples: range, settings: str) -> NonFiniteError:
+        """Return the error of a step over the run's positions `samples`."""
+        return cls(
+            f"in step {step} (samples {samples[0]} to {samples[-1]} of the run's order) {seen}; "
+            f"{settings}. Checkpoints hold the state before. Lower learning_rate, raise "
+            "warmup_steps, set clip_norm 1 and precision bf16 or fp32, or look for broken samples"
+        )
+
 
 class PeerError(TrainerError):
     """This rank is healthy; another rank failed or went away."""

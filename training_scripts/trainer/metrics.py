@@ -7,6 +7,7 @@ string. What each kind of line says is in README.md of this folder's parent.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from pathlib import Path
 
+log = logging.getLogger(__name__)
 FORMATS = {
     "loss": ".6f", "validation_loss": ".6f", "gradient_norm": ".6f", "learning_rate": ".6e",
     "tokens_per_second": ".1f", "samples_per_second": ".1f", "eta_seconds": ".1f", "seconds": ".3f",
@@ -44,7 +46,7 @@ class MetricsWriter:
     """Writes each event once, from rank 0; on other ranks nothing.
 
     The history (JSON lines) is part of every checkpoint, so that it covers the whole logical run.
-    Safe to use from several threads.
+    While the disk is full it stays in memory. Safe to use from several threads.
     """
 
     def __init__(self, folder: Path, *, enabled: bool, stream: TextIO | None = None) -> None:
@@ -53,6 +55,7 @@ class MetricsWriter:
         self._folder = folder
         self._lock = threading.Lock()
         self._printed_at = time.monotonic()
+        self._num_bytes, self._unwritten, self._is_failing = 0, b"", False
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(b"")
@@ -64,11 +67,21 @@ class MetricsWriter:
     def restore(self, history: bytes) -> None:
         """Go on after the events that an earlier attempt of this run had written."""
         if self._enabled:
-            self._path.write_bytes(history)
+            with self._lock:
+                self._num_bytes, self._unwritten = 0, history
+                self._append()
 
-    def history(self) -> bytes:
-        """Return every event so far as JSON lines."""
-        return self._path.read_bytes() if self._enabled else b""
+    def history(self, num_bytes: int | None = None) -> bytes:
+        """Return every event so far as JSON lines, or the first `num_bytes` of them."""
+        if not self._enabled:
+            return b""
+        with self._lock:
+            return (self._path.read_bytes()[: self._num_bytes] + self._unwritten)[:num_bytes]
+
+    def num_bytes(self) -> int:
+        """Return how long the history is now."""
+        with self._lock:
+            return self._num_bytes + len(self._unwritten)
 
     def write(self, event: str, **values: Any) -> None:
         """Record one event; kinds named in LINE_KEYS are printed too."""
@@ -76,12 +89,32 @@ class MetricsWriter:
             return
         record = {"event": event, "time": time.time(), **_finite(values)}
         with self._lock:
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(record) + "\n")
+            self._unwritten += json.dumps(record).encode() + b"\n"
+            self._append()
             if event in LINE_KEYS:
                 self._stream.write(format_line(event, values) + "\n")
                 self._stream.flush()
                 self._printed_at = time.monotonic()
+
+    def _append(self) -> None:
+        """Write what is not written yet, after what is whole; a fault is told once, not raised."""
+        try:
+            with self._path.open("r+b", buffering=0) as file:
+                file.truncate(self._num_bytes)
+                file.seek(self._num_bytes)
+                file.write(self._unwritten)
+                written = file.tell() - self._num_bytes
+        except OSError as error:
+            written = 0
+            reason = str(error)
+        else:
+            reason = "only a part was written"
+        if written == len(self._unwritten):
+            self._num_bytes, self._unwritten = self._num_bytes + written, b""
+            self._is_failing = False
+        elif not self._is_failing:
+            self._is_failing = True
+            log.error("%s cannot be written, kept in memory: %s", self._path, reason)
 
     def write_alive(self, step: int) -> None:
         """Say that training goes on, if nothing was printed for a while; cheap to call often."""

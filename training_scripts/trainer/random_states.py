@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,19 @@ def restore_random_states(states: Mapping[str, Any], device: torch.device) -> No
         torch.cuda.set_rng_state(states["cuda"], device)
     if "numpy" in sys.modules and "numpy" in states:
         sys.modules["numpy"].random.set_state(tuple(states["numpy"]))
+
+
+def begin_random_states(seed: int, *, rank: int, step: int) -> None:
+    """Begin this rank's own streams of randomness: at step 0, or where the number of ranks changes.
+
+    There the saved states do not fit the ranks; with the streams of step 0, a rank would draw the
+    masks of dropout again that it has had.
+    """
+    digest = hashlib.sha256(f"trainyard random streams {seed} {rank} {step}".encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:7], "little"))
+    random.seed(digest)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(list(digest))
 
 
 def _as_lists(value: Any) -> Any:

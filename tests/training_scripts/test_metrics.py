@@ -1,0 +1,57 @@
+"""The history of a run's events, also where the disk is full."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from trainer.metrics import MetricsWriter
+
+pytestmark = pytest.mark.torch
+
+
+def steps_of(history):
+    return [json.loads(line)["step"] for line in history.splitlines()]
+
+
+def test_full_disk_keeps_events_in_memory_and_says_so_once(tmp_path, caplog):
+    stream = io.StringIO()
+    metrics = MetricsWriter(tmp_path, enabled=True, stream=stream)
+    metrics.write("alive", step=1)
+    path = tmp_path / "metrics.jsonl"
+    path.rename(tmp_path / "while-there-was-space")
+    path.symlink_to("/dev/full")
+
+    metrics.write("alive", step=2)
+    metrics.write("alive", step=3)
+    path.unlink()
+    (tmp_path / "while-there-was-space").rename(path)
+    metrics.write("alive", step=4)
+
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert f"{path} cannot be written, kept in memory: " in said
+    assert stream.getvalue().count("trainyard alive") == 4
+    assert steps_of(path.read_bytes()) == [1, 2, 3, 4]
+
+
+def test_half_a_line_is_replaced_by_the_whole_one(tmp_path):
+    metrics = MetricsWriter(tmp_path, enabled=True, stream=io.StringIO())
+    metrics.write("alive", step=1)
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"event": "al')
+
+    metrics.write("alive", step=2)
+
+    assert steps_of((tmp_path / "metrics.jsonl").read_bytes()) == [1, 2]
+
+
+def test_history_of_a_moment_is_cut_there(tmp_path):
+    metrics = MetricsWriter(tmp_path, enabled=True, stream=io.StringIO())
+    metrics.write("alive", step=1)
+    num_bytes = metrics.num_bytes()
+    metrics.write("alive", step=2)
+
+    assert steps_of(metrics.history(num_bytes)) == [1]
+    assert steps_of(metrics.history()) == [1, 2]

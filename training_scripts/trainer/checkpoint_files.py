@@ -1,0 +1,144 @@
+"""The files of one checkpoint: written with their checksums, and checked before they are used.
+
+A checkpoint is a folder with `manifest.json`, which names every other file with its size and
+SHA-256, and carries the SHA-256 of its own content. That checksum and the keys `format` and
+`version` mean the same in every version, so that a newer checkpoint is told from a damaged one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from trainer.data.shard_index import sha256_of
+from trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+FORMAT, VERSION = "trainyard-checkpoint", 1
+WRITE_AT_ONCE = 1 << 20
+MISSING = "is missing: it was not written, or not uploaded, to its end"
+
+
+def write_files(
+    draft: Path,
+    *,
+    objects: Mapping[str, Any],
+    files: Mapping[str, Callable[[], bytes]],
+    facts: Mapping[str, Any],
+) -> int:
+    """Write everything durably into the folder, the manifest last; return the bytes.
+
+    Raises:
+        OSError, RuntimeError: a file cannot be written.
+    """
+    listed = {}
+    for name, content in objects.items():
+        with HashedFile(draft / f"{name}.pt") as file:
+            torch.save(content, file)
+        listed[f"{name}.pt"] = file.entry()
+    for name, read in files.items():
+        with HashedFile(draft / name) as file:
+            file.write(read())
+        listed[name] = file.entry()
+    manifest = {"format": FORMAT, "version": VERSION, **facts, "files": listed}
+    with HashedFile(draft / "manifest.json") as file:
+        file.write(json.dumps(manifest | {"sha256": _digest_of(manifest)}, indent=2).encode())
+    sync_folder(draft)
+    return file.num_bytes + sum(entry["bytes"] for entry in listed.values())
+
+
+def fault_of(path: Path) -> str | None:
+    """Return what is wrong with a checkpoint folder, None when every checksum is right.
+
+    Raises:
+        CheckpointError: it is whole, but of a version that only a newer trainer can read.
+    """
+    if not (path / "manifest.json").exists():
+        return f"manifest.json {MISSING}"
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        stated = manifest.pop("sha256")
+        if _digest_of(manifest) != stated:
+            return "manifest.json does not match its own checksum"
+        kind, version = manifest["format"], manifest["version"]
+        if kind == FORMAT and version > VERSION:
+            raise CheckpointError(_newer_version(path, version))
+        if (kind, version) != (FORMAT, VERSION):
+            return f"its format is {kind} {version}, not {FORMAT} {VERSION}"
+        faults = (_file_fault(path / name, entry) for name, entry in manifest["files"].items())
+        return next((fault for fault in faults if fault), None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its manifest cannot be read ({type(error).__name__}: {error})"
+
+
+class HashedFile:
+    """A new file that is hashed as it is written, and durable when it is left without an error."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._digest = hashlib.sha256()
+        self.num_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("wb", buffering=WRITE_AT_ONCE)
+        return self
+
+    def write(self, data: bytes) -> int:
+        """Add to the file."""
+        self._digest.update(data)
+        self.num_bytes += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Do nothing: leaving the file makes it durable."""
+
+    def entry(self) -> dict[str, Any]:
+        """Return what the manifest says of the file."""
+        return {"bytes": self.num_bytes, "sha256": self._digest.hexdigest()}
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _file_fault(path: Path, entry: Mapping[str, Any]) -> str | None:
+    if not path.exists():
+        return f"{path.name} {MISSING}"
+    if path.stat().st_size != entry["bytes"]:
+        return f"{path.name} has {path.stat().st_size} bytes, the manifest says {entry['bytes']}"
+    if sha256_of(path) != entry["sha256"]:
+        return f"{path.name} does not match its SHA-256"
+    return None
+
+
+def _newer_version(path: Path, version: int) -> str:
+    return (
+        f"{path} has format version {version}, this trainer reads up to {VERSION}; an older "
+        "checkpoint is not taken instead, since that would lose work. Start the job with the training "
+        "scripts that wrote it or newer ones (source_dir), or give it a new checkpoint_s3_uri to begin "
+        "at step 0; nothing was deleted"
+    )
+
+
+def _digest_of(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

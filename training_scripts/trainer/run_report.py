@@ -1,0 +1,115 @@
+"""What rank 0 tells of a run: its set-up, its start, each step, its end."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainer.artifacts import weights_sha256
+from trainer.sample_account import SampleAccount
+from trainer.throughput import Meter
+
+if TYPE_CHECKING:
+    from trainer.batching import BatchPlan
+    from trainer.data.shard_index import ShardIndex
+    from trainer.distributed import Ranks
+    from trainer.metrics import MetricsWriter
+    from trainer.tasks import Task
+    from trainer.training_state import TrainingState
+
+log = logging.getLogger(__name__)
+
+
+class RunReport:
+    """Writes the records of one start of the processes; on other ranks than 0 it only counts."""
+
+    def __init__(
+        self,
+        metrics: MetricsWriter,
+        *,
+        state: TrainingState,
+        plan: BatchPlan,
+        task: Task,
+        num_samples: int,
+    ) -> None:
+        self.meter = Meter()
+        self._metrics, self._state, self._plan, self._task = metrics, state, plan, task
+        self._num_samples = num_samples
+        self._account = SampleAccount(0)
+
+    def say_setup(self, index: ShardIndex, ranks: Ranks) -> None:
+        """Log once what was set up."""
+        if ranks.is_main:
+            log.info(
+                "%d rank(s) on %s (%s), %d thread(s) each; %d parameters; %s of %d samples; "
+                "global batch %d = %d ranks x %d accumulation x %d; %d steps",
+                ranks.world_size, ranks.device, ranks.backend,
+                torch.get_num_threads(), self._num_parameters(), index.kind, self._num_samples,
+                self._plan.global_batch_size, ranks.world_size,
+                self._plan.gradient_accumulation_steps, self._plan.micro_batch_size,
+                self._plan.max_steps,
+            )  # fmt: skip
+
+    def say_start(self, *, ranks: Ranks, seed: int) -> None:
+        """Write where this start begins, after a resume if any; `attempt_id` tells starts apart."""
+        progress = self._state.progress
+        self.meter, self._account = Meter(), SampleAccount(progress.samples_consumed)
+        self._metrics.write(
+            "start",
+            step=progress.step,
+            world_size=ranks.world_size,
+            global_batch_size=self._plan.global_batch_size,
+            num_samples=self._num_samples,
+            seed=seed,
+            max_steps=self._plan.max_steps,
+            attempt_id=secrets.token_hex(4),
+        )
+
+    def count_step(self, digest: int) -> None:
+        """Count the samples of a step, by the digest of what all ranks really read."""
+        self._account.add(self._plan.global_batch_size, digest)
+
+    def say_step(self, *, loss: float, learning_rate: float, gradient_norm: float) -> None:
+        """Write the metrics of the step just taken; rates and samples are those since the last line."""
+        progress = self._state.progress
+        steps, seconds, data_wait_seconds = self.meter.read()
+        units = steps * self._plan.global_batch_size * self._task.units_per_sample
+        self._metrics.write(
+            "step",
+            step=progress.step,
+            epoch=(progress.samples_consumed - 1) // self._num_samples,
+            loss=loss,
+            learning_rate=learning_rate,
+            gradient_norm=gradient_norm,
+            eta_seconds=self.meter.seconds_per_step() * (self._plan.max_steps - progress.step),
+            max_steps=self._plan.max_steps,
+            data_wait_seconds=data_wait_seconds,
+            **self._account.read(),
+            **{f"{self._task.unit}_per_second": units / seconds},
+        )
+
+    def say_end(
+        self, facts: dict[str, Any], *, seconds: float, index: ShardIndex, ranks: Ranks
+    ) -> None:
+        """Write the last line, and the summary with `facts` in it."""
+        progress = self._state.progress
+        self._metrics.write(
+            "done",
+            step=progress.step,
+            validation_loss=progress.validation_loss,
+            seconds=seconds,
+            weights_sha256=weights_sha256(self._state.model),
+        )
+        self._metrics.write_summary(
+            **facts,
+            unigram_loss=index.unigram_loss,
+            seconds=seconds,
+            world_size=ranks.world_size,
+            num_parameters=self._num_parameters(),
+        )
+
+    def _num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self._state.model.parameters())
