@@ -43,8 +43,8 @@ def story(
         if blow.strike.kind in ON_TRAINING:
             cost = training_cost(blow, marks, until=next(later, float("inf")))
         elif blow.strike.kind in SERVICES:
-            times = len(fired.get(fault_id(blow.strike), ()))
-            cost = f"{times} request{'s' * (times != 1)} hit, no step lost"
+            num_hit = len(fired.get(fault_id(blow.strike), ()))
+            cost = f"{num_hit} request{'s' * (num_hit != 1)} hit, no step lost"
         else:
             cost = _process_cost(blow, tries)
         yield f"  {minutes}:{rest:02d}  {blow.strike}: {cost}"
@@ -55,7 +55,7 @@ def training_cost(blow: Blow, marks: Sequence[Mark], *, until: float) -> str:
     cost = cost_of(blow.at, marks, until=until)
     if cost is None:
         return "the training did not start again after it"
-    redone = "no step redone" if not cost.steps_redone else f"{cost.steps_redone} steps redone"
+    redone = f"{cost.steps_redone or 'no'} step{'s' * (cost.steps_redone > 1)} redone"
     return (
         f"at step {cost.reached}, resumed from step {cost.resumed_at}: {redone}, "
         f"{seconds(cost.seconds)} lost"
@@ -66,15 +66,20 @@ def job_lines(jobs: Sequence[Attempt]) -> Iterator[str]:
     """Yield a line for each attempt of each logical job."""
     for job in jobs:
         took = "" if job.ended_at is None else f" after {seconds(job.ended_at - job.created_at)}"
-        hit = f", interrupted {job.num_interruptions} times" if job.num_interruptions else ""
+        hit = f", interrupted {times(job.num_interruptions)}" if job.num_interruptions else ""
         paid = f", {job.billable_s} s billed" if job.billable_s else ""
         yield f"  {job.name}: {job.status}{took}{hit}{paid}"
+
+
+def times(number: int) -> str:
+    """Return a count for people: `once`, `3 times`."""
+    return "once" if number == 1 else f"{number} times"
 
 
 def _process_cost(blow: Blow, tries: Mapping[str, int]) -> str:
     if blow.strike.kind is Kind.WORKER:
         task = blow.strike.moment.task
-        return f"{task} was tried {tries.get(task, 0)} times"
+        return f"{task} was tried {times(tries.get(task, 0))}"
     if blow.back_at is None:
         return "it did not come back"
     return f"back after {seconds(blow.back_at - blow.at)}"
