@@ -37,10 +37,10 @@ def test_each_strike_is_told_with_what_it_cost() -> None:
 
     lines = list(story(blows, marks, {"chaos-1": [10.0]}, began_at=-60.0, tries={"report": 2}))
 
+    cost = "at step 30, resumed from step 20: 10 steps redone, 21.0 s lost"
     assert lines == [
         "  1:10  1. SageMaker throttles, at step 10: 1 request hit, no step lost",
-        "  1:30  2. spot interruption without notice, at step 30: at step 30, resumed from step 20: "
-        "10 steps redone, 21.0 s lost",
+        f"  1:30  2. spot interruption without notice, at step 30: {cost}",
         "  1:50  3. engine killed, at step 50: back after 3.0 s",
         "  2:00  4. scheduler killed, at step 60: it did not come back",
         "  2:10  5. worker killed, as report starts: report was tried 2 times",
