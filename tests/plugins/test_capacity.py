@@ -218,11 +218,11 @@ def test_silence_from_before_the_trigger_counts(aws_connection, task, script, sa
     deferred(operator({**spec, "heartbeat_timeout_s": 0}, deferrable=True), task)
     (name,) = job_names(sagemaker, task)
     heard_at = _heard_at(logs, name)
-    restarted = deferred(operator({**spec, "heartbeat_timeout_s": 8}, deferrable=True), task)
+    restarted = deferred(operator({**spec, "heartbeat_timeout_s": 4}, deferrable=True), task)
     event = event_of(restarted.trigger)
 
     assert event["snapshot"]["status"] == "Stopped"
-    assert 8 <= event["snapshot"]["transitions"][-1]["start"] - heard_at <= 8 + 60
+    assert 4 <= event["snapshot"]["transitions"][-1]["start"] - heard_at <= 4 + 60
     with pytest.raises(HungJobError):
         operator(spec, deferrable=True).execute_complete(task.context, event)
 
