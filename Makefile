@@ -56,8 +56,8 @@ check: $(DEV_READY) ## lint, types, floors, dependencies
 format: $(DEV_READY) ## rewrite the sources in their one format
 	$(VENV)/bin/ruff format $(SOURCES)
 
-bench: $(DEV_READY) ## measure sharding, the engine and the overhead of a run
-	@for name in sharding engine overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done
+bench: $(DEV_READY) ## measure sharding, the engine, its searches and a run's overhead
+	@for name in sharding engine tuning overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done
 
 lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
 	$(PY) -P include/stack/lock.py

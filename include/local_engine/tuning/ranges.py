@@ -78,6 +78,19 @@ class Range:
             return number
         return int(number) if number == int(number) else None
 
+    def at(self, share: float) -> str:
+        """Return the text of the value at a share of the way along the range's scale, from 0 to below 1.
+
+        Between 0.0001 and 1 half the way is 0.01 on a logarithmic scale.
+        """
+        if self.kind is Kind.CATEGORICAL:
+            values = tuple(self)
+            return values[int(share * len(values))]
+        if self.kind is Kind.INTEGER:  # Each whole number has the room around it.
+            value = _between(self.low - 0.5, self.high + 0.5, share, self.scaling)
+            return self.write(round(value))
+        return self.write(_between(self.low, self.high, share, self.scaling))
+
     def write(self, value: Value) -> str:
         """Return the value as a hyperparameter's text, clipped to the range."""
         if self.kind is Kind.CATEGORICAL:
@@ -142,6 +155,16 @@ def parse_ranges(parameter_ranges: Mapping[str, Any]) -> Space:
         for each in parameter_ranges.get("CategoricalParameterRanges", [])
     ]
     return Space(tuple(_resolve(each) for each in found))
+
+
+def _between(low: float, high: float, share: float, scaling: Scaling) -> float:
+    match scaling:
+        case Scaling.LOGARITHMIC:
+            return float(low * (high / low) ** share)
+        case Scaling.REVERSE_LOGARITHMIC:
+            return float(1 - (1 - low) * ((1 - high) / (1 - low)) ** share)
+        case _:
+            return low + share * (high - low)
 
 
 def _numeric(given: Mapping[str, Any], kind: Kind) -> Range:

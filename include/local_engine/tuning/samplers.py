@@ -1,4 +1,4 @@
-"""The search algorithms: Optuna's samplers over a study that is built anew from the history.
+"""How a search learns: Optuna's sampler over a study that is built anew from the history.
 
 Bayesian and Hyperband draw by TPE, Optuna's own choice: a suggestion costs 10 ms of CPU. Its Gaussian process needs
 fewer trials, but 0.4 to 1 s of CPU each, and torch inside the engine, which answers requests meanwhile.
@@ -19,12 +19,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from include.local_engine.tuning.observations import Phase
 from include.local_engine.tuning.ranges import Kind, Range, Scaling
-from include.local_engine.tuning.search import Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from optuna.samplers import BaseSampler
 
     from include.local_engine.tuning.observations import Observation
     from include.local_engine.tuning.ranges import Point, Space, Value
@@ -32,34 +29,19 @@ if TYPE_CHECKING:
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def draw(
-    strategy: Strategy,
-    space: Space,
-    history: Sequence[Observation],
-    *,
-    maximize: bool,
-    seed: int,
-    num_start: int,
-) -> Point:
-    """Return a point by the strategy's sampler; the first `num_start` of a search are random.
+NUM_CANDIDATES = 96
+"""Of so many candidates the best is taken; Optuna's default of 24 explores more than few trials can afford."""
+
+
+def draw(space: Space, history: Sequence[Observation], *, maximize: bool, seed: int) -> Point:
+    """Return a point by TPE over the history.
 
     Trials that still run count as bad ones, so that parallel trials keep apart; trials that were stopped early
     count by what they had printed.
     """
-    if strategy is Strategy.RANDOM:
-        return draw_random(space, seed=seed)
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_start)
-    return _ask(sampler, space, history, maximize=maximize)
-
-
-def draw_random(space: Space, *, seed: int) -> Point:
-    """Return a random point, evenly spread on each range's scale."""
-    return _ask(optuna.samplers.RandomSampler(seed), space, [], maximize=False)
-
-
-def _ask(
-    sampler: BaseSampler, space: Space, history: Sequence[Observation], *, maximize: bool
-) -> Point:
+    sampler = optuna.samplers.TPESampler(
+        seed=seed, n_startup_trials=1, n_ei_candidates=NUM_CANDIDATES
+    )
     distributions = {each.name: _distribution(each) for each in space.ranges}
     study = optuna.create_study(
         sampler=sampler, direction="maximize" if maximize else "minimize", study_name="tuning"
