@@ -85,6 +85,10 @@ def test_run_trains_evaluates_registers_and_reports(
     training, evaluation = record["jobs"]
     assert training["status"] == evaluation["status"] == "Completed"
     assert len(training["artifact_sha256"]) == 64
+    assert told["unsettled"] == record["ledger"]["unsettled"] == []
+    assert [(each["name"], each["status"]) for each in record["ledger"]["entries"]] == [
+        (job["name"], "Completed") for job in record["jobs"]
+    ]
     assert training["final_metrics"]["validation:loss"] > 0
     assert record["history"]
     assert record["dataset"]["shards"]

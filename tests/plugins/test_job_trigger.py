@@ -80,6 +80,7 @@ def test_serialised_trigger_comes_back_the_same(aws_connection):
         "job_name": "job",
         "poll_interval_s": 3.0,
         "stream_logs": False,
+        "patience": {"heartbeat_timeout_s": 600, "max_wait_s": 60},
         "aws_conn_id": "other",
         "region_name": "eu-west-1",
         "verify": False,

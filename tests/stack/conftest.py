@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,7 @@ from include.stack.stack import read_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+DAGS = Path(__file__).with_name("dags")
 RUN_LIMIT_S = 300.0
 POLL_S = 0.5
 
@@ -96,6 +99,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
         yield _up[0]
         return
     home = Home.of(tmp_path_factory.mktemp("stack"))
+    shutil.copytree(DAGS, home.dags)
     done = launcher(home, "up", timeout=300)
     try:
         assert done.returncode == 0, done.stdout + done.stderr
