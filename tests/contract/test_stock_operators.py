@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.contract import tuning
+
 if TYPE_CHECKING:
     from tests.contract.conftest import Endpoint
 
 pytestmark = pytest.mark.engine
 
 PROGRAM = Path(__file__).with_name("stock_operators.py")
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 @pytest.fixture(scope="module")
 def results(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the stock operators came to: train, train_failing, process."""
+    """What the stock operators came to: train, train_failing, process, tune."""
     cases = {
         "train": ["SageMakerTrainingOperator", training(endpoint, "echo trained")],
         "train_failing": ["SageMakerTrainingOperator", training(endpoint, "exit 3")],
@@ -30,6 +32,7 @@ def results(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> dic
             "SageMakerProcessingOperator",
             {"config": endpoint.processing_request("echo processed"), "check_interval": 1},
         ],
+        "tune": ["SageMakerTuningOperator", tuned(endpoint)],
     }
     home = tmp_path_factory.mktemp("airflow")
     finished = subprocess.run(
@@ -59,6 +62,13 @@ def training(endpoint: Endpoint, script: str) -> dict[str, Any]:
     return {"config": request, "print_log": False, "check_interval": 1}
 
 
+def tuned(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the arguments of a tuning operator, which insists on a channel."""
+    channels = training(endpoint, "true")["config"]["InputDataConfig"]
+    config = tuning.request(endpoint, definition_members={"InputDataConfig": channels})
+    return {"config": config, "check_interval": 1}
+
+
 def test_stock_training_operator_trains(results: dict[str, Any]) -> None:
     described = results["train"]["returned"]["Training"]
     assert described["TrainingJobStatus"] == "Completed"
@@ -71,3 +81,10 @@ def test_stock_training_operator_raises_what_the_script_failed_of(results: dict[
 def test_stock_processing_operator_processes(results: dict[str, Any]) -> None:
     described = results["process"]["returned"]["Processing"]
     assert described["ProcessingJobStatus"] == "Completed"
+
+
+def test_stock_tuning_operator_tunes(results: dict[str, Any]) -> None:
+    described = results["tune"]["returned"]["Tuning"]
+    assert described["HyperParameterTuningJobStatus"] == "Completed"
+    assert described["TrainingJobStatusCounters"]["Completed"] == 2
+    assert described["BestTrainingJob"]["TunedHyperParameters"].keys() == {"rate"}
