@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distributed_training.hooks.objects import newest_object_at
 from distributed_training.operators.job import SageMakerJobOperator
 from distributed_training.operators.job_code import job_image, uploaded_code
 from distributed_training.operators.ladder import place_next, place_of, rungs_of, spec_on_rung
@@ -108,6 +107,8 @@ class TrainingJobOperator(SageMakerJobOperator):
 
     def judged(self, snapshot: JobSnapshot, error: TrainingRunError) -> TrainingRunError:
         """Tell a job that max_run ended after it wrote checkpoints from one that would end there again."""
+        from distributed_training.hooks.objects import newest_object_at
+
         uri, began_at = snapshot.checkpoint_s3_uri, snapshot.started_at
         if type(error) is not TimeLimitError or uri is None or began_at is None:
             return error
