@@ -52,10 +52,7 @@ def read_marks(logs: Any, job_names: Iterable[str]) -> list[Mark]:
 
 
 def _messages(logs: Any, job_name: str) -> Iterator[tuple[str, float]]:
-    pages = logs.get_paginator("describe_log_streams").paginate(
-        logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/algo-1-"
-    )
-    for stream in pages.build_full_result()["logStreams"]:
+    for stream in _streams(logs, job_name):
         token: dict[str, str] = {}
         while True:
             answer = logs.get_log_events(
@@ -67,3 +64,14 @@ def _messages(logs: Any, job_name: str) -> Iterator[tuple[str, float]]:
             yield from ((each["message"], each["timestamp"] / 1000) for each in answer["events"])
             if token == (token := {"nextToken": answer["nextForwardToken"]}):
                 break
+
+
+def _streams(logs: Any, job_name: str) -> list[dict[str, Any]]:
+    """Return the log streams of a job's first host; none while nothing has been logged at all."""
+    pages = logs.get_paginator("describe_log_streams").paginate(
+        logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/algo-1-"
+    )
+    try:
+        return list(pages.build_full_result()["logStreams"])
+    except logs.exceptions.ResourceNotFoundException:
+        return []
