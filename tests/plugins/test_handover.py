@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,17 +21,17 @@ class TaskInstance:
 
 
 TRY = TaskInstance()
-MINE = follower(TRY, 1)
+MINE = follower(TRY, "host:1")
 
 
 @pytest.mark.parametrize(
     ("noted", "asks", "is_taken"),
     [
-        (follower(TRY, 2), MINE, True),
+        (follower(TRY, "host:2"), MINE, True),
         (MINE, MINE, False),
-        (follower(TaskInstance(), 2), MINE, False),
+        (follower(TaskInstance(), "host:2"), MINE, False),
         (None, MINE, False),
-        (follower(TRY, 2), None, False),
+        (follower(TRY, "host:2"), None, False),
     ],
     ids=["another triggerer", "itself", "a later try", "nobody", "outside a triggerer"],
 )
@@ -43,30 +44,36 @@ def test_only_another_triggerer_of_the_same_try_takes_over(noted, asks, is_taken
 @pytest.mark.engine
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("second", "is_stopped"),
-    [((TRY, 2), False), ((TaskInstance(), 1), True)],
+    ("task_instance", "host", "is_stopped"),
+    [(TRY, "another", False), (TaskInstance(), "this", True)],
     ids=["another triggerer took over", "the cleared task waits again"],
 )
 def test_cancelled_trigger_looks_who_follows_the_job(
-    aws_connection, task, script, sagemaker, second, is_stopped
+    aws_connection, task, script, sagemaker, monkeypatch, task_instance, host, is_stopped
 ):
     first = submit(script(WAITS), task)
-    first.task_instance, first.triggerer_job_id = TRY, 1
     again = type(first)(**first.serialize()[1])
-    again.task_instance, again.triggerer_job_id = second
+    first.task_instance, again.task_instance = TRY, task_instance
     name = first.followed.job_name
     arn = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobArn"]
+    this_process = f"this:{os.getpid()}"
 
     def noted() -> Any:
         tags = {each["Key"]: each["Value"] for each in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
         return tags.get(FOLLOWER_KEY)
 
+    async def follow(trigger: Any, host: str) -> None:
+        monkeypatch.setattr("socket.gethostname", lambda: host)
+        following = asyncio.create_task(only_event(trigger))
+        mark = follower(trigger.task_instance, f"{host}:{os.getpid()}")
+        await wait_for(lambda: noted() == mark)
+        following.cancel()
+
     async def take_over_and_cancel() -> None:
-        for trigger in (first, again):
-            following = asyncio.create_task(only_event(trigger))
-            mark = follower(trigger.task_instance, trigger.triggerer_job_id)
-            await wait_for(lambda mark=mark: noted() == mark)
-            following.cancel()
+        await follow(first, "this")
+        assert noted() == follower(TRY, this_process)
+        await follow(again, host)
+        monkeypatch.setattr("socket.gethostname", lambda: "this")
         await first.on_kill()
 
     asyncio.run(take_over_and_cancel())

@@ -18,8 +18,10 @@ from urllib.parse import quote
 
 import boto3
 import pytest
+import requests
 from botocore.exceptions import ClientError
 
+from include.errors import TrainingRunError
 from include.sagemaker_api.names import job_name
 from include.stack import processes, victims
 from include.stack.stack import read_record
@@ -169,10 +171,11 @@ class Case:
         if self.action == "clear":
             what = f"{self.where}, clear: the next attempt"
             self.notes["next"] = self.stack.wait(lambda: self.job(2), what, limit_s=60)
+        self.end()
 
     def end(self) -> None:
         """End what is left of the run."""
-        with suppress(Exception):
+        with suppress(TrainingRunError, requests.RequestException), ONE_CALL:
             self.stack.api.fail_run(self.dag_id, self.run_id)
 
     def _wait_for_a_look_of_the_scheduler(self) -> None:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 FOLLOWER_KEY = "trainyard:follower"
 
 
-def follower(task_instance: Any, triggerer_id: object) -> str | None:
-    """Return the mark of a trigger, `<task instance>/<triggerer>`; None outside a triggerer.
+def follower(task_instance: Any, triggerer: str) -> str | None:
+    """Return the mark of a trigger, `<task instance>/<triggerer's process>`; None outside a triggerer.
 
     A task instance has another id after each retry and clear, and keeps it while it is deferred.
     """
-    return None if task_instance is None else f"{task_instance.id}/{triggerer_id}"
+    return None if task_instance is None else f"{task_instance.id}/{triggerer}"
 
 
 def is_taken_over(tags: Iterable[Mapping[str, str]], *, from_follower: str | None) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -84,4 +86,5 @@ class JobTrigger(BaseTrigger):
 
     @property
     def _follower(self) -> str | None:
-        return follower(self.task_instance, getattr(self, "triggerer_job_id", None))
+        # Airflow 3.3.2 leaves `triggerer_job_id` None: the process tells two triggerers apart.
+        return follower(self.task_instance, f"{socket.gethostname()}:{os.getpid()}")
