@@ -1,6 +1,6 @@
 """How good the engine's searches are: best loss so far, beside Optuna used directly and random search.
 
-    python benchmarks/tuning.py [--seeds 20]
+    python benchmarks/tuning.py [--seeds 20] [--first-seed 0]
 
 The engine's decisions are called in this process as its tuner calls them, without jobs: `suggest` with the stored
 history for a trial's values, `Hyperband.stops` after every epoch. Three problems:
@@ -66,19 +66,23 @@ def main() -> None:
     """Measure and print the tables."""
     parser = argparse.ArgumentParser(description="Search quality of the engine's tuning.")
     parser.add_argument("--seeds", type=int, default=20)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--first-seed", type=int, default=0)
+    options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     problems = [branin(), hartmann(), recorded()]
     for title, budget, marks, searches in (
         ("Bayesian, by trials", NUM_TRIALS, (10, 20, 30, 50), BY_TRIALS),
         ("Hyperband, by epochs", NUM_EPOCHS, (54, 108, 189, 270), BY_EPOCHS),
     ):
-        print(f"\n{title}, {seeds} seeds: median (quartiles) of the loss above the optimum\n")
+        print(
+            f"\n{title}, seeds {seeds[0]} to {seeds[-1]}: median (quartiles) of the loss above the optimum\n"
+        )
         print("| problem | search | " + " | ".join(map(str, marks)) + " | random / engine |")
         print("|---" * (len(marks) + 3) + "|")
         for problem in problems:
             runs = {
-                name: grid([search(problem, seed) for seed in range(seeds)], length=budget * factor)
+                name: grid([search(problem, seed) for seed in seeds], length=budget * factor)
                 for name, (search, factor) in searches.items()
             }
             for name, curves in runs.items():

@@ -170,17 +170,17 @@ def test_hyperband_stops_the_worse_and_ends_at_the_most_resource(endpoint: Endpo
     wanted = tuning.request(
         endpoint,
         "Hyperband",
-        jobs=6,
-        static={"epochs": "60", "pause": "0.2"},
+        jobs=4,
+        static={"epochs": "60", "pause": "0.1"},
         config={
             "StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 6}}
         },
     )
     described = tuning.run(endpoint, wanted)
     assert described["HyperParameterTuningJobStatus"] == "Completed"
-    assert described["TrainingJobStatusCounters"]["Stopped"] == 6
-    assert described["ObjectiveStatusCounters"]["Succeeded"] == 6
-    assert "BestTrainingJob" in described
+    assert described["TrainingJobStatusCounters"]["Stopped"] == 4
+    assert described["ObjectiveStatusCounters"]["Succeeded"] == 4
+    assert described["BestTrainingJob"]["TrainingJobStatus"] == "Stopped"
 
 
 def test_target_ends_the_search_and_its_running_trials(endpoint: Endpoint) -> None:
@@ -258,6 +258,11 @@ def test_definitions_take_turns_and_have_their_own_checkpoints(endpoint: Endpoin
         "CheckpointConfig": {"S3Uri": endpoint.uri("checkpoints")},
     }
     objective = {"Type": "Minimize", "MetricName": "loss"}
+    size = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
+    flexible = {
+        "ResourceConfig": None,
+        "HyperParameterTuningResourceConfig": {"InstanceConfigs": [size]},
+    }
     definitions = [
         tuning.definition(
             endpoint,
@@ -267,7 +272,9 @@ def test_definitions_take_turns_and_have_their_own_checkpoints(endpoint: Endpoin
             HyperParameterRanges=ranges,
             **members,
         )
-        for name, ranges, members in (("rates", tuning.RATES, spot), ("colors", tuning.COLORS, {}))
+        for name, ranges, members in (
+            *(("rates", tuning.RATES, spot), ("colors", tuning.COLORS, flexible)),
+        )
     ]
     described = tuning.run(
         endpoint,
@@ -286,6 +293,7 @@ def test_definitions_take_turns_and_have_their_own_checkpoints(endpoint: Endpoin
     assert (second["TrainingJobDefinitionName"], set(second["TunedHyperParameters"])) == (
         *("colors", {"color"}),
     )
+    assert endpoint.describe(second["TrainingJobName"])["ResourceConfig"] == size
     job = endpoint.describe(first["TrainingJobName"])
     assert job["EnableManagedSpotTraining"]
     assert job["CheckpointConfig"]["S3Uri"] == endpoint.uri(

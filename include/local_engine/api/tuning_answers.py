@@ -8,6 +8,7 @@ from include.local_engine.jobs import JobKind, UnknownJobError
 from include.local_engine.tuning import results
 from include.local_engine.tuning.plan import OBJECTIVE_KEY, read_plan
 from include.local_engine.tuning.rounds import in_order_of_end, progress_in
+from include.local_engine.tuning.trial_jobs import resources_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ def describe_tuning_job(
     summaries = trial_summaries(context, row, trials)
     best = results.best_of(summaries, maximize=plan.maximize)
     return {
-        **_with_objective_key(row.request, plan),
+        **_as_shown(row.request, plan),
         **tuning_summary(context, row, trials),
         "BestTrainingJob": best,
         "OverallBestTrainingJob": _overall_best(row, best, plan),
@@ -77,13 +78,15 @@ def _result(
     return results.result_of(job, plan.definitions[trial.definition], ())
 
 
-def _with_objective_key(request: dict[str, Any], plan: TuningPlan) -> dict[str, Any]:
-    """Return the request with the objective among the static hyperparameters.
+def _as_shown(request: dict[str, Any], plan: TuningPlan) -> dict[str, Any]:
+    """Return the request with what the service's answers have in each definition besides.
 
-    The service's answers have it there, and the SDK's `attach` takes it out again.
+    That is the objective among the static hyperparameters, and ResourceConfig whichever way the resources were
+    given: SDK v2 never sends it, and its `attach` reads both.
     """
     shown = [
         {
+            "ResourceConfig": resources_of(each.template),
             **each.template,
             "StaticHyperParameters": {
                 **each.template.get("StaticHyperParameters", {}),

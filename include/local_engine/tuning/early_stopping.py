@@ -43,8 +43,9 @@ class Hyperband:
     """Asynchronous successive halving in several brackets.
 
     A trial belongs to one bracket by its number. Bracket s looks at its trials first at epoch
-    `min_resource` * 3**s, then at every threefold; of those that came so far the best third goes on.
-    Nobody stops before `min_resource` and all stop at `max_resource`. Source: Li et al., "Hyperband",
+    `min_resource` * 3**s, then at every threefold; a trial goes on that is among the best third of all trials,
+    of whichever bracket, that came so far. Nobody stops before `min_resource` and all stop at
+    `max_resource`. Source: Li et al., "Hyperband",
     JMLR 18 (2018), figure 2, and "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020,
     algorithm 1.
     """
@@ -94,8 +95,7 @@ class Hyperband:
         curve = curves[number]
         if len(curve) >= self.max_resource:
             return True
-        bracket = self.bracket_of(number)
-        rivals = [each for other, each in curves.items() if self.bracket_of(other) == bracket]
+        rivals = list(curves.values())
         return any(
             not _is_promoted(
                 curve[rung - 1],

@@ -47,7 +47,7 @@ def training_request(
         **point,
         OBJECTIVE_KEY: definition.metric,
     }
-    request["ResourceConfig"] = _resources(template)
+    request["ResourceConfig"] = resources_of(template)
     if "CheckpointConfig" in template:
         config = template["CheckpointConfig"]
         request["CheckpointConfig"] = {**config, "S3Uri": f"{config['S3Uri'].rstrip('/')}/{name}"}
@@ -78,7 +78,8 @@ def _record(line: bytes) -> dict[str, Any]:
     return {} if "host" in record else record
 
 
-def _resources(template: Mapping[str, Any]) -> dict[str, Any]:
+def resources_of(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ResourceConfig of a definition's trials; of several instance types the first."""
     if "ResourceConfig" in template:
         return dict(template["ResourceConfig"])
     tuning = template.get("HyperParameterTuningResourceConfig", {})
