@@ -303,7 +303,7 @@ class Training:
             device=self.ranks.device,
         )
         result = evaluate(
-            self.task, self.model, batches, precision=self.precision, ranks=self.ranks
+            self.task, self.model, self.heard(batches), precision=self.precision, ranks=self.ranks
         )
         progress.note_validation(result.loss)
         self.metrics.write(
@@ -313,6 +313,12 @@ class Training:
             validation_accuracy=result.accuracy,
             **{f"validation_{self.task.unit}": result.num_units},
         )
+
+    def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches and say that the run is alive: a long evaluation is not to be taken for a hang."""
+        for batch in batches:
+            self.metrics.write_alive(self.state.progress.step)
+            yield batch
 
     def has_stopped_improving(self) -> bool:
         """Return whether to stop early; all ranks agree, since the loss was summed over all."""

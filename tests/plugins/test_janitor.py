@@ -205,6 +205,27 @@ def test_thing_that_cannot_be_stopped_fails_the_task_after_the_others(connection
     assert swept()[orphans[0]]["is_stopped"]
 
 
+def test_thing_whose_tags_are_refused_is_left_alone_and_hides_no_orphan(connection, sagemaker):
+    jobs = [created_job(connection, sagemaker, job_tags=tags()) for _ in range(3)]
+    janitor = JanitorOperator(task_id="stop_orphans", grace_minutes=0)
+
+    def refuse(params: dict[str, Any], **_: Any) -> None:
+        if jobs[1] in params["body"].decode():
+            answer = {"Error": {"Code": "AccessDeniedException", "Message": "not your tags"}}
+            raise ClientError(answer, "ListTags")
+
+    janitor.clients.client("sagemaker").meta.events.register(
+        "before-call.sagemaker.ListTags", refuse
+    )
+    airflow = RunsOfAirflow()
+    with pytest.raises(TrainingRunError, match="not your tags"):
+        janitor.execute({"ti": airflow})  # type: ignore[typeddict-item]
+
+    told = {thing["name"]: thing for thing in airflow.left["return_value"]["things"]}
+    assert [told[job]["is_stopped"] for job in jobs] == [True, False, True]
+    assert swept()[jobs[1]]["is_stopped"]
+
+
 def test_without_a_deployment_nothing_is_touched(aws_connection):
     with pytest.raises(SpecError, match=r"trainyard\.deployment"):
         swept()

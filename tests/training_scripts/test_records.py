@@ -8,10 +8,12 @@ import json
 import re
 import signal
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from train_ddp import Training
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
 from trainer.metrics import ALIVE_AFTER_S, MetricsWriter, format_line
@@ -135,3 +137,17 @@ def test_a_silent_run_says_that_it_is_alive(tmp_path, monkeypatch):
 
     assert stream.getvalue() == 2 * "trainyard alive step=7\n"
     assert [json.loads(line)["event"] for line in metrics.history().splitlines()] == 2 * ["alive"]
+
+
+def test_a_long_evaluation_says_that_it_is_alive(tmp_path, monkeypatch):
+    now, stream = [1000.0], io.StringIO()
+    monkeypatch.setattr("trainer.metrics.time.monotonic", lambda: now[0])
+    metrics = MetricsWriter(tmp_path, enabled=True, stream=stream)
+    training = SimpleNamespace(
+        metrics=metrics, state=SimpleNamespace(progress=SimpleNamespace(step=50))
+    )
+
+    for _ in Training.heard(training, iter(range(4))):
+        now[0] += ALIVE_AFTER_S / 2 + 1
+
+    assert stream.getvalue() == "trainyard alive step=50\n"

@@ -107,6 +107,9 @@ class SageMakerJobs:
             return KILLED_TAG in self._client.list_tags(ResourceArn=arn)["Tags"]
 
     def stop_cause(self, arn: str) -> StopCause | None:
-        """Return why Trainyard itself stopped the job; None when it did not."""
-        with refusals_typed(arn):
+        """Return why Trainyard itself stopped the job; None when it did not, or when the tags cannot be read."""
+        try:
             return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])
+        except (ClientError, BotoCoreError) as error:
+            log.warning("Why %s was stopped cannot be read from its tags: %s", arn, error)
+            return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.hooks.refusals import refusals_typed
+from include.errors import TrainingRunError
 from include.runs.orphans import PaidThing, ThingKind
 
 if TYPE_CHECKING:
@@ -18,16 +19,20 @@ class PaidThings:
 
     Listing by state, then reading each one's tags: a few calls, as little runs at a time. The tagging API would find
     by tag at once, but lists every job that ever was, and lags behind.
+
+    Attributes:
+        refusals: of the tags of single things, which `live` yields without any: nobody's, so they are left alone.
     """
 
     def __init__(self, clients: AwsClients) -> None:
         self._client = clients.client("sagemaker")
+        self.refusals: list[TrainingRunError] = []
 
     def live(self) -> Iterator[PaidThing]:
         """Yield what costs money now, tuning jobs before the training jobs they started.
 
         Raises:
-            TrainingRunError: the service refused a listing, or the tags of a thing.
+            TrainingRunError: the service refused a listing.
         """
         jobs = (
             (ThingKind.TUNING, "hyper_parameter_tuning_jobs", "HyperParameterTuningJob"),
@@ -89,6 +94,10 @@ class PaidThings:
         )
 
     def _tags(self, arn: str) -> dict[str, str]:
-        with refusals_typed(arn):
-            pages = self._client.get_paginator("list_tags").paginate(ResourceArn=arn)
-            return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+        try:
+            with refusals_typed(arn):
+                pages = self._client.get_paginator("list_tags").paginate(ResourceArn=arn)
+                return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
+        except TrainingRunError as error:  # one that nobody may read, or that is gone by now
+            self.refusals.append(error)
+            return {}

@@ -62,7 +62,7 @@ class JanitorOperator(BaseOperator):
 
         Raises:
             SpecError: the connection names no deployment.
-            TrainingRunError: the service refused to list, or to stop a thing; the others were stopped.
+            TrainingRunError: the service refused to list; or the tags or the stop of a thing: the others were stopped.
         """
         from distributed_training.hooks.paid_things import PaidThings
 
@@ -78,6 +78,7 @@ class JanitorOperator(BaseOperator):
                 except TrainingRunError as error:
                     refusals.append(error)
             rows.append(_row(thing, verdict, is_stopped=is_stopped))
+        refusals += things.refusals
         self._tell(rows)
         found = {"dry_run": self._only_tells, "things": rows}
         if refusals:
