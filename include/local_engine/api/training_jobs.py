@@ -158,6 +158,7 @@ def describe_training_job(job: JobRow, *, now: float) -> dict[str, Any]:
     return {
         "ModelArtifacts": artifacts,
         **job.request,
+        "OutputDataConfig": {"KmsKeyId": "", **job.request["OutputDataConfig"]},
         **job.state,
         "TrainingJobArn": job.arn,
         "CreationTime": job.created_at,

@@ -81,13 +81,14 @@ def _result(
 def _as_shown(request: dict[str, Any], plan: TuningPlan) -> dict[str, Any]:
     """Return the request with what the service's answers have in each definition besides.
 
-    That is the objective among the static hyperparameters, and ResourceConfig whichever way the resources were
-    given: SDK v2 never sends it, and its `attach` reads both.
+    That is the objective among the static hyperparameters, an empty key, and ResourceConfig whichever way the
+    resources were given: SDK v2 never sends it, and its `attach` reads all three.
     """
     shown = [
         {
             "ResourceConfig": resources_of(each.template),
             **each.template,
+            "OutputDataConfig": {"KmsKeyId": "", **each.template["OutputDataConfig"]},
             "StaticHyperParameters": {
                 **each.template.get("StaticHyperParameters", {}),
                 OBJECTIVE_KEY: each.metric,
