@@ -27,25 +27,27 @@ import sys
 import tarfile
 import tempfile
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
-from botocore.config import Config
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.training_jobs import (
+    BUCKET,
+    CHANNELS,
+    PREFIX,
+    SCRIPTS,
+    Engine,
+    running_engine,
+    shard,
+    training_job,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-SCRIPTS = REPOSITORY / "training_scripts"
-IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312"
-ACCOUNT, REGION = "123456789012", "us-east-1"
-BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/TrainyardExecutionRole"
-WARM_LIMIT_S, JOB_LIMIT_S = 60.0, 300.0
-CHANNELS = ("train", "validation", "index")
+JOB_LIMIT_S = 300.0
 MODEL = {
     "model": "gpt", "num_layers": 2, "num_heads": 2, "hidden_size": 64, "sequence_length": 64,
     "global_batch_size": 8, "micro_batch_size": 4, "warmup_steps": 2, "eval_interval": 0,
@@ -69,18 +71,17 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
         root = Path(folder)
-        _shard(root / "dataset")
+        shard(root / "dataset")
         hyperparameters = {**MODEL, "max_steps": options.steps}
-        with _engine(root / "engine") as endpoint:
-            clients = Clients(endpoint)
-            _upload(clients, root / "dataset")
-            _compare(options.repeats, clients, root, hyperparameters)
+        with running_engine(root / "engine") as engine:
+            engine.upload(root / "dataset")
+            _compare(options.repeats, engine, root, hyperparameters)
     return 0
 
 
-def _compare(repeats: int, clients: Clients, root: Path, hyperparameters: dict[str, Any]) -> None:
+def _compare(repeats: int, engine: Engine, root: Path, hyperparameters: dict[str, Any]) -> None:
     ways: dict[str, Callable[[str], Timing]] = {
-        "engine": lambda name: time_job(clients, name, hyperparameters),
+        "engine": lambda name: time_job(engine, name, hyperparameters),
         "torchrun": lambda name: time_torchrun(root / name, root / "dataset", hyperparameters),
     }
     timings: dict[str, list[Timing]] = {way: [] for way in ways}
@@ -105,35 +106,21 @@ def _compare(repeats: int, clients: Clients, root: Path, hyperparameters: dict[s
         print(f"  {name:12} engine / torchrun, median of pairs: {statistics.median(ratios):.2f}")
 
 
-class Clients:
-    """boto3 clients of one engine."""
-
-    def __init__(self, endpoint: str) -> None:
-        def client(service: str) -> Any:
-            return boto3.client(
-                service, endpoint_url=endpoint, region_name=REGION, aws_access_key_id="test",
-                aws_secret_access_key="test",  # noqa: S106  # the engine takes any
-                config=Config(retries={"total_max_attempts": 2}),
-            )  # fmt: skip
-
-        self.sagemaker, self.s3, self.logs = (client(each) for each in ("sagemaker", "s3", "logs"))
-
-
-def time_job(clients: Clients, name: str, hyperparameters: Mapping[str, Any]) -> Timing:
+def time_job(engine: Engine, name: str, hyperparameters: Mapping[str, Any]) -> Timing:
     """Return the seconds of one training job on two instances of the engine.
 
     Raises:
         RuntimeError: the job did not complete.
     """
-    request = _training_job(name, hyperparameters)
+    request = training_job(name, hyperparameters)
     began_clock, began = time.time(), time.monotonic()
-    clients.sagemaker.create_training_job(**request)
+    engine.sagemaker.create_training_job(**request)
     while time.monotonic() < began + JOB_LIMIT_S:
-        answer = clients.sagemaker.describe_training_job(TrainingJobName=name)
+        answer = engine.sagemaker.describe_training_job(TrainingJobName=name)
         if answer["TrainingJobStatus"] == "Completed":
             end_s = time.monotonic() - began
             output = f"{name}/output/output.tar.gz"
-            body = clients.s3.get_object(Bucket=BUCKET, Key=f"overhead/output/{output}")[
+            body = engine.s3.get_object(Bucket=BUCKET, Key=f"{PREFIX}/output/{output}")[
                 "Body"
             ].read()
             with tarfile.open(fileobj=io.BytesIO(body)) as archive:
@@ -198,88 +185,9 @@ def print_run(report: Mapping[str, Any]) -> None:
     print(f"run / jobs {whole_s / in_jobs_s:.2f}")
 
 
-def _training_job(name: str, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    launch = {
-        "sagemaker_program": "train_ddp.py",
-        "sagemaker_submit_directory": f"s3://{BUCKET}/overhead/code/sourcedir.tar.gz",
-        "sagemaker_torch_distributed_enabled": "true",
-        "sagemaker_instance_type": "ml.m5.xlarge",
-        "sagemaker_mpi_num_of_processes_per_host": "1",
-    }
-    return {
-        "TrainingJobName": name,
-        "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
-        "RoleArn": ROLE,
-        "HyperParameters": launch
-        | {key: json.dumps(value) for key, value in hyperparameters.items()},
-        "InputDataConfig": [_channel(each) for each in CHANNELS],
-        "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/overhead/output"},
-        "ResourceConfig": {
-            "InstanceType": "ml.m5.xlarge",
-            "InstanceCount": 2,
-            "VolumeSizeInGB": 10,
-        },
-        "StoppingCondition": {"MaxRuntimeInSeconds": 600},
-        "Environment": {"OMP_NUM_THREADS": "1"},
-    }
-
-
-def _channel(name: str) -> dict[str, Any]:
-    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/overhead/dataset/{name}/"}
-    return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
-
-
 def _first_step_time(metrics: str) -> float:
     events = (json.loads(line) for line in metrics.splitlines())
     return float(next(each["time"] for each in events if each["event"] == "step"))
-
-
-def _shard(folder: Path) -> None:
-    from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
-
-    objects = folder.parent / "objects"
-    result = shard_dataset(
-        Source(uri="python-stdlib", max_source_bytes=1_000_000), ShardSettings(num_shards=2),
-        LocalObjects(objects), destination="s3://overhead/data", work_dir=folder.parent,
-    )  # fmt: skip
-    (objects / result.uri.removeprefix("s3://")).rename(folder)
-
-
-def _upload(clients: Clients, dataset: Path) -> None:
-    for path in sorted(each for each in dataset.rglob("*") if each.is_file()):
-        clients.s3.upload_file(str(path), BUCKET, f"overhead/dataset/{path.relative_to(dataset)}")
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        tar.add(
-            SCRIPTS, arcname=".", filter=lambda each: None if "__pycache__" in each.name else each
-        )
-    clients.s3.put_object(
-        Bucket=BUCKET, Key="overhead/code/sourcedir.tar.gz", Body=archive.getvalue()
-    )
-
-
-@contextmanager
-def _engine(root: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "include.local_engine", "--port", "0", "--root", str(root)]
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None  # a pipe
-            endpoint = process.stdout.readline().split()[2]
-            _wait_until_warm(root)
-            yield endpoint
-        finally:
-            process.terminate()
-
-
-def _wait_until_warm(root: Path) -> None:
-    until = time.monotonic() + WARM_LIMIT_S
-    while not (root / "warm" / "ready").exists():
-        if time.monotonic() > until:
-            print(f"no warm worker within {WARM_LIMIT_S:.0f} s: jobs start cold")
-            return
-        time.sleep(0.1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -295,5 +203,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(REPOSITORY))
     sys.exit(main())

@@ -1,13 +1,12 @@
 """The provider's SageMakerTrainingOperator and ours, side by side under the same faults.
 
-    python benchmarks/stock_operators.py [--only CASE ...] [--steps 300] [--results FILE]
+    python benchmarks/stock_operators.py [--only CASE ...] [--steps 900] [--results FILE]
 
 One real Airflow (scheduler, triggerer, api-server, workers) and one engine; for each case four DAG runs at the same
 time: the provider's operator and ours, waiting in the worker and deferred. All run the same script on two instances of
 spot capacity with the same CheckpointConfig, and have two retries 5 s apart (ours waits as long as its retry table
 says). The script stands in for a training, so that eight hosts fit a small machine: a step is a sleep of 0.1 s, every
-50th is saved. When a job has done a quarter of its steps, the case strikes. Told is what came of it, when every job has
-ended:
+50th is saved. When a job has done 110 steps, the case strikes. Told is what came of it, when every job has ended:
 
 * jobs: training jobs created;
 * paid: the sum of their BillableTimeInSeconds (what SageMaker charges, per instance), as DescribeTrainingJob says it;
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 VARIANTS = ("stock_worker", "stock_deferred", "ours_worker", "ours_deferred")
 PROGRAM = "count_steps.py"
 CODE = f"s3://{BUCKET}/{PREFIX}/code/counting.tar.gz"
-STEP_S, CHECKPOINT_INTERVAL = 0.1, 50
+STEP_S, CHECKPOINT_INTERVAL, STRUCK_STEP = 0.1, 50, 110
 POLL_S = 0.5
 CASE_LIMIT_S = 420.0
 TASK_ENDS = ("success", "failed", "upstream_failed", "skipped", "removed")
@@ -74,6 +73,7 @@ class Contestant:
     dag_id: str
     run_id: str
     job_prefix: str
+    began_at: float = field(default_factory=time.time)
     instance_id: str = ""
     struck_at: float | None = None
     task_state: str = "waiting"
@@ -99,16 +99,14 @@ class Outcome:
 class Case:
     """One fault: when it strikes, what does it, and what the DAG needs for it.
 
-    `strike` is called once for each contestant when its job has done a quarter of its steps; None where the job itself
-    brings the fault. `lasts` multiplies the job's steps.
+    `strike` is called once for each contestant when its job has done STRUCK_STEP; None where something else strikes.
     """
 
     name: str
     strike: Callable[[Scene, Contestant], None] | None = None
-    faults: Callable[[int], list[dict[str, Any]]] = lambda _steps: []
+    faults: Sequence[dict[str, Any]] = ()
     kind: str = "plain"
     max_runtime_s: int = 1800
-    lasts: int = 1
 
 
 class Rest(AirflowApi):
@@ -130,7 +128,8 @@ class Rest(AirflowApi):
         self._call("POST", f"/dags/{contestant.dag_id}/clearTaskInstances", body=body)
 
     def delete(self, contestant: Contestant) -> None:
-        """Delete a contestant's DAG run."""
+        """Mark a contestant's DAG run failed, without which Airflow does not delete it, and delete it at once."""
+        self.fail_run(contestant.dag_id, contestant.run_id)
         self._call("DELETE", f"/dags/{contestant.dag_id}/dagRuns/{quote(contestant.run_id)}")
         contestant.task_state, contestant.ended_at = "deleted", time.time()
 
@@ -162,14 +161,10 @@ def stop_job(scene: Scene, contestant: Contestant) -> None:
     scene.engine.sagemaker.stop_training_job(TrainingJobName=name)
 
 
-def at_a_quarter(what: str, **members: Any) -> Callable[[int], list[dict[str, Any]]]:
-    """Return a fault of the engine for each contestant, at a quarter of the first job's steps."""
-
-    def faults(steps: int) -> list[dict[str, Any]]:
-        at = {"what": what, "at": {"step": steps // 4 + 5}, **members}
-        return [{"id": v, "job": f"{v.replace('_', '-')}*", **at} for v in VARIANTS]
-
-    return faults
+def in_training(what: str, **members: Any) -> list[dict[str, Any]]:
+    """Return a fault of the engine for each contestant's first job."""
+    fault = {"what": what, "at": {"step": STRUCK_STEP}, **members}
+    return [{"id": each, "job": f"{each.replace('_', '-')}*", **fault} for each in VARIANTS]
 
 
 CASES = (
@@ -180,12 +175,12 @@ CASES = (
         strike=lambda scene, c: scene.api.mark_failed(c),
     ),
     Case(name="execution_timeout", kind="timeout"),
-    Case(name="DAG run deleted", strike=lambda scene, c: scene.api.delete(c)),
+    Case(name="DAG run failed and deleted", strike=lambda scene, c: scene.api.delete(c)),
     Case(name="job stopped by hand", strike=stop_job),
-    Case(name="a rank killed -9", faults=at_a_quarter("kill_rank", hosts=["algo-2"])),
-    Case(name="spot interruption, no notice", faults=at_a_quarter("interrupt", notice_s=0)),
-    Case(name="MaxRuntimeInSeconds", max_runtime_s=15),
-    Case(name="half an hour (60 looks)", kind="limit", lasts=3),
+    Case(name="a rank killed -9", faults=in_training("kill_rank", hosts=["algo-2"])),
+    Case(name="spot interruption, no notice", faults=in_training("interrupt", notice_s=0)),
+    Case(name="MaxRuntimeInSeconds", max_runtime_s=30),
+    Case(name="half an hour (60 looks)", kind="limit"),
 )
 
 
@@ -243,7 +238,7 @@ def upload_code(engine: Engine) -> None:
 def run_case(scene: Scene, case: Case, *, steps: int, console: Console) -> list[Outcome]:
     """Run one case with all four variants at the same time and return what came of each."""
     console.rule(case.name)
-    scene.engine.put_faults(case.faults(steps))
+    scene.engine.put_faults(list(case.faults))
     contestants = [start(scene, case, variant, steps=steps) for variant in VARIANTS]
     deadline = time.monotonic() + CASE_LIMIT_S
     while not all(is_over(each) for each in contestants):
@@ -255,7 +250,7 @@ def run_case(scene: Scene, case: Case, *, steps: int, console: Console) -> list[
             for contestant in contestants:
                 look(scene, contestant)
                 is_whole = case.strike is not None and contestant.struck_at is None
-                if is_whole and has_done(scene, contestant, steps // 4):
+                if is_whole and has_done(scene, contestant, STRUCK_STEP):
                     contestant.struck_at = time.time()
                     case.strike(scene, contestant)
         time.sleep(POLL_S)
@@ -270,7 +265,7 @@ def start(scene: Scene, case: Case, variant: str, *, steps: int) -> Contestant:
     dag_id = f"{variant}_{case.kind}"
     slug = re.sub(r"[^a-z]+", "-", case.name.lower()).strip("-")
     name = f"{variant.replace('_', '-')}-{slug}"[:40].strip("-")
-    request = counting_job(name, steps=steps * case.lasts, max_runtime_s=case.max_runtime_s)
+    request = counting_job(name, steps=steps, max_runtime_s=case.max_runtime_s)
     scene.api.set_paused(dag_id, paused=False)
     conf = {"request": request, "spec": spec_of(request)}
     run_id = scene.api.trigger(dag_id, conf=conf)
@@ -340,6 +335,7 @@ def look(scene: Scene, contestant: Contestant) -> None:
     contestant.jobs = [
         scene.engine.sagemaker.describe_training_job(TrainingJobName=each["TrainingJobName"])
         for each in listed
+        if each["CreationTime"].timestamp() >= contestant.began_at
     ]
     if contestant.task_state == "deleted":
         return
@@ -434,7 +430,7 @@ def append(path: Path, outcomes: Sequence[Outcome]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="CASE")
-    parser.add_argument("--steps", type=int, default=300, help="steps of each job (300)")
+    parser.add_argument("--steps", type=int, default=900, help="steps of each job (900)")
     parser.add_argument(
         "--results", type=Path, default=Path("stock_operators.jsonl"), help="the file of results"
     )

@@ -91,7 +91,7 @@ class Engine:
 def training_job(
     name: str, hyperparameters: Mapping[str, Any], *, instance_count: int = 2, is_spot: bool = False
 ) -> dict[str, Any]:
-    """Return the request of a training job; one on spot capacity keeps checkpoints below its name."""
+    """Return the request of a training job; one on spot capacity is told of a stop and keeps checkpoints."""
     launch = {
         "sagemaker_program": "train_ddp.py",
         "sagemaker_submit_directory": f"s3://{BUCKET}/{PREFIX}/code/sourcedir.tar.gz",
@@ -99,16 +99,10 @@ def training_job(
         "sagemaker_instance_type": "ml.m5.xlarge",
         "sagemaker_mpi_num_of_processes_per_host": "1",
     }
-    entrypoint, arguments = forwarding_entrypoint("train_ddp.py")
     given = {key: json.dumps(value) for key, value in hyperparameters.items()}
     request: dict[str, Any] = {
         "TrainingJobName": name,
-        "AlgorithmSpecification": {
-            "TrainingImage": IMAGE,
-            "TrainingInputMode": "File",
-            "ContainerEntrypoint": list(entrypoint),
-            "ContainerArguments": list(arguments),
-        },
+        "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
         "RoleArn": ROLE,
         "HyperParameters": launch | given,
         "InputDataConfig": [_channel(each) for each in CHANNELS],
@@ -122,6 +116,11 @@ def training_job(
         "Environment": {"OMP_NUM_THREADS": "1"},
     }
     if is_spot:
+        entrypoint, arguments = forwarding_entrypoint("train_ddp.py")
+        request["AlgorithmSpecification"] |= {
+            "ContainerEntrypoint": list(entrypoint),
+            "ContainerArguments": list(arguments),
+        }
         request["EnableManagedSpotTraining"] = True
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = 3600
         request["CheckpointConfig"] = {"S3Uri": f"s3://{BUCKET}/{PREFIX}/checkpoints/{name}"}

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, BaseOperator
 
 from distributed_training.operators.training_job import TrainingJobOperator
 
-EXECUTION_TIMEOUT = timedelta(seconds=15)
+EXECUTION_TIMEOUT = timedelta(seconds=30)
 NEVER = 100_000
 # The provider looks 60 times, 30 seconds apart, by default: half an hour. Here 60 times, one second apart.
 ATTEMPTS_OF = {"plain": NEVER, "timeout": NEVER, "limit": None}
