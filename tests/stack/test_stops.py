@@ -171,7 +171,8 @@ class Case:
         if self.action == "clear":
             what = f"{self.where}, clear: the next attempt"
             self.notes["next"] = self.stack.wait(lambda: self.job(2), what, limit_s=60)
-        self.end()
+        if self.where == "worker":  # its next attempt would hold one of the executor's workers
+            self.end()
 
     def end(self) -> None:
         """End what is left of the run."""
