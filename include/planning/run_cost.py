@@ -84,27 +84,38 @@ def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
     )
 
 
-def evaluation_instance_type(conf: RunConf) -> str:
-    """Return the type that evaluates: the conf's own, else that of training, else the fallback."""
+def evaluation_instance_type(conf: RunConf, *, trained_on: str | None = None) -> str:
+    """Return the type that evaluates: the conf's own, else that of training, else the fallback.
+
+    Args:
+        conf: what the run shall do.
+        trained_on: the type that training got, which a capacity ladder may have moved; None where it is yet to run.
+    """
     if conf.evaluation_instance_type:
         return conf.evaluation_instance_type
-    training = catalogue().types.get(conf.instance_type)
+    name = trained_on or conf.instance_type
+    training = catalogue().types.get(name)
     is_allowed = training is not None and training.is_for_processing
-    return conf.instance_type if is_allowed else EVALUATION_FALLBACK
+    return name if is_allowed else EVALUATION_FALLBACK
 
 
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return one attempt of each job. Each may run for the conf's max_run_s."""
-    jobs = {"evaluate": (evaluation_instance_type(conf), 1)}
-    if conf.shard_instance_count:
-        jobs["shard"] = (conf.shard_instance_type, conf.shard_instance_count)
-    others = {
-        name: cost_ceiling(
-            instance_type=instance_type, instance_count=count, max_run_s=conf.max_run_s
-        )
-        for name, (instance_type, count) in jobs.items()
+    rungs = conf.rungs
+    evaluating = {evaluation_instance_type(conf, trained_on=each.instance_type) for each in rungs}
+    estimates = {
+        TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs),
+        "evaluate": _dearest(_processing_estimate(conf, each, 1) for each in sorted(evaluating)),
     }
-    return {TRAIN: _dearest(rung_estimate(conf, rung) for rung in conf.rungs), **others}
+    if conf.shard_instance_count:
+        estimates["shard"] = _processing_estimate(
+            conf, conf.shard_instance_type, conf.shard_instance_count
+        )
+    return estimates
+
+
+def _processing_estimate(conf: RunConf, instance_type: str, count: int) -> CostEstimate:
+    return cost_ceiling(instance_type=instance_type, instance_count=count, max_run_s=conf.max_run_s)
 
 
 def _dearest(estimates: Iterable[CostEstimate]) -> CostEstimate:

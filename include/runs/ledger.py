@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NEVER_CREATED = "NeverCreated"
-CREATE_LIMIT_S = 90.0
-"""A Create whose intent is older than this has been answered or never will be: botocore gives up long before."""
+CREATE_LIMIT_S = 300.0
+"""A Create whose intent is older than this is taken for one that never came: the hook's patient retries pause 231 s
+in all. Such an entry is asked after again whenever the ledger is compared with the service."""
 
 
 class PaidKind(StrEnum):
@@ -62,6 +63,10 @@ class LedgerEntry:
     def file_name(self) -> str:
         """Its document's name in the ledger's folder."""
         return f"{self.kind}-{self.name}.json"
+
+    def reopened(self) -> Self:
+        """Return the entry of a thing that came to be after all: it costs money, how much is not known."""
+        return replace(self, status=None, settled_at=None, billable_seconds=None, cost_usd=None)
 
     def settled(self, snapshot: Mapping[str, Any] | None, *, at: float) -> Self:
         """Return the entry as it ended.

@@ -61,7 +61,6 @@ FURTHER_HYPERPARAMETERS = (
     "distributed_timeout_s",
     "eval_batches",
     "keep_checkpoints",
-    "checkpoint_dir",
     "problem",
     "log_interval",
 )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from include.stack.aws import AwsEndpoint
 
 PREFLIGHT_TASK = "preflight"
+_NEVER_CREATED = "NeverCreated"
 _OVER = frozenset({"Completed", "Failed", "Stopped", None})
 
 
@@ -56,8 +57,8 @@ def _unsettled(aws: AwsEndpoint, uri: str) -> Iterator[Owed]:
         return
     for entry in entries:
         kind, name = str(entry["kind"]), str(entry["name"])
-        if entry["settled_at"] is not None:
-            continue
+        if entry["settled_at"] is not None and entry.get("status") != _NEVER_CREATED:
+            continue  # One that never was could have come after all: its Create was only slow.
         try:
             status = aws.job_status(name, kind=kind)
         except (BotoCoreError, ClientError) as error:

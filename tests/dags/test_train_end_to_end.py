@@ -141,13 +141,13 @@ def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws
 
 
 def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws_connection, s3):
-    dag_run, states = run(database, hyperparameters={"checkpoint_dir": "/proc/nowhere"})
+    dag_run, states = run(database, hyperparameters={"dropout": 7})
 
     assert str(dag_run.state) == "failed"
     assert states["train"] == "failed"
     assert states["report"] == "success"
     record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
     assert record["failure"]["task_id"] == "train"
-    assert "/proc/nowhere" in json.dumps(record["failure"])
+    assert "dropout" in json.dumps(record["failure"])
     assert record["failure"]["log_tail"]
     assert [job["status"] for job in record["jobs"]] == ["Failed"]

@@ -149,6 +149,13 @@ def test_evaluation_runs_on_the_type_of_training_where_processing_jobs_may_have_
     assert evaluation_instance_type(RunConf(instance_type="ml.g5.xlarge")) == "ml.g5.xlarge"
     own = RunConf(instance_type="ml.p4d.24xlarge", evaluation_instance_type="ml.g5.2xlarge")
     assert evaluation_instance_type(own) == "ml.g5.2xlarge"
+    assert evaluation_instance_type(own, trained_on="ml.g5.xlarge") == "ml.g5.2xlarge"
+
+
+def test_evaluation_runs_on_the_type_that_training_got() -> None:
+    conf = RunConf(instance_type="ml.g5.xlarge")
+    assert evaluation_instance_type(conf, trained_on="ml.m5.xlarge") == "ml.m5.xlarge"
+    assert evaluation_instance_type(conf, trained_on="ml.p4d.24xlarge") == "ml.m5.xlarge"
 
 
 @pytest.mark.parametrize("name", ["ml.p4d.24xlarge", "ml.p5.48xlarge", "ml.trn1.2xlarge"])
@@ -233,7 +240,7 @@ def test_every_rung_of_a_ladder_is_looked_at_and_all_is_reported_together() -> N
 def test_a_ladder_costs_what_its_dearest_rung_costs() -> None:
     plan = plan_run({"capacity_ladder": LADDER}, job_attempts=2)
 
-    assert plan.ceiling_usd == pytest.approx(2 * (2 * 0.23 + 0.115))
+    assert plan.ceiling_usd == pytest.approx(2 * (2 * 0.23 + 0.23))
 
 
 def test_a_ladder_with_a_rung_of_unknown_price_has_no_known_ceiling() -> None:

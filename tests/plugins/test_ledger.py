@@ -97,6 +97,22 @@ def test_intent_whose_job_never_came_to_be_is_settled_once_no_create_can_be_unde
     assert only(later.reconciled()).status == NEVER_CREATED
 
 
+def test_job_that_came_after_its_entry_was_closed_opens_it_again(
+    aws_connection, task, script, sagemaker
+):
+    made = operator(task, script(WAITS, forward_sigterm=True))
+    name = made.name_of(task.context, 1)
+    made.note_intent(task.context, name)
+    later = ledger_of(task, aws_connection, age_s=3600)
+    assert only(later.reconciled()).status == NEVER_CREATED
+
+    made.jobs.create(made.render(task.context, name=name, place={})[0])
+
+    assert not later.reconciled().is_empty
+    assert not ledger_of(task, aws_connection).read().is_empty
+    sagemaker.stop_training_job(TrainingJobName=name)
+
+
 def test_refused_job_leaves_no_open_entry_and_may_be_tried_again(aws_connection, task, script):
     made = operator(task, script("print('done')\n"))
     refusals = iter([{"Error": {"Code": "AccessDeniedException", "Message": "not for you"}}])

@@ -121,7 +121,7 @@ class CheckpointFolder:
                 shutil.rmtree(draft, ignore_errors=True)
             message = (
                 f"checkpoint of step {step} cannot be written to {final} ({error}); free or "
-                "enlarge the disk (volume_size), or point checkpoint_dir to a writable folder"
+                "enlarge the disk (volume_size), or keep fewer (keep_checkpoints)"
             )
             raise CheckpointError(message) from error
         self._durable_since[step] = self._clock()

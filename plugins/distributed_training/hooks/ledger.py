@@ -72,17 +72,19 @@ class RunLedger:
         return Ledger.of([self._reconciled(each) for each in self._entries()])
 
     def _reconciled(self, entry: LedgerEntry) -> LedgerEntry:
-        if entry.is_settled or str(entry.kind) not in {str(kind) for kind in JobKind}:
+        """Return the entry by the service's word; one that never came to be may have come after all."""
+        is_over = entry.is_settled and entry.status != NEVER_CREATED
+        if is_over or str(entry.kind) not in {str(kind) for kind in JobKind}:
             return entry
         snapshot = SageMakerJobs(self._clients, JobKind(str(entry.kind))).describe(entry.name)
-        if snapshot is None and self._now() - entry.intended_at < CREATE_LIMIT_S:
-            return entry
-        if snapshot is not None and not snapshot.is_terminal:
-            return entry
-        ended = None if snapshot is None else snapshot.to_dict()
-        settled = entry.settled(ended, at=self._now())
-        self._write(settled)
-        return settled
+        if snapshot is None:
+            may_come = self._now() - entry.intended_at < CREATE_LIMIT_S
+            if entry.is_settled or may_come:
+                return entry
+            return self._write(entry.settled(None, at=self._now()))
+        if snapshot.is_terminal:
+            return self._write(entry.settled(snapshot.to_dict(), at=self._now()))
+        return self._write(entry.reopened()) if entry.is_settled else entry
 
     def _entries(self) -> Iterator[LedgerEntry]:
         at = S3Address.parse(f"{self.uri}/")
@@ -100,9 +102,10 @@ class RunLedger:
         uri = self._uri_of(entry)
         return LedgerEntry.from_json(self._objects.read(uri)) if self._objects.exists(uri) else None
 
-    def _write(self, entry: LedgerEntry) -> None:
+    def _write(self, entry: LedgerEntry) -> LedgerEntry:
         content = entry.to_json().encode()
         self._objects.write(self._uri_of(entry), content, content_type="application/json")
+        return entry
 
     def _uri_of(self, entry: LedgerEntry) -> str:
         return f"{self.uri}/{entry.file_name}"

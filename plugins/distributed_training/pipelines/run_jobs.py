@@ -98,7 +98,7 @@ def evaluation_spec(
     }
     return ProcessingJobSpec(
         role=role,
-        instance_type=evaluation_instance_type(conf),
+        instance_type=evaluation_instance_type(conf, trained_on=training.get("instance_type")),
         image_uri=training.get("image_uri") or conf.image_uri,
         entry_point=EVALUATION_ENTRY_POINT,
         source_dir=SOURCE_DIR,
