@@ -6,7 +6,8 @@ One real Airflow (scheduler, triggerer, api-server, workers) and one engine; for
 time: the provider's operator and ours, waiting in the worker and deferred. All run the same script on two instances of
 spot capacity with the same CheckpointConfig, and have two retries 5 s apart (ours waits as long as its retry table
 says). The script stands in for a training, so that eight hosts fit a small machine: a step is a sleep of 0.1 s, every
-50th is saved. When a job has done 110 steps, the case strikes. Told is what came of it, when every job has ended:
+50th is saved, and so is the last one after a SIGTERM, which the same entry point hands to both. When a job has done 110
+steps, the case strikes. Told is what came of it, when every job has ended:
 
 * jobs: training jobs created;
 * paid: the sum of their BillableTimeInSeconds (what SageMaker charges, per instance), as DescribeTrainingJob says it;
@@ -44,6 +45,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.training_jobs import BUCKET, ENDED, IMAGE, PREFIX, REPOSITORY, ROLE, Engine
 from include.errors import RejectedRequestError
+from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.stack import guardian, processes, victims
 from include.stack.airflow_api import AirflowApi
 from include.stack.chaos.training_log import read_marks
@@ -282,9 +284,15 @@ def counting_job(name: str, *, steps: int, max_runtime_s: int) -> dict[str, Any]
         "sagemaker_program": PROGRAM,
         "sagemaker_submit_directory": CODE,
     }
+    entrypoint, arguments = forwarding_entrypoint(PROGRAM)
     return {
         "TrainingJobName": name,
-        "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+        "AlgorithmSpecification": {
+            "TrainingImage": IMAGE,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": list(entrypoint),
+            "ContainerArguments": list(arguments),
+        },
         "RoleArn": ROLE,
         "HyperParameters": {key: json.dumps(value) for key, value in hyperparameters.items()},
         "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/{PREFIX}/output/{name}"},
@@ -311,6 +319,7 @@ def spec_of(request: dict[str, Any]) -> dict[str, Any]:
         "image_uri": IMAGE,
         "entry_point": PROGRAM,
         "source_dir": CODE,
+        "forward_sigterm": True,
         "hyperparameters": {
             key: value for key, value in decoded.items() if not key.startswith("sagemaker_")
         },

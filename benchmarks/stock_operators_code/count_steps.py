@@ -1,13 +1,15 @@
 """A training job's stand-in for the comparison of operators: each step sleeps, every few are saved.
 
-It prints `trainyard start step=` and `trainyard step=` as a training does, resumes from its checkpoint, and needs
-nothing but the container contract. All hosts count; the first one prints and saves.
+It prints `trainyard start step=` and `trainyard step=` as a training does, resumes from its checkpoint, saves and exits
+with 143 at a SIGTERM, and needs nothing but the container contract. All hosts count; the first one prints and saves.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
+import sys
 import time
 from pathlib import Path
 
@@ -21,6 +23,8 @@ def main() -> None:
     parser.add_argument("--step_seconds", type=float)
     parser.add_argument("--checkpoint_interval", type=int)
     options = parser.parse_args()
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     is_first = os.environ["SM_CURRENT_HOST"] == "algo-1"
     first = int(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
     if is_first:
@@ -29,8 +33,10 @@ def main() -> None:
         time.sleep(options.step_seconds)
         if is_first:
             print(f"trainyard step={step} loss={1 / step:.4f}", flush=True)
-            if step % options.checkpoint_interval == 0:
+            if stopped or step % options.checkpoint_interval == 0:
                 save(step)
+        if stopped:
+            sys.exit(128 + signal.SIGTERM)
 
 
 def save(step: int) -> None:
