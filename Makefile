@@ -44,7 +44,7 @@ test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
 	$(PY) -m pytest $(ARGS)
 
 test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds
-	TRAINYARD_RESILIENCE_SEEDS=all $(PY) -m pytest tests/resilience tests/plugins/test_failing_services.py $(ARGS)
+	TRAINYARD_RESILIENCE_SEEDS=all $(PY) -m pytest tests/resilience tests/plugins/test_failing_services.py tests/stack/test_stops.py $(ARGS)
 
 check: $(DEV_READY) ## lint, types, floors, dependencies
 	$(VENV)/bin/ruff format --check $(SOURCES)
