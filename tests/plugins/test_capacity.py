@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.definitions.retry_policy import RetryAction
-from airflow.sdk.exceptions import AirflowTaskTimeout
+from structlog.testing import capture_logs
 
 from distributed_training.hooks.job_logs import last_lines
 from include.errors import (
@@ -23,7 +22,13 @@ from include.errors import (
     TimeLimitError,
 )
 from tests.local_engine.faults.putting import faults, times_fired
-from tests.plugins.test_training_job_operator import deferred, execute, job_names, operator
+from tests.plugins.test_training_job_operator import (
+    deferred,
+    execute,
+    job_names,
+    operator,
+    out_of_time_after_create,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -128,15 +133,15 @@ def test_last_rung_without_capacity_raises_and_the_next_start_begins_the_ladder_
     assert (result["attempt"], result["rung"], result["is_spot"]) == (3, 0, True)
 
 
-def test_full_quota_is_waited_for_without_a_retry(aws_connection, task, script, sagemaker, caplog):
+def test_full_quota_is_waited_for_without_a_retry(aws_connection, task, script, sagemaker):
     url = aws_connection.endpoint_url
-    with faults(url, {**QUOTA_FULL, "count": 2}), caplog.at_level("INFO"):
+    with faults(url, {**QUOTA_FULL, "count": 2}), capture_logs() as logged:
         result = execute(operator(script(PRINTS)), task)
         assert times_fired(url) == [2]
 
     assert (result["status"], result["attempt"]) == ("Completed", 1)
     assert result["quota_waited_s"] >= 1
-    assert caplog.text.count("waits for quota since") == 2
+    assert sum("waits for quota since" in str(each["event"]) for each in logged) == 2
     assert len(job_names(sagemaker, task)) == 1
 
 
@@ -176,27 +181,14 @@ def test_quota_that_stays_full_on_the_last_rung_is_an_error(aws_connection, task
 
 def test_execution_timeout_ends_the_waiting_for_quota(aws_connection, task, script, sagemaker):
     made = operator(script(PRINTS), poll_interval_s=60)
-    events = made.clients.client("sagemaker").meta.events
-    events.register(
-        "after-call.sagemaker.CreateTrainingJob",
-        lambda **_: signal.setitimer(signal.ITIMER_REAL, 1),
-    )
-    before = signal.signal(signal.SIGALRM, _out_of_time)
-    try:
-        with (
-            faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": None}),
-            pytest.raises(TimeLimitError, match="never created"),
-        ):
-            execute(made, task)
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with (
+        faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": None}),
+        pytest.raises(TimeLimitError, match="never created"),
+        out_of_time_after_create(made),
+    ):
+        execute(made, task)
 
     assert job_names(sagemaker, task) == []
-
-
-def _out_of_time(*_: object) -> None:
-    """Do what Airflow's own handler does when `execution_timeout` is over."""
-    raise AirflowTaskTimeout
 
 
 def test_training_that_falls_silent_is_stopped_and_resumed(aws_connection, task, script, sagemaker):

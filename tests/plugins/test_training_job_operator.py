@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import time
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.definitions.retry_policy import RetryAction
-from airflow.sdk.exceptions import TaskDeferred
-from airflow.sdk.execution_time.timeout import timeout
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 
@@ -26,6 +27,9 @@ from include.errors import (
     TimeLimitError,
 )
 from tests.plugins.conftest import StateStore, connection_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.engine,
@@ -259,9 +263,27 @@ def no_such_job(operation: str) -> None:
     raise ClientError(answer, operation)
 
 
+@contextmanager
+def out_of_time_after_create(made: TrainingJobOperator) -> Iterator[None]:
+    """Raise what Airflow's own handler raises, a second after the service answered the first Create call."""
+
+    def out_of_time(*_: object) -> None:
+        raise AirflowTaskTimeout
+
+    made.clients.client("sagemaker").meta.events.register(
+        "after-call.sagemaker.CreateTrainingJob",
+        lambda **_: signal.setitimer(signal.ITIMER_REAL, 1),
+    )
+    before = signal.signal(signal.SIGALRM, out_of_time)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_execution_timeout_in_the_worker_stops_the_job(aws_connection, task, script, sagemaker):
     made = operator(script(WAITS))
-    with pytest.raises(TimeLimitError, match="execution_timeout"), timeout(4):
+    with pytest.raises(TimeLimitError, match="execution_timeout"), out_of_time_after_create(made):
         execute(made, task)
 
     status = sagemaker.describe_training_job(TrainingJobName=task.xcoms["job_name"])

@@ -6,23 +6,21 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from distributed_training.hooks.redaction import masked, redacted, secret_forms, spec_secrets
+from airflow.sdk.exceptions import AirflowTaskTimeout
+
+from distributed_training.hooks.redaction import redacted
 from distributed_training.operators.attempts import Standing, Step, find_standing
-from distributed_training.operators.job_waiting import QuotaWait, WaitingJobTask
+from distributed_training.operators.job_ending import EndingJobTask
 from distributed_training.operators.ownership import check_own_job
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.triggers.pace import backoff_s
-from include.cost.job_cost import spot_line
 from include.errors import (
     CapacityError,
     JobStoppedError,
     QuotaExceededError,
     RejectedRequestError,
-    SpotInterruptionError,
-    TrainingRunError,
     error_from_dict,
 )
-from include.sagemaker_api.failures import failure_error, telling_lines, tells_cause
 from include.sagemaker_api.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
@@ -30,13 +28,12 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-FAILED_JOB_XCOM_KEY = "failed_job"
+    from distributed_training.operators.quota_wait import QuotaWait
 
 _MOST_SUBMITS = 5
-_LACKS_CAPACITY = (CapacityError, QuotaExceededError, SpotInterruptionError)
 
 
-class SageMakerJobOperator(WaitingJobTask):
+class SageMakerJobOperator(EndingJobTask):
     """Runs one SageMaker job per task, however often the task itself is started.
 
     The job's name is derived from DAG, run, task, map index and attempt. A start looks at the service first: a
@@ -65,40 +62,9 @@ class SageMakerJobOperator(WaitingJobTask):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the Create request of the job `name`, and facts about it for the result (code, image)."""
 
-    def place(
-        self,
-        context: Context,  # noqa: ARG002
-        earlier: Sequence[JobSnapshot],  # noqa: ARG002
-        *,
-        skip: int = 0,  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return on which capacity the job after `earlier` stands, as facts for its result; nothing to choose here.
-
-        Raises:
-            BudgetExceededError: the task may not pay for another job.
-        """
-        return {}
-
-    def place_of(
-        self,
-        context: Context,  # noqa: ARG002
-        job: JobSnapshot,  # noqa: ARG002
-        earlier: Sequence[JobSnapshot],  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Return the same facts of a job that was submitted already."""
-        return {}
-
-    def judged(self, snapshot: JobSnapshot, error: TrainingRunError) -> TrainingRunError:  # noqa: ARG002
-        """Return the error of a job that did not complete, told more exactly where there is more to know."""
-        return error
-
     def destinations(self, context: Context) -> Sequence[str]:  # noqa: ARG002
         """Return the S3 prefixes that the job would write to: a job that writes elsewhere is not this task's."""
         return ()
-
-    def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Return what the task returns once its job has completed: the job's result, unless there is more to do."""
-        return result
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the snapshot of the completed job, with `job_name`, `attempt` and `earlier_attempts`.
@@ -124,6 +90,20 @@ class SageMakerJobOperator(WaitingJobTask):
         return self._ended(context, snapshot, event["facts"], was_attached=event["was_attached"])
 
     def _run(self, context: Context, quota: QuotaWait | None = None) -> dict[str, Any]:
+        """Take the task's job on, and stop it wherever `execution_timeout` interrupts that.
+
+        Raises:
+            TimeLimitError: it did.
+            AirflowTaskTimeout: likewise, before there was a job.
+        """
+        try:
+            return self._take_on(context, quota)
+        except AirflowTaskTimeout:
+            if self._waiting_for is None:
+                raise
+            self._time_out(self._waiting_for)
+
+    def _take_on(self, context: Context, quota: QuotaWait | None) -> dict[str, Any]:
         submits = 0
         while True:
             standing = self._standing(context)
@@ -244,73 +224,3 @@ class SageMakerJobOperator(WaitingJobTask):
                 f"permission for Describe{self.api.noun}",
             )
         time.sleep(backoff_s(submits))
-
-    def _ended(
-        self,
-        context: Context,
-        snapshot: JobSnapshot,
-        facts: dict[str, Any],
-        *,
-        was_attached: bool = False,
-    ) -> dict[str, Any]:
-        """Return the completed job's result; raise the error of any other end.
-
-        A job that this start only attached to, and that a kill of the task's earlier try stopped, is no end: a
-        cleared task starts again before its old trigger has stopped the old job.
-        """
-        self._waiting_for = None
-        self.note_end(context, snapshot)
-        if was_attached and snapshot.status == "Stopped" and self.jobs.was_killed(snapshot.arn):
-            self.log.info("Job %s belonged to a killed try: next attempt", snapshot.name)
-            return self._run(context)
-        attempt = int(facts["attempt"])
-        self.announce(context, snapshot.name, facts, output=snapshot.output_path)
-        described = (self.jobs.describe(self.name_of(context, each)) for each in range(1, attempt))
-        earlier = [each for each in described if each is not None]
-        result = {
-            **snapshot.to_dict(),
-            **facts,
-            "job_name": snapshot.name,
-            "earlier_attempts": [
-                {**job.to_dict(), **self.place_of(context, job, earlier[:index])}
-                for index, job in enumerate(earlier)
-            ],
-        }
-        if line := spot_line(result):
-            self.log.info("Job %s: %s", snapshot.name, line)
-        if snapshot.succeeded:
-            self.log.info("Job %s completed", snapshot.name)
-            return self.completed(context, result)
-        return self._failed(context, snapshot, result, earlier)
-
-    def _failed(
-        self,
-        context: Context,
-        snapshot: JobSnapshot,
-        result: dict[str, Any],
-        earlier: Sequence[JobSnapshot],
-    ) -> dict[str, Any]:
-        """Go on to the next rung where the job got no capacity and there is one; else raise its error."""
-        TaskMemory(context).note_reported(int(result["attempt"]))
-        lines = self._telling_log(snapshot.name)
-        failed = {**result, "log_tail": telling_lines(lines)}
-        context["ti"].xcom_push(key=FAILED_JOB_XCOM_KEY, value=failed)
-        where = f"log group {self.api.log_group}, above in this log"
-        cause = self.jobs.stop_cause(snapshot.arn) if snapshot.status == "Stopped" else None
-        error = failure_error(snapshot, log_lines=lines, log_hint=where, stopped_for=cause)
-        if isinstance(error, _LACKS_CAPACITY) and result.get("is_last_rung") is False:
-            place = self.place(context, [*earlier, snapshot])
-            if place["rung"] > result["rung"]:
-                self.log.warning("%s", error.what)
-                return self._run(context)
-        judged = self.judged(snapshot, error)
-        raise judged
-
-    def _telling_log(self, name: str) -> Sequence[str]:
-        """Return the last lines of the host whose log names the cause, else of the one that ended last."""
-        from distributed_training.hooks.job_logs import last_lines
-
-        ends = last_lines(self.clients.client("logs"), group=self.api.log_group, job_name=name)
-        telling = [each for each in ends if tells_cause(each.lines)] or ends[-1:]
-        secrets = secret_forms(spec_secrets(self.spec))
-        return [masked(line, secrets) for line in telling[0].lines] if telling else ()

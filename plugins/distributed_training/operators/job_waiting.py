@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralError, TaskDeferralTimeout
 
 from distributed_training.operators.job_task import JobTask
-from distributed_training.triggers.pace import backoff_s
+from distributed_training.operators.quota_wait import QuotaWait
 from distributed_training.triggers.watch import Patience
 from include.errors import (
     CapacityError,
@@ -29,24 +29,7 @@ if TYPE_CHECKING:
 
     from include.sagemaker_api.snapshot import JobSnapshot
 
-_LONGEST_QUOTA_PAUSE_S = 300.0
 _SHORTEST_DEFERRAL_S = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaWait:
-    """How long a job that does not exist yet waits for the account's quota.
-
-    Attributes:
-        began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.
-        refusals: Create calls that were refused, all rungs together.
-        skipped: rungs that were given up, since quota stayed full for longer than they allow.
-    """
-
-    began_at: float
-    rung_began_at: float
-    refusals: int = 0
-    skipped: int = 0
 
 
 class WaitingJobTask(JobTask):
@@ -173,6 +156,7 @@ class WaitingJobTask(JobTask):
         return "running" not in states.get(ti.run_id, {}).values()
 
     def _await_end(self, name: str) -> None:
+        self._waiting_for = name
         if self.deferrable:
             self._defer(name, self.execute_again.__name__, {})
         self._follow(name)
@@ -194,25 +178,14 @@ class WaitingJobTask(JobTask):
             CapacityError: likewise.
         """
         now = time.time()
-        quota = quota or QuotaWait(began_at=now, rung_began_at=now)
-        limit_s = place.get("rung_max_wait_s")
-        if limit_s is not None and now - quota.rung_began_at >= limit_s:
+        quota = quota or QuotaWait.begin(now)
+        if quota.is_over(place.get("rung_max_wait_s"), now=now):
             if place["is_last_rung"]:
                 raise refusal
-            self.log.warning(
-                "Quota for %s stayed full for %s (max_wait_s %s): the next rung is tried",
-                place["rung_name"],
-                format_duration(now - quota.rung_began_at),
-                limit_s,
-            )
-            return QuotaWait(
-                began_at=quota.began_at,
-                rung_began_at=now,
-                refusals=quota.refusals,
-                skipped=quota.skipped + 1,
-            )
-        quota = QuotaWait(**{**asdict(quota), "refusals": quota.refusals + 1})
-        delay_s = self._quota_pause_s(quota.refusals)
+            self.log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
+            return quota.on_next_rung(now)
+        quota = quota.refused()
+        delay_s = quota.pause_s(self.poll_interval_s)
         self.log.info(
             "Job %s waits for quota since %s: %s; asking again in %s",
             name,
@@ -227,10 +200,6 @@ class WaitingJobTask(JobTask):
         except AirflowTaskTimeout:
             self._time_out(name)
         return quota
-
-    def _quota_pause_s(self, refusals: int) -> float:
-        pause_s = self.poll_interval_s * backoff_s(refusals, longest_s=_LONGEST_QUOTA_PAUSE_S)
-        return min(_LONGEST_QUOTA_PAUSE_S, pause_s)
 
     def _defer_for_quota(self, quota: QuotaWait, delay_s: float) -> NoReturn:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
@@ -270,10 +239,7 @@ class WaitingJobTask(JobTask):
         from distributed_training.triggers.follow import follow_job
         from distributed_training.triggers.interruptible import run_interruptible
 
-        try:
-            return run_interruptible(follow_job(self.followed(name, patience=patience)))
-        except AirflowTaskTimeout:
-            self._time_out(name)
+        return run_interruptible(follow_job(self.followed(name, patience=patience)))
 
     def _time_out(self, name: str) -> NoReturn:
         limit = self.execution_timeout or timedelta(0)

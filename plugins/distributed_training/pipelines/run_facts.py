@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.links import LINKS_XCOM_KEY
-from distributed_training.operators.job import FAILED_JOB_XCOM_KEY
+from distributed_training.operators.job_ending import FAILED_JOB_XCOM_KEY
 from distributed_training.operators.job_task import JOB_XCOM_KEY
 from distributed_training.pipelines.task_notes import FAILURE_XCOM_KEY, STARTED_XCOM_KEY
 from include.runs.builder import job_record

@@ -1,0 +1,49 @@
+"""How long a job that does not exist yet waits for the account's quota. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from distributed_training.triggers.pace import backoff_s
+
+_LONGEST_PAUSE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaWait:
+    """How far the waiting has come; it travels with the deferral.
+
+    Attributes:
+        began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.
+        refusals: Create calls that were refused, all rungs together.
+        skipped: rungs that were given up, since quota stayed full for longer than they allow.
+    """
+
+    began_at: float
+    rung_began_at: float
+    refusals: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def begin(cls, now: float) -> Self:
+        """Return the waiting that begins now."""
+        return cls(began_at=now, rung_began_at=now)
+
+    def is_over(self, max_wait_s: int | None, *, now: float) -> bool:
+        """Return whether the rung has been waited for as long as it allows; None allows for ever."""
+        return max_wait_s is not None and now - self.rung_began_at >= max_wait_s
+
+    def refused(self) -> Self:
+        """Return the waiting after one more refusal."""
+        return replace(self, refusals=self.refusals + 1)
+
+    def on_next_rung(self, now: float) -> Self:
+        """Return the waiting for the rung after the one that was given up."""
+        return replace(self, rung_began_at=now, skipped=self.skipped + 1)
+
+    def pause_s(self, shortest_s: float) -> float:
+        """Return the seconds until the next try: `shortest_s`, twice that, ..., at most 5 minutes."""
+        return min(
+            _LONGEST_PAUSE_S, shortest_s * backoff_s(self.refusals, longest_s=_LONGEST_PAUSE_S)
+        )
