@@ -4,7 +4,8 @@
     ├── SpecError (ValueError)         the author fixes spec or conf; has findings
     ├── PlanError                      nothing fits data, cluster or budget; has findings
     ├── RejectedRequestError           the service refused: permission, quota, name, bad member
-    │   └── QuotaExceededError         the account's quota for this instance type is used up
+    │   ├── QuotaExceededError         the account's quota for this instance type is used up
+    │   └── QuotaTooSmallError         the quota could never hold the job, whoever else ends
     ├── CapacityError                  no such instances now: wait, or take another type
     ├── ThrottledError                 too many calls: wait
     ├── JobFailedError                 the job was accepted and did not complete
@@ -160,6 +161,10 @@ class RejectedRequestError(TrainingRunError):
 
 class QuotaExceededError(RejectedRequestError):
     """The account's quota is used up (`ResourceLimitExceeded`); it frees when other jobs end."""
+
+
+class QuotaTooSmallError(RejectedRequestError):
+    """The job alone is more than the account's whole quota: waiting would not help, another type may."""
 
 
 class CapacityError(TrainingRunError):

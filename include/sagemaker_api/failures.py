@@ -16,6 +16,7 @@ from include.errors import (
     JobFailedError,
     JobStoppedError,
     QuotaExceededError,
+    QuotaTooSmallError,
     RejectedRequestError,
     ScriptError,
     SpotInterruptionError,
@@ -111,8 +112,9 @@ def service_error(
             got=f"{code}: {message}",
             next_step=WAIT_STEP,
         )
-    is_quota = code in _QUOTA and not _is_beyond_quota(message)
-    kind = QuotaExceededError if is_quota else RejectedRequestError
+    kind = RejectedRequestError
+    if code in _QUOTA:
+        kind = QuotaTooSmallError if _is_beyond_quota(message) else QuotaExceededError
     return kind(
         f"the service refused {operation}",
         operation=operation,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.definitions.retry_policy import RetryAction
+from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 
 from distributed_training.hooks.job_logs import last_lines
@@ -18,6 +19,7 @@ from include.errors import (
     CapacityError,
     HungJobError,
     QuotaExceededError,
+    QuotaTooSmallError,
     ResumableTimeLimitError,
     TimeLimitError,
 )
@@ -56,6 +58,10 @@ NEVER_ENDS = "import time\nwhile True:\n    time.sleep(0.05)\n"
 SAVES_AND_NEVER_ENDS = FALLS_SILENT.replace("trainyard", "other")
 NO_CAPACITY = {"what": "no_capacity", "job": "plugins-test-train-*"}
 CAPACITY_ERROR = {"what": "capacity_error", "job": "plugins-test-train-*"}
+NO_QUOTA = (
+    "The account-level service limit 'ml.m5.large for spot training job usage' is 0 Instances, with "
+    "current utilization of 0 Instances and a request delta of 1 Instances."
+)
 QUOTA_FULL = {"what": "resource_limit", "operation": "CreateTrainingJob"}
 
 
@@ -167,7 +173,30 @@ def test_quota_that_stays_full_for_longer_than_the_rung_allows_leads_to_the_next
         result = execute(operator(spec), task)
 
     assert (result["attempt"], result["rung"], result["is_spot"]) == (1, 1, False)
-    assert result["rung_reason"] == "the account's quota for rung 0 stayed full"
+    assert result["rung_reason"] == "the account's quota for rung 0 had no room"
+
+
+@pytest.mark.parametrize("rungs", [2, 1], ids=["one more rung", "the last rung"])
+def test_quota_that_could_never_hold_the_job_leads_to_the_next_rung_at_once(
+    aws_connection, task, script, rungs
+):
+    ladder = [{}, {"use_spot_instances": False}][:rungs]
+    made = operator(on_ladder(script(PRINTS), *ladder))
+    refusals = iter([{"Error": {"Code": "ResourceLimitExceeded", "Message": NO_QUOTA}}])
+
+    def refuse_once(**_: Any) -> None:
+        if (answer := next(refusals, None)) is not None:
+            raise ClientError(answer, "CreateTrainingJob")
+
+    events = made.clients.client("sagemaker").meta.events
+    events.register("before-call.sagemaker.CreateTrainingJob", refuse_once)
+    if rungs == 1:
+        with pytest.raises(QuotaTooSmallError, match="0 Instances"):
+            execute(made, task)
+        return
+    result = execute(made, task)
+
+    assert (result["attempt"], result["rung"], result["is_spot"]) == (1, 1, False)
 
 
 def test_quota_that_stays_full_on_the_last_rung_is_an_error(aws_connection, task, script):

@@ -134,7 +134,7 @@ def test_quota_that_stays_full_skips_rungs() -> None:
     placement = place_next(RUNGS, [], max_run_s=HOUR, skip=2)
 
     assert (placement.rung, placement.is_last) == (DEMAND, True)
-    assert placement.reason == "the account's quota for rung 1 stayed full"
+    assert placement.reason == "the account's quota for rung 1 had no room"
 
 
 def test_a_job_that_stands_on_no_rung_begins_the_ladder() -> None:

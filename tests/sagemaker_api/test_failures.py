@@ -16,6 +16,7 @@ from include.errors import (
     JobFailedError,
     JobStoppedError,
     QuotaExceededError,
+    QuotaTooSmallError,
     RejectedRequestError,
     ScriptError,
     SpotInterruptionError,
@@ -305,7 +306,7 @@ def test_the_services_own_limit_goes_before_our_stop() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "used", "wanted", "kind"),
-    [(8, 8, 2, QuotaExceededError), (2, 0, 2, QuotaExceededError), (0, 0, 1, RejectedRequestError)],
+    [(8, 8, 2, QuotaExceededError), (2, 0, 2, QuotaExceededError), (0, 0, 1, QuotaTooSmallError)],
     ids=["others use it", "just as much", "never enough"],
 )
 def test_a_quota_that_could_never_hold_the_job_is_not_waited_for(

@@ -18,6 +18,7 @@ from include.errors import (
     CapacityError,
     JobStoppedError,
     QuotaExceededError,
+    QuotaTooSmallError,
     RejectedRequestError,
     error_from_dict,
 )
@@ -128,6 +129,9 @@ class SageMakerJobOperator(EndingJobTask):
                         submitted = self._submit(context, name, place)
                     except (QuotaExceededError, CapacityError) as refusal:
                         quota = self._await_quota(place, name, quota, refusal)
+                        continue
+                    except QuotaTooSmallError as refusal:
+                        quota = self._leave_rung(place, quota, refusal)
                         continue
                     if submitted is not None:
                         facts = {"attempt": standing.attempt, **place, **submitted}

@@ -17,6 +17,7 @@ from include.errors import (
     CapacityError,
     JobStoppedError,
     QuotaExceededError,
+    QuotaTooSmallError,
     TimeLimitError,
     TrainingRunError,
 )
@@ -200,6 +201,20 @@ class WaitingJobTask(JobTask):
         except AirflowTaskTimeout:
             self._time_out(name)
         return quota
+
+    def _leave_rung(
+        self, place: Mapping[str, Any], quota: QuotaWait | None, refusal: QuotaTooSmallError
+    ) -> QuotaWait:
+        """Return the waiting as it stands on the next rung: this one's quota could never hold the job.
+
+        Raises:
+            QuotaTooSmallError: there is no rung after it.
+        """
+        if place.get("is_last_rung", True):
+            raise refusal
+        self.log.warning("%s: the next rung is tried", refusal.got or refusal.what)
+        now = time.time()
+        return (quota or QuotaWait.begin(now)).refused().on_next_rung(now)
 
     def _defer_for_quota(self, quota: QuotaWait, delay_s: float) -> NoReturn:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger

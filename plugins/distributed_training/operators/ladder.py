@@ -108,14 +108,14 @@ def place_next(
         rungs: at least one, with their counts.
         earlier: the task's jobs before, oldest first, all ended.
         max_run_s: how long the attempt may run.
-        skip: rungs to pass over because the account's quota for them stayed full.
+        skip: rungs to pass over because the account's quota for them had no room.
 
     Raises:
         BudgetExceededError: no rung has the money.
     """
     start, reason, waited_s = _start(rungs, earlier)
     if skip:
-        start, reason = start + skip, f"the account's quota for rung {start + skip - 1} stayed full"
+        start, reason = start + skip, f"the account's quota for rung {start + skip - 1} had no room"
     dear: list[str] = []
     for offset in range(len(rungs)):
         index = (start + offset) % len(rungs)

@@ -17,7 +17,7 @@ class QuotaWait:
     Attributes:
         began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.
         refusals: Create calls that were refused, all rungs together.
-        skipped: rungs that were given up, since quota stayed full for longer than they allow.
+        skipped: rungs that were given up: quota stayed full for longer than they allow, or could never hold the job.
     """
 
     began_at: float
