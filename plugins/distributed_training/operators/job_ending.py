@@ -108,7 +108,7 @@ class EndingJobTask(WaitingJobTask):
         earlier: Sequence[JobSnapshot],
     ) -> dict[str, Any]:
         """Go on to the next rung where the job got no capacity and there is one; else raise its error."""
-        TaskMemory(context).note_reported(int(result["attempt"]))
+        attempt, memory = int(result["attempt"]), TaskMemory(context)
         lines = self._telling_log(snapshot.name)
         failed = {**result, "log_tail": telling_lines(lines)}
         context["ti"].xcom_push(key=FAILED_JOB_XCOM_KEY, value=failed)
@@ -119,8 +119,12 @@ class EndingJobTask(WaitingJobTask):
             place = self.place(context, [*earlier, snapshot])
             if place["rung"] > result["rung"]:
                 self.log.warning("%s", error.what)
+                memory.note_reported(attempt)
                 return self._run(context)
         judged = self.judged(snapshot, error)
+        memory.note_reported(
+            attempt
+        )  # Last: what raises before it must not pass for a reported failure.
         raise judged
 
     def _telling_log(self, name: str) -> Sequence[str]:
