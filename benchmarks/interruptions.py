@@ -244,7 +244,9 @@ def report(results: list[Result], whole_s: float) -> None:
 
 def spread(values: list[float] | list[int]) -> str:
     """Return lowest, median, 90th percentile and highest of the values as text."""
-    ninety = statistics.quantiles(values, n=10)[-1] if len(values) > 1 else values[0]
+    ninety = (
+        statistics.quantiles(values, n=10, method="inclusive")[-1] if len(values) > 1 else values[0]
+    )
     median = statistics.median(values)
     return f"min {min(values):.1f}, median {median:.1f}, p90 {ninety:.1f}, max {max(values):.1f}"
 
