@@ -73,6 +73,10 @@ def test_a_conf_file_that_is_missing_is_refused_before_anything_starts(home: Hom
 def test_ctrl_c_ends_the_run_and_everything_it_started(home: Home, tmp_path: Path) -> None:
     conf = conf_file(tmp_path, {**SMALL_RUN, "max_steps": 100_000})
     command = [
+        *(
+            "env",
+            "--default-signal=INT",
+        ),  # A build in the background ignores it, and so would what it starts.
         sys.executable,
         "-m",
         "include.stack",
