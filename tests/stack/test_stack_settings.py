@@ -68,7 +68,8 @@ def test_the_aws_connection_leads_to_the_engine(home: Home) -> None:
     env = airflow_environment(home=home, identity=load_or_create(home), addresses=addresses)
     connection = json.loads(env["AIRFLOW_CONN_AWS_DEFAULT"])
     assert connection["extra"]["endpoint_url"] == addresses.engine
-    assert set(connection["extra"]["trainyard"]) == {"bucket", "execution_role_arn"}
+    trainyard = connection["extra"]["trainyard"]
+    assert set(trainyard) == {"bucket", "execution_role_arn", "deployment"}
 
 
 def test_ports_differ_and_are_free() -> None:
