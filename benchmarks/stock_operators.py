@@ -1,12 +1,12 @@
 """The provider's SageMakerTrainingOperator and ours, side by side under the same faults.
 
-    python benchmarks/stock_operators.py [--only CASE ...] [--steps 900] [--results FILE]
+    python benchmarks/stock_operators.py [--only CASE ...] [--steps 700] [--results FILE]
 
 One real Airflow (scheduler, triggerer, api-server, workers) and one engine; for each case four DAG runs at the same
 time: the provider's operator and ours, waiting in the worker and deferred. All run the same script on two instances of
 spot capacity with the same CheckpointConfig, and have two retries 5 s apart (ours waits as long as its retry table
-says). The script stands in for a training, so that eight hosts fit a small machine: a step is a sleep of 0.1 s, every
-50th is saved, and so is the last one after a SIGTERM, which the same entry point hands to both. When a job has done 110
+says). The script stands in for a training under torchrun, so that eight hosts fit a small machine: a step is a sleep of
+0.1 s, every 50th is saved, and so is the last one after a SIGTERM, which the same entry point hands to both. When a job has done 110
 steps, the case strikes. Told is what came of it, when every job has ended:
 
 * jobs: training jobs created;
@@ -283,6 +283,9 @@ def counting_job(name: str, *, steps: int, max_runtime_s: int) -> dict[str, Any]
         "checkpoint_interval": CHECKPOINT_INTERVAL,
         "sagemaker_program": PROGRAM,
         "sagemaker_submit_directory": CODE,
+        "sagemaker_torch_distributed_enabled": True,
+        "sagemaker_instance_type": "ml.m5.xlarge",
+        "sagemaker_mpi_num_of_processes_per_host": 1,
     }
     entrypoint, arguments = forwarding_entrypoint(PROGRAM)
     return {
@@ -320,6 +323,7 @@ def spec_of(request: dict[str, Any]) -> dict[str, Any]:
         "entry_point": PROGRAM,
         "source_dir": CODE,
         "forward_sigterm": True,
+        "distribution": {"torch_distributed": {"enabled": True, "processes_per_host": 1}},
         "hyperparameters": {
             key: value for key, value in decoded.items() if not key.startswith("sagemaker_")
         },
@@ -439,7 +443,7 @@ def append(path: Path, outcomes: Sequence[Outcome]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="CASE")
-    parser.add_argument("--steps", type=int, default=900, help="steps of each job (900)")
+    parser.add_argument("--steps", type=int, default=700, help="steps of each job (700)")
     parser.add_argument(
         "--results", type=Path, default=Path("stock_operators.jsonl"), help="the file of results"
     )
