@@ -6,8 +6,8 @@ One real Airflow (scheduler, triggerer, api-server, workers) and one engine; for
 time: the provider's operator and ours, waiting in the worker and deferred. All run the same script on two instances of
 spot capacity with the same CheckpointConfig, and have two retries 5 s apart (ours waits as long as its retry table
 says). The script stands in for a training under torchrun, so that eight hosts fit a small machine: a step is a sleep of
-0.1 s, every 50th is saved, and so is the last one after a SIGTERM, which the same entry point hands to both. When a job has done 110
-steps, the case strikes. Told is what came of it, when every job has ended:
+0.1 s, every 50th is saved, and so is the last one after a SIGTERM, which the same entry point hands to both. When a job
+has done 110 steps, the case strikes. Told is what came of it, when every job has ended:
 
 * jobs: training jobs created;
 * paid: the sum of their BillableTimeInSeconds (what SageMaker charges, per instance), as DescribeTrainingJob says it;
