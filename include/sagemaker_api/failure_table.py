@@ -59,6 +59,10 @@ def _row(
 _MEMORY_STEP = "lower micro_batch_size (keep global_batch_size), or take a larger instance type"
 WAIT_STEP = "retry later, take another instance type, or allow several types"
 _RETRY_STEP = "retry: training resumes from the last checkpoint; if it repeats, read the host's log"
+_KILLED_STEP = (
+    "retry: training resumes from the last checkpoint; if it repeats, give the ranks more memory "
+    "(the kernel kills a process that takes more than its host has)"
+)
 _SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
 
 # An exception by its name, but not the wrappers that the service, its toolkit and torchrun put
@@ -106,8 +110,7 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
         KILLED,
         InfrastructureError,
         "a rank was killed from outside the script",
-        "retry: training resumes from the last checkpoint; if it repeats, give the ranks more "
-        "memory (the kernel kills a rank that takes more than its host has)",
+        _KILLED_STEP,
     ),
     _row(
         r'Process killed by SIGKILL[\s\S]*Command "torchrun',
@@ -117,9 +120,9 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     ),
     _row(
         r"OutOfMemory: Process killed by SIGKILL|exit code:? 137\b|ExitCode:? 137\b",
-        DeviceMemoryError,
-        "the container was killed (exit code 137), most often because the host ran out of memory",
-        _MEMORY_STEP,
+        InfrastructureError,
+        "the container was killed (exit code 137): by its machine, or since the host ran out of memory",
+        _KILLED_STEP,
         is_weak=True,
     ),
     _row(
