@@ -45,7 +45,7 @@ while True:
 
 
 @pytest.fixture
-def container(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def container(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Process 1 of a container whose toolkit starts a launcher that starts one rank."""
     (tmp_path / "launcher").write_text(LAUNCHER)
     (tmp_path / "train.py").write_text(RANK)
@@ -59,7 +59,7 @@ def container(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         cwd=tmp_path,
         env={**os.environ, **environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
-        text=True,
+        bufsize=0,
         start_new_session=True,
     ) as process:
         yield process
@@ -69,15 +69,15 @@ def container(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the process table of Linux")
 def test_sigterm_reaches_the_rank_alone_and_its_exit_status_comes_back(
-    container: subprocess.Popen[str],
+    container: subprocess.Popen[bytes],
 ) -> None:
-    assert said_until(container, "waiting") == ["launched", "rank ready", "waiting"]
+    assert said_until(container, b"waiting") == [b"launched", b"rank ready", b"waiting"]
 
     container.send_signal(signal.SIGTERM)
 
     assert container.wait(LIMIT_S) == 43
     assert container.stdout is not None
-    assert container.stdout.read().splitlines() == ["rank told"]
+    assert container.stdout.read().splitlines() == [b"rank told"]
 
 
 def test_the_request_takes_the_entry_point() -> None:
@@ -104,10 +104,10 @@ def test_only_the_interpreter_that_runs_the_program_is_a_rank(command: str, is_r
     assert sigterm_relay.runs(arguments, "train.py") is is_rank
 
 
-def said_until(process: subprocess.Popen[str], last: str) -> list[str]:
-    """Return the lines up to `last`."""
+def said_until(process: subprocess.Popen[bytes], last: bytes) -> list[bytes]:
+    """Return the lines up to `last`; the pipe has no buffer here, in which a line could wait unseen."""
     assert process.stdout is not None
-    lines: list[str] = []
+    lines: list[bytes] = []
     while not lines or lines[-1] != last:
         ready, _, _ = select.select([process.stdout], [], [], LIMIT_S)
         assert ready, f"after {lines}: nothing"

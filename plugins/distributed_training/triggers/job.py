@@ -8,6 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from distributed_training.triggers.cancellation import keeping_message, uncancelled
@@ -21,9 +22,17 @@ if TYPE_CHECKING:
 
 
 _LATE_S = 60.0
-_SETTLED_AFTER_S = 1.0
-"""An event before the scheduler has read the end of the worker that deferred makes it take the task for lost, fail it
-and kill the trigger: seen with jobs that had ended before the deferral."""
+
+
+def settled_after_s() -> float:
+    """Return how long after its deferral a task may be resumed, in seconds.
+
+    The worker that deferred notices its own end up to one heartbeat interval later (Airflow 3.3.2,
+    `ActivitySubprocess._monitor_subprocess`). A scheduler that reads that end when the task runs again already takes
+    the task for lost and fails it; seen with jobs that had ended before the deferral. The second interval is for the
+    scheduler itself.
+    """
+    return 2.0 * conf.getint("workers", "min_heartbeat_interval")
 
 
 class JobTrigger(BaseTrigger):
@@ -76,7 +85,7 @@ class JobTrigger(BaseTrigger):
             told = {"error": error.to_dict()}
         else:
             told = {"snapshot": snapshot.to_dict()}
-        await asyncio.sleep(max(0.0, self.deferred_at + _SETTLED_AFTER_S - time.time()))
+        await asyncio.sleep(max(0.0, self.deferred_at + settled_after_s() - time.time()))
         yield TriggerEvent({**told, **self.echoed})  # type: ignore[no-untyped-call]  # see above
 
     async def on_kill(self) -> None:
