@@ -131,10 +131,20 @@ def test_a_ladder_that_is_used_up_starts_again() -> None:
 
 
 def test_quota_that_stays_full_skips_rungs() -> None:
-    placement = place_next(RUNGS, [], max_run_s=HOUR, skip=2)
+    placement = place_next(RUNGS, [], max_run_s=HOUR, full_rungs=(0, 1))
 
     assert (placement.rung, placement.is_last) == (DEMAND, True)
     assert placement.reason == "the account's quota for rung 1 had no room"
+
+
+def test_full_rungs_are_passed_over_beside_one_that_is_too_dear() -> None:
+    dear = CapacityRung(instance_type="ml.p4d.24xlarge", instance_count=2, max_cost_usd=1.0)
+
+    placement = place_next((SPOT, dear, OTHER, DEMAND), [], max_run_s=HOUR, full_rungs=(0,))
+    after = place_next((SPOT, dear, OTHER, DEMAND), [], max_run_s=HOUR, full_rungs=(0, 2))
+
+    assert (placement.index, after.index) == (2, 3)
+    assert "rung 1 (2 x ml.p4d.24xlarge" in placement.reason
 
 
 def test_a_job_that_stands_on_no_rung_begins_the_ladder() -> None:

@@ -17,9 +17,9 @@ def test_a_rung_is_waited_for_as_long_as_it_allows() -> None:
 
 
 def test_the_next_rung_has_its_own_time() -> None:
-    moved = BEGAN.refused().on_next_rung(1060)
+    moved = BEGAN.refused().given_up(0, now=1060)
 
-    assert (moved.skipped, moved.refusals, moved.began_at) == (1, 1, 1000)
+    assert (moved.full_rungs, moved.refusals, moved.began_at) == ((0,), 1, 1000)
     assert not moved.is_over(60, now=1119)
 
 

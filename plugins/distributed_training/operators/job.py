@@ -142,8 +142,8 @@ class SageMakerJobOperator(EndingJobTask):
     def _placed(
         self, context: Context, standing: Standing, quota: QuotaWait | None
     ) -> dict[str, Any]:
-        skip = quota.skipped if quota else 0
-        place = self.place(context, standing.earlier, skip=skip)
+        full_rungs = quota.full_rungs if quota else ()
+        place = self.place(context, standing.earlier, full_rungs=full_rungs)
         if place:
             self.log.info(
                 "Attempt %d on rung %d, %s: %s",

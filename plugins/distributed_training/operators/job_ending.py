@@ -36,7 +36,7 @@ class EndingJobTask(WaitingJobTask):
         context: Context,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],  # noqa: ARG002
         *,
-        skip: int = 0,  # noqa: ARG002
+        full_rungs: Sequence[int] = (),  # noqa: ARG002
     ) -> dict[str, Any]:
         """Return on which capacity the job after `earlier` stands, as facts for its result; nothing to choose here.
 

@@ -184,7 +184,7 @@ class WaitingJobTask(JobTask):
             if place["is_last_rung"]:
                 raise refusal
             self.log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
-            return quota.on_next_rung(now)
+            return quota.given_up(place["rung"], now=now)
         quota = quota.refused()
         delay_s = quota.pause_s(self.poll_interval_s)
         self.log.info(
@@ -214,7 +214,7 @@ class WaitingJobTask(JobTask):
             raise refusal
         self.log.warning("%s: the next rung is tried", refusal.got or refusal.what)
         now = time.time()
-        return (quota or QuotaWait.begin(now)).refused().on_next_rung(now)
+        return (quota or QuotaWait.begin(now)).refused().given_up(place["rung"], now=now)
 
     def _defer_for_quota(self, quota: QuotaWait, delay_s: float) -> NoReturn:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger

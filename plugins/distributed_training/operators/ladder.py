@@ -97,7 +97,11 @@ def rung_index(rungs: Sequence[CapacityRung], job: JobSnapshot) -> int | None:
 
 
 def place_next(
-    rungs: Sequence[CapacityRung], earlier: Sequence[JobSnapshot], *, max_run_s: int, skip: int = 0
+    rungs: Sequence[CapacityRung],
+    earlier: Sequence[JobSnapshot],
+    *,
+    max_run_s: int,
+    full_rungs: Sequence[int] = (),
 ) -> Placement:
     """Return where the attempt after `earlier` stands.
 
@@ -108,28 +112,31 @@ def place_next(
         rungs: at least one, with their counts.
         earlier: the task's jobs before, oldest first, all ended.
         max_run_s: how long the attempt may run.
-        skip: rungs to pass over because the account's quota for them had no room.
+        full_rungs: indexes of rungs to pass over because the account's quota for them had no room.
 
     Raises:
         BudgetExceededError: no rung has the money.
     """
     start, reason, waited_s = _start(rungs, earlier)
-    if skip:
-        start, reason = start + skip, f"the account's quota for rung {start + skip - 1} had no room"
-    dear: list[str] = []
+    if full_rungs:
+        reason = f"the account's quota for rung {full_rungs[-1]} had no room"
+    passed: list[str] = []
     for offset in range(len(rungs)):
         index = (start + offset) % len(rungs)
+        if index in full_rungs:
+            continue
         too_dear = _too_dear(rungs[index], index, earlier, rungs, max_run_s)
         if too_dear is None:
             return Placement(
                 rung=rungs[index],
                 index=index,
                 num_rungs=len(rungs),
-                reason="; ".join([reason, *dear]),
+                reason="; ".join([reason, *passed]),
                 waited_s=waited_s,
             )
-        dear.append(too_dear)
-    error = _ladder_used_up(rungs, earlier, dear, max_run_s)
+        passed.append(too_dear)
+    passed += [f"rung {index} ({rungs[index]}) has no quota" for index in full_rungs]
+    error = _ladder_used_up(rungs, earlier, passed, max_run_s)
     raise error
 
 
@@ -220,7 +227,7 @@ def _too_dear(
 def _ladder_used_up(
     rungs: Sequence[CapacityRung],
     earlier: Sequence[JobSnapshot],
-    dear: Sequence[str],
+    passed: Sequence[str],
     max_run_s: int,
 ) -> BudgetExceededError:
     paid = paid_usd([each.to_dict() for each in earlier])
@@ -230,7 +237,7 @@ def _ladder_used_up(
         budget_usd=sum(each.max_cost_usd or 0.0 for each in rungs),
         needed_usd=paid + least,
         where="capacity_ladder",
-        got="; ".join(dear),
+        got="; ".join(passed),
         next_step="raise max_cost_usd of a rung, or lower max_run",
     )
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from distributed_training.triggers.pace import backoff_s
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _LONGEST_PAUSE_S = 300.0
 
@@ -17,13 +20,14 @@ class QuotaWait:
     Attributes:
         began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.
         refusals: Create calls that were refused, all rungs together.
-        skipped: rungs that were given up: quota stayed full for longer than they allow, or could never hold the job.
+        full_rungs: indexes of rungs that were given up: their quota stayed full for longer than they allow, or could
+            never hold the job.
     """
 
     began_at: float
     rung_began_at: float
     refusals: int = 0
-    skipped: int = 0
+    full_rungs: Sequence[int] = ()
 
     @classmethod
     def begin(cls, now: float) -> Self:
@@ -38,9 +42,9 @@ class QuotaWait:
         """Return the waiting after one more refusal."""
         return replace(self, refusals=self.refusals + 1)
 
-    def on_next_rung(self, now: float) -> Self:
-        """Return the waiting for the rung after the one that was given up."""
-        return replace(self, rung_began_at=now, skipped=self.skipped + 1)
+    def given_up(self, rung: int, *, now: float) -> Self:
+        """Return the waiting for the rung after this one, which is given up."""
+        return replace(self, rung_began_at=now, full_rungs=(*self.full_rungs, rung))
 
     def pause_s(self, shortest_s: float) -> float:
         """Return the seconds until the next try: `shortest_s`, twice that, ..., at most 5 minutes."""

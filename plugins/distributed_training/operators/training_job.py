@@ -69,7 +69,7 @@ class TrainingJobOperator(SageMakerJobOperator):
         return (self._spec(context).output_path,)
 
     def place(
-        self, context: Context, earlier: Sequence[JobSnapshot], *, skip: int = 0
+        self, context: Context, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()
     ) -> dict[str, Any]:
         """Return the rung of the attempt after `earlier`; nothing where the cluster is no single instance type.
 
@@ -81,7 +81,7 @@ class TrainingJobOperator(SageMakerJobOperator):
         rungs = rungs_of(spec)
         if not rungs:
             return {}
-        placement = place_next(rungs, earlier, max_run_s=spec.max_run, skip=skip)
+        placement = place_next(rungs, earlier, max_run_s=spec.max_run, full_rungs=full_rungs)
         if spec.budget_usd is not None:
             check_budget(
                 [each.to_dict() for each in earlier],
