@@ -31,6 +31,12 @@ class RunConf:
             resumed by a new attempt; 0 = never.
         budget_usd: None = no ceiling.
         hyperparameters: further ones, put over those the other fields make.
+        tune: whether a search chooses hyperparameters before the training, which takes the winner's. What it varies and
+            how is in the fields that begin with `tuning_`; `search_of` fills in their defaults.
+        tuning_ranges: hyperparameter to range (`read_ranges`); empty = `default_ranges`.
+        tuning_max_steps: of a trial; 0 = a quarter of the training. tuning_instance_count: of a trial; 0 = as training.
+        tuning_max_run_s: of a trial; 0 = as training. tuning_max_time_s: of the whole search; None = no bound.
+        tuning_budget_share: the most that the search may take of budget_usd.
     """
 
     source: str = "python-stdlib"
@@ -75,6 +81,18 @@ class RunConf:
     checkpoint_interval: int = 0
     early_stopping_patience: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    tune: bool = False
+    tuning_strategy: str = "Bayesian"
+    tuning_max_jobs: int = 12
+    tuning_max_parallel_jobs: int = 2
+    tuning_ranges: Mapping[str, Any] = field(default_factory=dict)
+    tuning_objective: str = "validation:loss"
+    tuning_early_stopping: bool = True
+    tuning_max_steps: int = 0
+    tuning_instance_count: int = 0
+    tuning_max_run_s: int = 0
+    tuning_max_time_s: int | None = None
+    tuning_budget_share: float = 0.5
     image_uri: str | None = None
     role: str | None = None
     bucket: str | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from include.errors import Finding, unknown_key
 from include.specs.capacity_rung import INSTANCE_TYPE
 from include.specs.run_conf_ladder import ladder_findings
+from include.specs.run_conf_tuning_rules import tuning_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,6 +88,7 @@ def conf_findings(conf: RunConf) -> Iterator[Finding]:
     yield from _limits(conf)
     yield from _spot(conf)
     yield from _hyperparameters(conf)
+    yield from tuning_findings(conf)
 
 
 def _choices(conf: RunConf) -> Iterator[Finding]:

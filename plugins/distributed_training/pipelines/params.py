@@ -16,6 +16,10 @@ from include.errors import Finding
 from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from include.specs.run_conf import RunConf
 from include.specs.run_conf_rules import PATTERNS
+from include.specs.run_conf_tuning import OBJECTIVES
+from include.specs.tuning_job import Strategy
+from include.specs.tuning_job_ranges import Scaling
+from include.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,6 +47,22 @@ _LADDER = {
             "use_spot_instances": {"type": "boolean"},
             "max_wait_s": {"type": ["null", "integer"], "minimum": 1},
             "max_cost_usd": {"type": ["null", "number"], "exclusiveMinimum": 0},
+        },
+    },
+}
+_RANGES_HELP = (
+    "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "
+    "values. Empty: learning rate, weight decay and warm-up around the settings above, for the mlp dropout."
+)
+_RANGES = {
+    "type": "object",
+    "additionalProperties": {
+        "type": ["object", "array"],
+        "properties": {
+            "min_value": {"type": ["null", "number"]},
+            "max_value": {"type": ["null", "number"]},
+            "scaling_type": {"type": "string", "enum": list(Scaling)},
+            "values": {"type": "array"},
         },
     },
 }
@@ -153,6 +173,60 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
             "More hyperparameters",
             "Go to the training script over those the form makes.",
             {"type": "object"},
+        ),
+    },
+    "Tuning": {
+        "tune": (
+            "Search hyperparameters",
+            "Before the training, which then takes the winner's.",
+            {"type": "boolean"},
+        ),
+        "tuning_strategy": (
+            "Search strategy",
+            "Bayesian learns from the trials before; Grid takes values only.",
+            {"type": "string", "enum": list(Strategy)},
+        ),
+        "tuning_max_jobs": (
+            "Trials",
+            "Training jobs of the search, at most.",
+            {"type": "integer", "minimum": 1, "maximum": MAX_JOBS},
+        ),
+        "tuning_max_parallel_jobs": (
+            "Trials at a time",
+            "Fewer learn more from each other.",
+            {"type": "integer", "minimum": 1, "maximum": MAX_PARALLEL_JOBS},
+        ),
+        "tuning_ranges": ("Ranges", _RANGES_HELP, _RANGES),
+        "tuning_objective": (
+            "Objective",
+            "Losses are made small, speeds large.",
+            {"type": "string", "enum": list(OBJECTIVES)},
+        ),
+        "tuning_early_stopping": (
+            "Stop poor trials early",
+            "Those that are worse at an evaluation than trials before them were.",
+            {"type": "boolean"},
+        ),
+        "tuning_max_steps": (
+            "Steps of a trial",
+            "0: a quarter of the training's, but twice the warm-up.",
+            _COUNT_OR_OFF,
+        ),
+        "tuning_instance_count": (
+            "Instances of a trial",
+            "0: as many as the training's; else a divisor of them.",
+            _COUNT_OR_OFF,
+        ),
+        "tuning_max_run_s": ("Longest trial", "Seconds; 0: as the training.", _COUNT_OR_OFF),
+        "tuning_max_time_s": (
+            "Longest search",
+            "Seconds of all trials together, after which the best so far wins; empty: no bound.",
+            {"type": ["null", "integer"], "minimum": 120},
+        ),
+        "tuning_budget_share": (
+            "Share of the budget",
+            "The most of the run's budget that the search may take.",
+            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
         ),
     },
     "Instances": {

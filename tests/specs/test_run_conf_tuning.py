@@ -1,0 +1,223 @@
+"""The search of a run's conf: its defaults, and what is refused before anything is paid."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+
+from include.errors import SpecError
+from include.specs.run_conf import RunConf
+from include.specs.run_conf_tuning import (
+    CHOICES,
+    LIMITS,
+    TUNABLE,
+    Search,
+    default_ranges,
+    search_of,
+    with_values,
+)
+from include.specs.tuning_job import EarlyStopping, ObjectiveType
+from include.specs.tuning_job_ranges import CategoricalRange, ContinuousRange, IntegerRange
+from trainer.hyperparameters import Hyperparameters
+
+RATE = {"min_value": 1e-4, "max_value": 1e-2, "scaling_type": "Logarithmic"}
+
+
+def searched(**params: Any) -> Search:
+    search = search_of(RunConf.from_params({"tune": True, **params}))
+    assert search is not None
+    return search
+
+
+def test_there_is_no_search_unless_it_is_asked_for() -> None:
+    assert search_of(RunConf()) is None
+
+
+def test_the_defaults_are_a_search_around_the_conf() -> None:
+    search = searched(budget_usd=9, learning_rate=1e-3)
+
+    assert (search.max_jobs, search.max_parallel_jobs, search.instance_count) == (12, 2, 2)
+    assert (search.num_steps, search.eval_interval) == (100, 20)
+    assert (search.metric_name, search.objective_type) == (
+        "validation:loss",
+        ObjectiveType.MINIMIZE,
+    )
+    assert search.budget_usd == pytest.approx(4.5)
+    assert set(search.ranges) == {"learning_rate", "weight_decay", "warmup_steps"}
+    rate = search.ranges["learning_rate"]
+    assert isinstance(rate, ContinuousRange)
+    assert (rate.min_value, rate.max_value) == pytest.approx((1.25e-4, 4e-3))
+
+
+def test_without_a_budget_the_search_has_none() -> None:
+    assert searched().budget_usd is None
+
+
+@pytest.mark.parametrize(
+    ("params", "steps"),
+    [
+        ({}, 100),
+        ({"warmup_steps": 80}, 160),
+        ({"tuning_max_steps": 60}, 60),
+        ({"max_steps": 50}, 50),
+    ],
+    ids=["quarter", "twice the warm-up", "as told", "never more than the training"],
+)
+def test_a_trial_is_a_short_training(params: dict[str, Any], steps: int) -> None:
+    assert searched(**params).num_steps == steps
+
+
+def test_what_hyperparameters_fix_is_not_searched_by_default() -> None:
+    ranges = searched(hyperparameters={"weight_decay": 0.2}).ranges
+
+    assert set(ranges) == {"learning_rate", "warmup_steps"}
+
+
+def test_a_tables_network_searches_dropout() -> None:
+    assert "dropout" in default_ranges(RunConf(model="mlp", target_column="y", tune=True))
+
+
+def test_the_kind_of_a_range_follows_from_its_hyperparameter() -> None:
+    ranges = searched(
+        tuning_ranges={
+            "learning_rate": RATE,
+            "warmup_steps": {"min_value": 1, "max_value": 20},
+            "global_batch_size": [16, 32],
+            "precision": {"values": ["fp32", "bf16"]},
+        }
+    ).ranges
+
+    kinds = [type(each) for each in ranges.values()]
+    assert kinds == [ContinuousRange, IntegerRange, CategoricalRange, CategoricalRange]
+
+
+def test_hyperband_stops_trials_by_its_own_rule() -> None:
+    assert searched().early_stopping is EarlyStopping.AUTO
+    assert searched(tuning_strategy="Hyperband").early_stopping is EarlyStopping.OFF
+
+
+def test_a_grid_runs_each_combination_once() -> None:
+    search = searched(
+        tuning_strategy="Grid",
+        tuning_ranges={"learning_rate": [1e-3, 2e-3], "warmup_steps": [4, 8]},
+    )
+
+    assert search.max_jobs == 4
+
+
+def test_a_conf_with_a_search_is_read_back_from_its_own_data() -> None:
+    params = {"tune": True, "tuning_ranges": {"learning_rate": RATE, "num_layers": [2, 4]}}
+    conf = RunConf.from_params({**params, "tuning_max_jobs": 8})
+
+    assert RunConf.from_params(json.loads(json.dumps(dataclasses.asdict(conf)))) == conf
+
+
+def test_the_winners_values_go_where_the_conf_has_them() -> None:
+    conf = RunConf(tune=True, hyperparameters={"clip_norm": 0.5})
+
+    tuned = with_values(conf, {"learning_rate": 0.002, "warmup_steps": "12", "weight_decay": 0.3})
+
+    assert (tuned.learning_rate, tuned.warmup_steps, tuned.tune) == (0.002, 12, False)
+    assert tuned.hyperparameters == {"clip_norm": 0.5, "weight_decay": 0.3}
+
+
+def test_limits_are_those_of_the_training_script() -> None:
+    script = {each.name: each for each in dataclasses.fields(Hyperparameters)}
+
+    assert set(TUNABLE) <= set(script)
+    for name, (kind, least, most) in LIMITS.items():
+        limits = script[name].metadata["limits"]
+        assert str(script[name].type).startswith("int" if kind == "integer" else "float"), name
+        assert limits.get("at_least", limits.get("above")) == least, name
+        assert limits.get("at_most", math.inf) == most, name
+    assert all(script[name].metadata["choices"] for name in CHOICES)
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"tuning_strategy": "Genetic"}, "tuning_strategy: is not a choice; got 'Genetic'"),
+        ({"tuning_objective": "loss"}, "tuning_objective: is not a choice; got 'loss'"),
+        ({"tuning_max_jobs": 0}, "tuning_max_jobs: is too small; got 0; allowed: at least 1"),
+        ({"tuning_max_jobs": 751}, "tuning_max_jobs: is too large; got 751"),
+        ({"tuning_max_parallel_jobs": 101}, "tuning_max_parallel_jobs: is too large"),
+        ({"tuning_max_steps": 401}, "tuning_max_steps: is too large; got 401"),
+        (
+            {"tuning_max_steps": 40, "tuning_ranges": {"learning_rate": RATE}},
+            "tuning_max_steps: leaves a trial no step at the full learning rate; got 40 with",
+        ),
+        ({"tuning_max_run_s": 3601}, "tuning_max_run_s: is too large"),
+        ({"tuning_max_time_s": 60}, "tuning_max_time_s: is too small; got 60"),
+        ({"tuning_budget_share": 1}, "tuning_budget_share: is no share of the budget; got 1"),
+        ({"tuning_instance_count": 3}, "tuning_instance_count: is too large"),
+        (
+            {"instance_count": 4, "global_batch_size": 32, "tuning_instance_count": 3},
+            "tuning_instance_count: does not divide instance_count",
+        ),
+        ({"tuning_ranges": {"learning_rat": RATE}}, "did you mean 'learning_rate'?"),
+        (
+            {"tuning_ranges": {"learning_rate": {"min_value": 2, "max_value": 1}}},
+            "tuning_ranges.learning_rate.min_value: is not below max_value",
+        ),
+        (
+            {"tuning_ranges": {"learning_rate": {**RATE, "min_value": 0}}},
+            "tuning_ranges.learning_rate.min_value: has no logarithm",
+        ),
+        (
+            {"tuning_ranges": {"weight_decay": RATE}, "hyperparameters": {"weight_decay": 0.1}},
+            "tuning_ranges.weight_decay: is fixed in hyperparameters as well",
+        ),
+        (
+            {"tuning_ranges": {"dropout": {"min_value": 0, "max_value": 1}}},
+            "tuning_ranges.dropout: leaves its limits; got 1; allowed: 0 to 0.95",
+        ),
+        ({"tuning_ranges": {"num_layers": ["two"]}}, "has a value that is no number; got 'two'"),
+        ({"tuning_ranges": {"num_layers": [1.5]}}, "takes whole numbers only; got 1.5"),
+        ({"tuning_strategy": "Grid"}, "is an interval, and Grid tries listed values only"),
+        (
+            {
+                "tuning_strategy": "Grid",
+                "tuning_max_jobs": 2,
+                "tuning_ranges": {"num_layers": [1, 2, 3]},
+            },
+            "tuning_max_jobs: is less than the combinations of the ranges",
+        ),
+        (
+            {"tuning_ranges": {"num_layers": {"min_value": 1, "max_value": 4}}},
+            "tuning_max_jobs: is more than the ranges have combinations; got 12; allowed: at most 4",
+        ),
+        (
+            {"tuning_ranges": {"warmup_steps": {"min_value": 1, "max_value": 100}}},
+            "tuning_ranges.warmup_steps: warmup_steps: leaves no step",
+        ),
+        (
+            {"tuning_ranges": {"hidden_size": [128, 129]}, "tuning_max_jobs": 2},
+            "tuning_ranges.hidden_size: hidden_size: must be a multiple of 2 x num_heads",
+        ),
+        (
+            {"tuning_ranges": {"precision": ["fp8"]}, "tuning_max_jobs": 1},
+            "tuning_ranges.precision: precision: is not a choice; got 'fp8'",
+        ),
+    ],
+    ids=lambda v: v[:60] if isinstance(v, str) else "",
+)
+def test_a_wrong_search_is_refused(params: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        RunConf.from_params({"tune": True, **params})
+
+    assert says in str(caught.value)
+
+
+def test_a_faulty_conf_is_not_blamed_on_each_range() -> None:
+    with pytest.raises(SpecError) as caught:
+        RunConf.from_params({"tune": True, "hidden_size": 100, "num_heads": 3})
+
+    assert str(caught.value).startswith("RunConf: 1 problem(s)")
+
+
+def test_a_search_that_is_off_is_not_looked_at() -> None:
+    assert RunConf.from_params({"tuning_max_steps": 5000}).tuning_max_steps == 5000
