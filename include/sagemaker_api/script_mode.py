@@ -1,8 +1,7 @@
 """The hyperparameters of script mode: how AWS's framework toolkits learn what to run and how.
 
 Values are JSON-encoded, as the SDK's estimator did (v2.257.7); the toolkit decodes each with
-`json.loads`. The toolkit reads `sagemaker_mpi_num_of_processes_per_host` for torchrun too: it is
-the only way to say how many ranks an instance runs (sagemaker-pytorch-training 3.0.0).
+`json.loads`. What a strategy tells the toolkit is in its own module, `include/specs/strategies`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from include.errors import Finding, SpecError
+from include.specs.strategies.strategy import Launcher, Target
 
 if TYPE_CHECKING:
     from include.specs.training_job import TrainingJobSpec
@@ -44,23 +44,31 @@ def script_mode_hyperparameters(
                 )
             ]
         )
-    toolkit: dict[str, object] = {
+    told: dict[str, object] = {
+        **_model_folder(spec, name=name),
+        **spec.hyperparameters,
         "sagemaker_program": spec.entry_point,
         "sagemaker_submit_directory": code,
         "sagemaker_container_log_level": spec.container_log_level,
         "sagemaker_job_name": name,
         "sagemaker_region": region,
-        **_launcher(spec),
+        **_strategy(spec),
     }
-    return {key: json.dumps(value) for key, value in {**spec.hyperparameters, **toolkit}.items()}
+    return {key: json.dumps(value) for key, value in told.items()}
 
 
-def _launcher(spec: TrainingJobSpec) -> dict[str, object]:
-    if spec.launcher is None:
+def _strategy(spec: TrainingJobSpec) -> dict[str, object]:
+    if spec.launch is None:
         return {}
-    members: dict[str, object] = {"sagemaker_torch_distributed_enabled": True}
-    if spec.instance_type:
-        members["sagemaker_instance_type"] = spec.instance_type
-    if spec.launcher.processes_per_host is not None:
-        members["sagemaker_mpi_num_of_processes_per_host"] = spec.launcher.processes_per_host
-    return members
+    return spec.launch.hyperparameters(
+        Target(framework=spec.framework, instance_type=spec.instance_type)
+    )
+
+
+def _model_folder(spec: TrainingJobSpec, *, name: str) -> dict[str, object]:
+    """Return TensorFlow's `model_dir`, where its estimators write checkpoints; a hyperparameter of that name wins."""
+    if spec.framework != "tensorflow":
+        return {}
+    is_mpi = spec.launch is not None and spec.launch.strategy.launcher is Launcher.MPIRUN
+    place = "/opt/ml/model" if is_mpi else f"{spec.output_path.rstrip('/')}/{name}/model"
+    return {"model_dir": place}

@@ -1,109 +1,116 @@
-"""How the ranks of a job are started: the SDK estimator's `distribution` argument."""
+"""How the ranks of a job are started: the SDK estimator's `distribution` argument, word for word."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from include.errors import Finding, SpecError, unknown_key
-
-TORCH_DISTRIBUTED = "torch_distributed"
-
-# Names of the SDK's `distribution` that this version of Trainyard does not launch yet.
-NOT_YET = (
-    "smdistributed",
-    "mpi",
-    "pytorchddp",
-    "parameter_server",
-    "multi_worker_mirrored_strategy",
-    "pytorchxla",
-    "instance_groups",
+from include.errors import Finding, SpecError
+from include.specs.strategies.mpi import Mpi
+from include.specs.strategies.sections import (
+    MODEL_PARALLEL,
+    MPI,
+    TORCH_DISTRIBUTED,
+    Sections,
+    read_instance_groups,
+    read_sections,
 )
+from include.specs.strategies.smddp import PytorchDdp, SmDataParallel, SmDataParallelUnderTorchrun
+from include.specs.strategies.smp_v1 import SmModelParallelV1
+from include.specs.strategies.smp_v2 import SmModelParallelV2
+from include.specs.strategies.tensorflow import MultiWorkerMirrored, ParameterServer
+from include.specs.strategies.torch_distributed import TorchDistributed
 
-# Names that circulate in articles and are in no SDK, with what was meant.
-WRONG_NAMES: Mapping[str, str] = {
-    "pytorchx": '{"torch_distributed": {"enabled": true}}',
-    "torchrun": '{"torch_distributed": {"enabled": true}}',
-    "ddp": '{"torch_distributed": {"enabled": true}}',
-    "torch_distributed_enabled": '{"torch_distributed": {"enabled": true}}',
-    "smdistributed_dataparallel": '{"smdistributed": {"dataparallel": {"enabled": true}}}',
-    "smdistributed_modelparallel": '{"smdistributed": {"modelparallel": {"enabled": true}}}',
-    "dataparallel": '{"smdistributed": {"dataparallel": {"enabled": true}}}',
-    "modelparallel": '{"smdistributed": {"modelparallel": {"enabled": true}}}',
-    "horovod": '{"mpi": {"enabled": true, "processes_per_host": n}}: Horovod runs through MPI',
-    "sagemaker.horovod.Horovod": '{"mpi": {"enabled": true, "processes_per_host": n}}',
-    "deepspeed": "torch_distributed, and deepspeed.initialize in the script",
-    "deepspeed_enabled": "torch_distributed, and deepspeed.initialize in the script",
-    "mpi_world_size": "processes_per_host: the launcher decides the number of processes",
-}
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from include.specs.strategies.strategy import Strategy, Target
+
+STRATEGIES: tuple[type[Strategy], ...] = (
+    TorchDistributed,
+    PytorchDdp,
+    SmDataParallel,
+    SmDataParallelUnderTorchrun,
+    SmModelParallelV2,
+    SmModelParallelV1,
+    Mpi,
+    ParameterServer,
+    MultiWorkerMirrored,
+)
+_BY_SECTIONS = {strategy.sections: strategy for strategy in STRATEGIES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TorchDistributed:
-    """Start the script by torchrun on every instance.
+class Distribution:
+    """A strategy, and the one instance group it runs on where the job has groups."""
 
-    Attributes:
-        processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one
-            on CPU).
-    """
+    strategy: Strategy
+    instance_groups: tuple[str, ...] = ()
 
-    processes_per_host: int | None = None
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit is told, values as they are before JSON.
+
+        The SDK loses the groups under torch_distributed, and every group then trains by itself; the toolkit reads
+        them there too.
+        """
+        told = self.strategy.hyperparameters(target)
+        if self.instance_groups:
+            told["sagemaker_distribution_instance_groups"] = list(self.instance_groups)
+        return told
 
 
-def read_distribution(distribution: Mapping[str, Any]) -> TorchDistributed | None:
-    """Return the launcher that an SDK `distribution` names; None for a plain process.
+def read_distribution(distribution: Mapping[str, Any]) -> Distribution | None:
+    """Return what an SDK `distribution` means; None for a plain process on each instance.
 
     Raises:
-        SpecError: a wrong or unknown name (the message says the right one), or one not supported
-            yet.
+        SpecError: wrong or unknown names (the message says the right one), settings, or sections that do not go
+            together; all at once.
     """
-    findings = [_refusal(name) for name in distribution if name != TORCH_DISTRIBUTED]
-    settings = distribution.get(TORCH_DISTRIBUTED, {})
-    if not isinstance(settings, Mapping):
-        findings.append(_bad_setting("", settings, '{"enabled": true}'))
-        settings = {}
-    findings += [_wrong_setting(key) for key in settings if key not in _SETTINGS]
-    enabled, processes = settings.get("enabled", False), settings.get("processes_per_host")
-    if not isinstance(enabled, bool):
-        findings.append(_bad_setting("enabled", enabled, "true or false"))
-    if processes is not None and (
-        isinstance(processes, bool) or not isinstance(processes, int) or processes < 1
-    ):
+    findings: list[Finding] = []
+    groups: tuple[str, ...] = ()
+    strategy: Strategy | None = None
+    try:
+        groups = read_instance_groups(distribution)
+    except SpecError as error:
+        findings += error.findings
+    try:
+        strategy = _strategy(read_sections(distribution))
+    except SpecError as error:
+        findings += error.findings
+    if groups and strategy is None and not findings:
         findings.append(
-            _bad_setting("processes_per_host", processes, "a whole number of at least 1")
+            Finding(
+                where="distribution.instance_groups",
+                what="names a group, but no strategy is enabled to run on it",
+                next_step='add one, such as "torch_distributed": {"enabled": true}',
+            )
         )
     if findings:
         raise SpecError(findings, subject="distribution")
-    return TorchDistributed(processes_per_host=processes) if enabled else None
+    return None if strategy is None else Distribution(strategy=strategy, instance_groups=groups)
 
 
-_SETTINGS = ("enabled", "processes_per_host")
+def _strategy(sections: Sections) -> Strategy | None:
+    if not sections.names:
+        return None
+    if sections.names in _BY_SECTIONS:
+        return _BY_SECTIONS[sections.names].read(sections)
+    raise SpecError([_misfit(sections.names)], subject="distribution")
 
 
-def _refusal(name: str) -> Finding:
-    where = f"distribution.{name}"
-    if name in WRONG_NAMES:
-        return Finding(where=where, what="is in no SDK", next_step=f"write {WRONG_NAMES[name]}")
-    if name in NOT_YET:
+def _misfit(names: frozenset[str]) -> Finding:
+    """Return why these sections are no strategy together."""
+    if names == {MODEL_PARALLEL}:
         return Finding(
-            where=where,
-            what="is the SDK's name, but Trainyard does not launch it yet",
-            allowed='{} or {"torch_distributed": {"enabled": true}}',
+            where=f"distribution.{MODEL_PARALLEL}",
+            what="has no launcher, and every instance would run one plain process",
+            allowed=f"with {TORCH_DISTRIBUTED} (version 2) or {MPI} (version 1, archived)",
+            next_step='add "torch_distributed": {"enabled": true}',
         )
-    return unknown_key("distribution", name, [TORCH_DISTRIBUTED, *NOT_YET])
-
-
-def _wrong_setting(key: str) -> Finding:
-    if key in WRONG_NAMES:
-        return Finding(
-            where=f"distribution.{TORCH_DISTRIBUTED}.{key}",
-            what="is in no SDK",
-            next_step=f"write {WRONG_NAMES[key]}",
-        )
-    return unknown_key(f"distribution.{TORCH_DISTRIBUTED}", key, _SETTINGS)
-
-
-def _bad_setting(key: str, got: object, allowed: str) -> Finding:
-    where = f"distribution.{TORCH_DISTRIBUTED}" + (f".{key}" if key else "")
-    return Finding(where=where, what="has the wrong type or value", got=repr(got), allowed=allowed)
+    together = sorted(" + ".join(sorted(each)) for each in _BY_SECTIONS if len(each) > 1)
+    return Finding(
+        where="distribution",
+        what="enables what does not go together: the toolkit would take one and ignore the other",
+        got=" + ".join(sorted(names)),
+        allowed=f"one of them, or {', '.join(together)}",
+    )

@@ -9,7 +9,7 @@ from typing import Any, Self
 from include.errors import Finding, SpecError
 from include.specs.capacity_rung import CapacityRung  # noqa: TC001  # read_spec evaluates the annotations
 from include.specs.channel import Channel, read_channel
-from include.specs.distribution import TorchDistributed, read_distribution
+from include.specs.distribution import Distribution, read_distribution
 from include.specs.metrics import MetricDefinition  # noqa: TC001  # see above
 from include.specs.reading import read_spec
 from include.specs.training_job_rules import spec_findings
@@ -155,8 +155,8 @@ class TrainingJobSpec:
         object.__setattr__(self, "inputs", channels)
 
     @property
-    def launcher(self) -> TorchDistributed | None:
-        """The launcher that `distribution` names; None for one plain process on each instance."""
+    def launch(self) -> Distribution | None:
+        """The strategy that `distribution` names; None for one plain process on each instance."""
         return read_distribution(self.distribution)
 
     @classmethod

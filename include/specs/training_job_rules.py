@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from include.errors import Finding, SpecError
+from include.errors import Finding
 from include.specs.channel import Channel, FileSystemInput, TrainingInput
-from include.specs.distribution import read_distribution
+from include.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
 from include.specs.run_conf_ladder import rung_findings
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ MAX_WARM_POOL_S = 3600
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
 MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
 RESERVED_HYPERPARAMETERS = "sagemaker_"
-# Script mode adds these: program, submit_directory, log_level, job_name, region,
-# torch_distributed_enabled, instance_type, processes_per_host.
-NUM_SCRIPT_MODE_HYPERPARAMETERS = 8
+# Script mode adds these beside the strategy's: program, submit_directory, log_level, job_name, region, model_dir.
+NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 
 
 def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
     """Yield every fault of the spec: code, cluster, limits, network, channels, values."""
     yield from _code(spec)
+    yield from distribution_findings(spec)
     yield from _cluster(spec)
     yield from _time(spec)
     yield from _spot(spec)
@@ -46,10 +46,6 @@ def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Ite
 
 
 def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
-    try:
-        read_distribution(spec.distribution)
-    except SpecError as error:
-        yield from error.findings
     if spec.algorithm_name and spec.image_uri:
         yield Finding(
             where="image_uri",
@@ -67,19 +63,6 @@ def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
             where="forward_sigterm",
             what="goes with an entry_point that the toolkit starts, and brings its own arguments",
             next_step="set entry_point and drop container_arguments, or hand the signal on yourself",
-        )
-    if spec.distribution and not spec.entry_point:
-        yield Finding(
-            where="distribution",
-            what="starts an entry_point, and there is none",
-            next_step="set entry_point",
-        )
-    if spec.entry_point and spec.distribution and not spec.entry_point.endswith(".py"):
-        yield Finding(
-            where="entry_point",
-            what="must be a Python file under torchrun",
-            got=spec.entry_point,
-            allowed="*.py",
         )
     if spec.source_dir and not spec.entry_point:
         yield Finding(
@@ -239,7 +222,8 @@ def _groups_of_channels(
 
 
 def _hyperparameters(spec: TrainingJobSpec) -> Iterator[Finding]:
-    room = MAX_HYPERPARAMETERS - (NUM_SCRIPT_MODE_HYPERPARAMETERS if spec.entry_point else 0)
+    taken = NUM_SCRIPT_MODE_HYPERPARAMETERS + num_launcher_hyperparameters(spec)
+    room = MAX_HYPERPARAMETERS - (taken if spec.entry_point else 0)
     if len(spec.hyperparameters) > room:
         yield Finding(
             where="hyperparameters",

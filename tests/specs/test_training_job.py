@@ -8,7 +8,8 @@ import pytest
 
 from include.errors import SpecError
 from include.specs.channel import TrainingInput
-from include.specs.distribution import TorchDistributed
+from include.specs.distribution import Distribution
+from include.specs.strategies.torch_distributed import TorchDistributed
 from include.specs.training_job import TrainingJobSpec
 
 GOOD: dict[str, Any] = {
@@ -36,7 +37,7 @@ def test_channels_are_read_from_addresses_and_mappings() -> None:
     assert spec.inputs == {"train": TrainingInput(s3_data="s3://bucket/train")}
 
 
-def test_the_launcher_is_read_from_the_distribution() -> None:
+def test_the_strategy_is_read_from_the_distribution() -> None:
     spec = TrainingJobSpec.from_mapping(
         {
             **GOOD,
@@ -45,7 +46,7 @@ def test_the_launcher_is_read_from_the_distribution() -> None:
         }
     )
 
-    assert spec.launcher == TorchDistributed(processes_per_host=2)
+    assert spec.launch == Distribution(strategy=TorchDistributed(processes_per_host=2))
 
 
 @pytest.mark.parametrize(
@@ -158,8 +159,8 @@ def test_the_launcher_is_read_from_the_distribution() -> None:
             "hyperparameters: are too many; got 101; allowed: at most 100",
         ),
         (
-            {"entry_point": "t.py", "hyperparameters": {f"h{i}": i for i in range(93)}},
-            "hyperparameters: are too many; got 93; allowed: at most 92",
+            {"entry_point": "t.py", "hyperparameters": {f"h{i}": i for i in range(95)}},
+            "hyperparameters: are too many; got 95; allowed: at most 94",
         ),
         (
             {"entry_point": "t.py", "hyperparameters": {"sagemaker_program": "x"}},

@@ -1,0 +1,110 @@
+"""SageMaker's data parallel library (SMDDP), under its own launcher or torchrun, and `pytorchddp`, which shares it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from include.specs.strategies.sections import DATA_PARALLEL, PYTORCH_DDP, TORCH_DISTRIBUTED
+from include.specs.strategies.strategy import Launcher
+from include.specs.strategies.torch_distributed import torchrun_hyperparameters
+
+if TYPE_CHECKING:
+    from include.specs.strategies.sections import Sections
+    from include.specs.strategies.strategy import Target
+
+_FRAMEWORKS = ("pytorch", "huggingface", "tensorflow")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmDataParallel:
+    """SMDDP by smddprun: AllReduce for DDP. The toolkit starts one rank for each GPU.
+
+    Attributes:
+        custom_mpi_options: put on mpirun's command line as they are.
+    """
+
+    name: ClassVar[str] = "smddp"
+    sections: ClassVar[frozenset[str]] = frozenset({DATA_PARALLEL})
+    frameworks: ClassVar[tuple[str, ...]] = _FRAMEWORKS
+    launcher: ClassVar[Launcher] = Launcher.SMDDPRUN
+    processes_per_host: ClassVar[None] = None
+
+    custom_mpi_options: str = ""
+
+    @classmethod
+    def read(cls, sections: Sections) -> Self:
+        """Return the strategy that the section describes."""
+        return cls(custom_mpi_options=sections.get(DATA_PARALLEL, "custom_mpi_options") or "")
+
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit is told."""
+        return _smddp_hyperparameters(target, self.custom_mpi_options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmDataParallelUnderTorchrun:
+    """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts, and the script imports `torch_smddp`.
+
+    The only form that the SDK sends for P5 instances.
+    """
+
+    name: ClassVar[str] = "smddp_torchrun"
+    sections: ClassVar[frozenset[str]] = frozenset({DATA_PARALLEL, TORCH_DISTRIBUTED})
+    frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "huggingface")
+    launcher: ClassVar[Launcher] = Launcher.TORCHRUN
+
+    custom_mpi_options: str = ""
+    processes_per_host: int | None = None
+
+    @classmethod
+    def read(cls, sections: Sections) -> Self:
+        """Return the strategy that both sections describe."""
+        return cls(
+            custom_mpi_options=sections.get(DATA_PARALLEL, "custom_mpi_options") or "",
+            processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"),
+        )
+
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit is told; of both launchers it takes torchrun."""
+        return {
+            **_smddp_hyperparameters(target, self.custom_mpi_options),
+            **torchrun_hyperparameters(target, self.processes_per_host),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PytorchDdp:
+    """Native DDP started by mpirun. The SDK's PyTorch class sends it as SMDDP, its Hugging Face class does not."""
+
+    name: ClassVar[str] = "pytorchddp"
+    sections: ClassVar[frozenset[str]] = frozenset({PYTORCH_DDP})
+    frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "huggingface")
+    launcher: ClassVar[Launcher] = Launcher.SMDDPRUN
+    processes_per_host: ClassVar[None] = None
+
+    custom_mpi_options: str = ""
+
+    @classmethod
+    def read(cls, sections: Sections) -> Self:
+        """Return the strategy that the section describes."""
+        return cls(custom_mpi_options=sections.get(PYTORCH_DDP, "custom_mpi_options") or "")
+
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit is told."""
+        if target.framework != "huggingface":
+            return _smddp_hyperparameters(target, self.custom_mpi_options)
+        told: dict[str, object] = {"sagemaker_pytorch_ddp_enabled": True}
+        if target.instance_type is not None:
+            told["sagemaker_instance_type"] = target.instance_type
+        if self.custom_mpi_options:  # the SDK loses them; the toolkit reads them
+            told["sagemaker_distributed_dataparallel_custom_mpi_options"] = self.custom_mpi_options
+        return told
+
+
+def _smddp_hyperparameters(target: Target, custom_mpi_options: str) -> dict[str, object]:
+    return {
+        "sagemaker_distributed_dataparallel_enabled": True,
+        "sagemaker_distributed_dataparallel_custom_mpi_options": custom_mpi_options,
+        "sagemaker_instance_type": target.instance_type,
+    }
