@@ -5,6 +5,11 @@ from __future__ import annotations
 from include.errors import Finding, SpecError
 
 
+_MODEL_PARALLEL = "pytorch-smp"
+# The SDK v3 leaves this part of the tag out for it; the versions are those of the SDK v2 (`get_training_image_uri`).
+_CUDA_OF_TORCH = {"2.5": "cu124", **dict.fromkeys(("2.1", "2.2", "2.3", "2.4"), "cu121")}
+
+
 def image_uri(
     *,
     region: str,
@@ -13,10 +18,12 @@ def image_uri(
     framework_version: str | None = None,
     py_version: str | None = None,
     image_scope: str = "training",
+    has_model_parallel: bool = False,
 ) -> str:
     """Return the URI of AWS's image for the framework.
 
-    Imports the SageMaker SDK (about 4 s): call it inside a task only.
+    Imports the SageMaker SDK (about 4 s): call it inside a task only. With `has_model_parallel` it is the image of
+    the model parallel library (SMP v2), which is PyTorch's with more in it.
 
     Raises:
         SpecError: no such framework, version or region; the message lists what the SDK knows.
@@ -25,12 +32,13 @@ def image_uri(
 
     try:
         uri = image_uris.retrieve(
-            framework=framework,
+            framework=_MODEL_PARALLEL if has_model_parallel else framework,
             region=region,
             version=framework_version,
             py_version=py_version,
             instance_type=instance_type,
             image_scope=image_scope,
+            container_version=_cuda(framework_version) if has_model_parallel else None,
         )
     except (ValueError, KeyError, OSError) as error:
         raise SpecError(
@@ -45,3 +53,11 @@ def image_uri(
             subject="image",
         ) from error
     return str(uri)
+
+
+def _cuda(torch_version: str | None) -> str:
+    """Return the CUDA part of the model parallel library's tag. Raises KeyError for a version nobody wrote down."""
+    minor = ".".join((torch_version or "").split(".")[:2])
+    if minor not in _CUDA_OF_TORCH:
+        raise KeyError(f"CUDA version of {_MODEL_PARALLEL} {torch_version}")
+    return _CUDA_OF_TORCH[minor]

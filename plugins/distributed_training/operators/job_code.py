@@ -76,7 +76,13 @@ def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str 
         framework=spec.framework,
         framework_version=spec.framework_version,
         py_version=spec.py_version,
+        has_model_parallel=_has_model_parallel(spec),
     )
+
+
+def _has_model_parallel(spec: TrainingJobSpec | ProcessingJobSpec) -> bool:
+    launch = getattr(spec, "launch", None)
+    return launch is not None and launch.strategy.name == "smp_v2"
 
 
 def _instance_type(spec: TrainingJobSpec | ProcessingJobSpec) -> str:
