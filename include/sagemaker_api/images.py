@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from include.errors import Finding, SpecError
 
-
 _MODEL_PARALLEL = "pytorch-smp"
 # The SDK v3 leaves this part of the tag out for it; the versions are those of the SDK v2 (`get_training_image_uri`).
 _CUDA_OF_TORCH = {"2.5": "cu124", **dict.fromkeys(("2.1", "2.2", "2.3", "2.4"), "cu121")}
@@ -56,7 +55,11 @@ def image_uri(
 
 
 def _cuda(torch_version: str | None) -> str:
-    """Return the CUDA part of the model parallel library's tag. Raises KeyError for a version nobody wrote down."""
+    """Return the CUDA part of the model parallel library's tag.
+
+    Raises:
+        KeyError: nobody wrote it down for this version.
+    """
     minor = ".".join((torch_version or "").split(".")[:2])
     if minor not in _CUDA_OF_TORCH:
         raise KeyError(f"CUDA version of {_MODEL_PARALLEL} {torch_version}")
