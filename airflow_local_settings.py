@@ -1,7 +1,7 @@
 """Airflow's cluster policy: a training takes as many slots of the pool of training instances as it has instances.
 
-Airflow imports this module by its name from the search path. It does nothing unless `TRAINYARD_TRAINING_POOL` names a
-pool: a task of a pool that nobody created would wait for ever.
+A search takes as many as its trials have at a time. Airflow imports this module by its name from the search path. It
+does nothing unless `TRAINYARD_TRAINING_POOL` names a pool: a task of a pool that nobody created would wait for ever.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from typing import Any
 
 __all__ = ["task_instance_mutation_hook"]
 
-_TRAINING = ("TrainingJobOperator",)
+_TRAINING, _SEARCH = "TrainingJobOperator", "TuneHyperparametersOperator"
 
 
 def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
-    """Put a training into the pool, with a slot for each instance of its run.
+    """Put a training or a search into the pool, with a slot for each instance of its run.
 
     Runs where the scheduler creates or clears a task, which tells the run; elsewhere nothing is changed.
     """
     pool = os.environ.get("TRAINYARD_TRAINING_POOL")
-    if not pool or dag_run is None or task_instance.operator not in _TRAINING:
+    if not pool or dag_run is None or task_instance.operator not in {_TRAINING, _SEARCH}:
         return
-    from include.planning.pool_slots import pool_slots  # noqa: PLC0415  # every process of Airflow imports this file
+    from include.planning.pool_slots import (  # noqa: PLC0415  # every process of Airflow imports this file
+        pool_slots,
+        search_slots,
+    )
 
     task_instance.pool = pool
-    task_instance.pool_slots = pool_slots(
+    slots = pool_slots if task_instance.operator == _TRAINING else search_slots
+    task_instance.pool_slots = slots(
         dag_run.conf or {}, most=int(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "16"))
     )

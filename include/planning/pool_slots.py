@@ -1,4 +1,4 @@
-"""How many slots of a pool sized in instances a run's training takes."""
+"""How many slots of a pool sized in instances a run's training takes, and its search."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:
     )
     counts = [_count(each.get("instance_count"), absent=own) for each in rungs] or [own]
     return max(1, min(most, max(counts)))
+
+
+def search_slots(conf: Mapping[str, Any], *, most: int) -> int:
+    """Return the most instances that the trials of a run's search have at a time, from 1 to `most`.
+
+    Args:
+        conf: a DAG run's conf as its author wrote it, as for `pool_slots`.
+        most: the slots of the pool.
+    """
+    at_once = _count(
+        conf.get("tuning_max_parallel_jobs"), absent=RunConf().tuning_max_parallel_jobs
+    )
+    own = _count(conf.get("tuning_instance_count"), absent=0)
+    return max(1, min(most, max(1, at_once) * (own or pool_slots(conf, most=most))))
 
 
 def _count(value: object, *, absent: int) -> int:

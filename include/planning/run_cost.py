@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from include.catalog.instances import catalogue
 from include.cost.job_cost import CostEstimate, cost_ceiling
+from include.planning.search_cost import search_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,17 +29,19 @@ class RunCost:
         ceiling_usd: every attempt of every job for its longest time; None when a price is unknown.
         once_usd: the same with one attempt of each job.
         known_usd: like ceiling_usd, without the jobs whose price is unknown.
+        search_usd: what of ceiling_usd is the search's; 0 without one, None when its price is unknown.
         note: how it was worked out.
     """
 
     ceiling_usd: float | None
     once_usd: float | None
     known_usd: float
+    search_usd: float | None
     note: str
 
 
 def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
-    """Return the most that training, evaluation and the sharding job can cost.
+    """Return the most that training, evaluation, the sharding job and the search can cost.
 
     With a capacity ladder each attempt of the training counts as on the dearest rung.
 
@@ -49,29 +52,38 @@ def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
         conf: what the run shall do; its instance types are in the catalogue.
         job_attempts: how often each job may be started.
     """
-    estimates = _estimates(conf)
+    estimates, search = _estimates(conf), search_cost(conf, attempts=job_attempts)
     amounts = [each.ceiling_usd for each in estimates.values()]
     known = sum(each for each in amounts if each is not None)
     once = None if None in amounts else known
+    searched, searched_once = (search.ceiling_usd, search.once_usd) if search else (0.0, 0.0)
     times = f"each job at most {job_attempts} times: " if job_attempts > 1 else ""
+    note = times + "; ".join(f"{name} {each.note}" for name, each in estimates.items())
     return RunCost(
-        ceiling_usd=None if once is None else once * job_attempts,
-        once_usd=once,
-        known_usd=known * job_attempts,
-        note=times + "; ".join(f"{name} {each.note}" for name, each in estimates.items()),
+        ceiling_usd=None if once is None or searched is None else once * job_attempts + searched,
+        once_usd=None if once is None or searched_once is None else once + searched_once,
+        known_usd=known * job_attempts + (searched or 0.0),
+        search_usd=searched,
+        note=note if search is None else f"{note}; search {search.note}",
     )
 
 
-def training_budget_usd(conf: RunConf) -> float | None:
-    """Return what the attempts of the training may cost: the run's budget less one attempt of each other job.
+def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> float | None:
+    """Return what the attempts of the training may cost: the budget less the search and one attempt of each other job.
 
     None without a budget. Never less than a cent: a budget that others use up refuses the first attempt.
+
+    Args:
+        conf: what the run shall do.
+        searched_usd: what the search cost; where that is not known, the most it can have cost counts.
     """
     if conf.budget_usd is None:
         return None
-    estimates = _estimates(conf)
+    estimates, search = _estimates(conf), search_cost(conf)
     others = (each.ceiling_usd for name, each in estimates.items() if name != TRAIN)
-    return max(0.01, conf.budget_usd - sum(each for each in others if each is not None))
+    most = search.ceiling_usd if search else None
+    spent = (most or 0.0) if searched_usd is None else searched_usd
+    return max(0.01, conf.budget_usd - spent - sum(each for each in others if each is not None))
 
 
 def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:

@@ -9,7 +9,9 @@ from include.catalog.instances import InstanceType, catalogue
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
 from include.planning.ladder_plan import ladder_plan_findings
 from include.planning.run_cost import RunCost, evaluation_instance_type, run_cost
+from include.planning.search_cost import search_findings
 from include.specs.run_conf import RunConf
+from include.specs.run_conf_tuning import search_of
 from include.units import BYTES_PER_GIB, format_usd
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ class RunPlan:
         samples: of all steps together. tokens: the same in tokens; None for tables.
         ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
         once_usd: the same with one attempt of each job.
+        search_usd: what of ceiling_usd is the search's, 0 without one.
+        trials: how many the search may run, of trial_steps each.
         cost_note: how the ceiling was worked out.
         warnings: findings that do not stop the run.
     """
@@ -40,7 +44,10 @@ class RunPlan:
     tokens: int | None
     ceiling_usd: float | None
     once_usd: float | None
+    search_usd: float | None
     cost_note: str
+    trials: int = 0
+    trial_steps: int = 0
     warnings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +73,7 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
     if conf and instance:
         findings += _cluster_findings(conf, instance)
     findings += ladder_plan_findings(conf, _cluster_findings) if conf else ()
+    findings += search_findings(conf) if conf else ()
     num_shards, uneven = _shards(conf) if conf else (0, [])
     findings += uneven
     errors = [each for each in findings if each.severity is Severity.ERROR]
@@ -81,6 +89,7 @@ def _plan(
 ) -> RunPlan:
     samples = conf.max_steps * conf.global_batch_size
     at_once = conf.micro_batch_size * conf.world_size
+    search = search_of(conf)
     return RunPlan(
         conf=conf,
         world_size=conf.world_size,
@@ -90,7 +99,10 @@ def _plan(
         tokens=samples * conf.sequence_length if conf.model == "gpt" else None,
         ceiling_usd=cost.ceiling_usd,
         once_usd=cost.once_usd,
+        search_usd=cost.search_usd,
         cost_note=cost.note,
+        trials=search.max_jobs if search else 0,
+        trial_steps=search.num_steps if search else 0,
         warnings=warnings,
     )
 
@@ -241,8 +253,14 @@ def _keep_budget(conf: RunConf, cost: RunCost) -> None:
         where="budget_usd",
         got=f"up to {format_usd(needed)}{once}: {cost.note}",
         allowed=f"at most {format_usd(budget)}",
-        next_step=f"raise budget_usd, or lower max_run_s to {int(conf.max_run_s * budget / needed)}",
+        next_step=f"raise budget_usd, or lower max_run_s to {_max_run_within(conf, cost)}",
     )
+
+
+def _max_run_within(conf: RunConf, cost: RunCost) -> int:
+    """Return the longest training with which the jobs fit into what the search leaves of the budget."""
+    budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
+    return int(conf.max_run_s * (budget - search) / (cost.known_usd - search))
 
 
 def _price_warnings(conf: RunConf, cost: RunCost) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_local_settings import task_instance_mutation_hook
-from include.planning.pool_slots import pool_slots
+from include.planning.pool_slots import pool_slots, search_slots
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,23 @@ def test_a_training_always_fits_its_pool(count: int, most: int) -> None:
     assert 1 <= pool_slots({"instance_count": count}, most=most) <= most
 
 
+@pytest.mark.parametrize(
+    ("conf", "slots"),
+    [
+        ({}, 4),
+        ({"tuning_max_parallel_jobs": 3, "instance_count": 4}, 12),
+        ({"tuning_max_parallel_jobs": 3, "tuning_instance_count": 1, "instance_count": 4}, 3),
+        ({"tuning_max_parallel_jobs": 50}, 16),
+        ({"tuning_max_parallel_jobs": "many"}, 4),
+    ],
+    ids=["defaults", "trials as large as training", "smaller ones", "too many", "a bad value"],
+)
+def test_a_search_takes_the_instances_of_its_trials_at_a_time(
+    conf: dict[str, Any], slots: int
+) -> None:
+    assert search_slots(conf, most=16) == slots
+
+
 def task_instance(operator: str) -> SimpleNamespace:
     return SimpleNamespace(operator=operator, pool="default_pool", pool_slots=1)
 
@@ -48,6 +65,14 @@ def test_training_goes_into_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     task_instance_mutation_hook(ti, dag_run=RUN)
 
     assert (ti.pool, ti.pool_slots) == ("training_instances", 4)
+
+
+def test_search_goes_into_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", "training_instances")
+    ti = task_instance("TuneHyperparametersOperator")
+    task_instance_mutation_hook(ti, dag_run=RUN)
+
+    assert (ti.pool, ti.pool_slots) == ("training_instances", 8)
 
 
 @pytest.mark.parametrize(
