@@ -15,7 +15,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run verify chaos up down engine test test-resilience check format bench lock clean
+.PHONY: help setup run verify rules chaos up down engine test test-resilience check format bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ chaos: $(RUN_READY) ## the same run while faults strike it everywhere  [SEED=7] 
 
 verify: $(RUN_READY) ## recount what interruptions cost a run, from its log  [RUN=<run id>]
 	@$(PY) -m include.runs.verify "runs/$(RUN)"
+
+rules: $(RUN_READY) ## judge a run by the rules, from its log  [RUN=<run id>] [ARGS='--rules rules.json']
+	@$(PY) -m include.rules "runs/$(RUN)" $(ARGS)
 
 up: $(RUN_READY) ## start the engine and Airflow and leave them running
 	@$(STACK) up

@@ -38,6 +38,7 @@ def build_run_record(
     model: Mapping[str, Any] | None = None,
     links: Mapping[str, str] | None = None,
     continuity: Mapping[str, Any] | None = None,
+    rules: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
@@ -76,6 +77,7 @@ def build_run_record(
         cost=_cost(job_records, plan or {}, history, conf or {}),
         links=dict(links or {}),
         continuity=None if continuity is None else dict(continuity),
+        rules=None if rules is None else dict(rules),
         ledger=None if ledger is None else dict(ledger),
         failure=None if failure is None else dict(failure),
     )

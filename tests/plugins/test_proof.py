@@ -25,7 +25,7 @@ from tests.runs.interrupted_run import Break, InterruptedRun
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
-NAMES = ("continuity.json", "index.json", "training_log.jsonl.gz")
+NAMES = ("continuity.json", "index.json", "rules.json", "training_log.jsonl.gz")
 # The first life waits to be interrupted. More than CloudWatch's page of 1 MiB lies between the lines.
 PRINTS = """
 import json, os, pathlib, time
@@ -74,13 +74,15 @@ def test_an_interrupted_jobs_log_is_recounted_from_what_the_report_leaves(
     jobs = [job_record("train", printed)]
     to = f"s3://{aws_connection.bucket}/{prefix}"
 
-    told = write_proof(
+    proof = write_proof(
         clients.client("logs"),
         S3Objects(clients.client("s3")),
         jobs=jobs,
         shard_index=RUN.index(),
+        conf={},
         to=to,
     )
+    told = proof.continuity
 
     read = training_log(clients.client("logs"), job_name=printed["job_name"])
     assert [line.text for line in read] == [line.text for line in RUN.lines]
@@ -94,6 +96,9 @@ def test_an_interrupted_jobs_log_is_recounted_from_what_the_report_leaves(
     record = build_run_record(dag_id="d", run_id="r", jobs=jobs, continuity=told.to_dict())
     (tmp_path / "report.json").write_text(record.to_json())
     assert main([str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "rules.json").read_text()) == proof.rules
+    judged = {each["name"]: each["num_judged"] for each in (proof.rules or {})["verdicts"]}
+    assert judged["NonFinite"] == sum(" loss=" in line.text for line in RUN.lines)
 
 
 def test_a_job_without_a_stream_has_no_lines(aws_connection: Any) -> None:
@@ -117,10 +122,12 @@ def test_a_log_that_cannot_be_read_is_said_and_costs_nothing_else(
         S3Objects(AwsClients(ConnectionArguments()).client("s3")),
         jobs=RUN.jobs,
         shard_index=None,
+        conf={},
         to=f"s3://{aws_connection.bucket}/{task.run_id}/report",
     )
 
-    assert "the training log could not be read" in str(told.why_unknown)
-    assert told.billed_usd == RUN.jobs[0].cost["cost_usd"]
+    assert told.rules is None
+    assert "the training log could not be read" in str(told.continuity.why_unknown)
+    assert told.continuity.billed_usd == RUN.jobs[0].cost["cost_usd"]
     found = s3.list_objects_v2(Bucket=aws_connection.bucket, Prefix=f"{task.run_id}/report/")
-    assert [each["Key"].rpartition("/")[2] for each in found["Contents"]] == [NAMES[0], NAMES[2]]
+    assert [each["Key"].rpartition("/")[2] for each in found["Contents"]] == [NAMES[0], NAMES[3]]

@@ -12,6 +12,7 @@ from include.runs.report import views
 from include.runs.report.continuity_view import continuity_view
 from include.runs.report.figures import learning_figures, resource_figures
 from include.runs.report.ledger_view import ledger_rows
+from include.runs.report.rules_view import rules_view
 from include.runs.report.tiles import tiles
 from include.runs.report.timeline import timeline, timeline_legend
 from include.units import format_bytes, format_duration, format_usd
@@ -49,6 +50,7 @@ def render_report_html(record: RunRecord) -> str:
         learning=learning_figures(record),
         resources=resource_figures(record),
         continuity=continuity_view(record),
+        rules=rules_view(record),
         ledger=ledger_rows(record),
         timeline=timeline(record),
         tasks_not_run=views.tasks_not_run(record),

@@ -1,9 +1,10 @@
-"""What the report's continuity can be checked with: training log and shard index, beside the report."""
+"""What is told of the training from its log, beside the report: continuity, what proves it, and what rules found."""
 
 from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from distributed_training.hooks.training_log import training_log
+from include.errors import SpecError
+from include.rules.judging import judge_log
 from include.runs.continuity import Continuity, measure_continuity
 from include.runs.continuity.log_file import read_log, write_log
 
@@ -23,7 +26,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOG_NAME, INDEX_NAME, CONTINUITY_NAME = "training_log.jsonl.gz", "index.json", "continuity.json"
+LOG_NAME, INDEX_NAME = "training_log.jsonl.gz", "index.json"
+CONTINUITY_NAME, RULES_NAME = "continuity.json", "rules.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the log told: the continuity, and rules.json where the training could be judged."""
+
+    continuity: Continuity
+    rules: dict[str, Any] | None
 
 
 def write_proof(
@@ -32,9 +44,10 @@ def write_proof(
     *,
     jobs: Sequence[JobRecord],
     shard_index: Mapping[str, Any] | None,
+    conf: Mapping[str, Any],
     to: str,
-) -> Continuity:
-    """Write training log, shard index and continuity.json below `to`; return the continuity.
+) -> Proof:
+    """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
 
     The log passes through a file, so that memory holds a page of it. A log that cannot be read is
     left out, with a warning, and the continuity says why it is not known.
@@ -44,6 +57,7 @@ def write_proof(
         objects: where to write.
         jobs: the training task's jobs, oldest first.
         shard_index: the parsed index.json of the data set; None where there is none.
+        conf: of the run: its rules, and what it says of the training.
         to: the report's prefix, `s3://bucket/...`.
 
     Raises:
@@ -53,13 +67,30 @@ def write_proof(
         file = Path(folder) / LOG_NAME
         why_no_log = _copy_log(logs, jobs, file)
         continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
+        rules = None if why_no_log else _judged(file, conf)
         objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
     if shard_index is not None:
         index = json.dumps(shard_index, indent=1).encode()
         objects.write(f"{to}/{INDEX_NAME}", index, content_type="application/json")
     document = continuity.to_json().encode()
     objects.write(f"{to}/{CONTINUITY_NAME}", document, content_type="application/json")
-    return continuity
+    if rules is not None:
+        found = json.dumps(rules, indent=1, allow_nan=False).encode()
+        objects.write(f"{to}/{RULES_NAME}", found, content_type="application/json")
+    return Proof(continuity=continuity, rules=rules)
+
+
+def _judged(file: Path, conf: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the rules find in the log; None for a log without a line."""
+    rows = [
+        {"time_ms": each.time_ms, "job": each.job, "stream": each.stream, "line": each.text}
+        for each in read_log(file)
+    ]
+    try:
+        return judge_log(rows, conf) if rows else None
+    except SpecError as error:
+        log.warning("The rules cannot be evaluated, the report goes without them: %s", error)
+        return None
 
 
 def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:

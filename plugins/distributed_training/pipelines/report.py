@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from distributed_training.hooks.aws_clients import AwsClients
     from distributed_training.hooks.objects import S3Objects
-    from include.runs.continuity import Continuity
+    from distributed_training.pipelines.proof import Proof
     from include.runs.ledger import Ledger
     from include.runs.record import JobRecord, RunRecord
 
@@ -45,7 +45,8 @@ _OUTPUT_FILE = "output.tar.gz"
 class ReportOperator(BaseOperator):
     """Writes `report.html` and `report.json` of its run to S3, however far the run came.
 
-    Beside them `continuity.json` and what it can be checked with: `training_log.jsonl.gz`, `index.json`.
+    Beside them `continuity.json` and what it can be checked with: `training_log.jsonl.gz`, `index.json`; and
+    `rules.json`, what the rules found in the training.
 
     Also the last look around: a job of this run that still goes on although its task has ended (its
     trigger was never started, say) is stopped.
@@ -144,13 +145,15 @@ class ReportOperator(BaseOperator):
                 artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
             )
         ]
+        conf = state.get("conf") or dict(context["params"])
+        proof = self._proof(jobs, index, conf, paths)
         return build_run_record(
             dag_id=context["ti"].dag_id,
             run_id=context["ti"].run_id,
             run_type=str(getattr(dag_run.run_type, "value", dag_run.run_type)),
             started_at=dag_run.start_date.timestamp() if dag_run.start_date else None,
             ended_at=time.time(),
-            conf=state.get("conf") or dict(context["params"]),
+            conf=conf,
             plan=state.get("plan"),
             tasks=[each.to_task() for each in facts.values()],
             jobs=jobs,
@@ -163,14 +166,19 @@ class ReportOperator(BaseOperator):
             else None,
             code_sha256=(training.get("code") or {}).get("sha256"),
             model=facts[run_state.REGISTER].result,
-            continuity=self._continuity(jobs, index, paths).to_dict(),
+            continuity=proof.continuity.to_dict(),
+            rules=proof.rules,
             ledger=None if ledger is None else ledger.to_dict(),
             failure=first_failure(list(facts.values())),
         )
 
-    def _continuity(
-        self, jobs: list[JobRecord], index: dict[str, Any] | None, paths: RunPaths
-    ) -> Continuity:
+    def _proof(
+        self,
+        jobs: list[JobRecord],
+        index: dict[str, Any] | None,
+        conf: Mapping[str, Any],
+        paths: RunPaths,
+    ) -> Proof:
         from distributed_training.pipelines.proof import write_proof
 
         return write_proof(
@@ -178,6 +186,7 @@ class ReportOperator(BaseOperator):
             self.objects,
             jobs=[job for job in jobs if job.task_id == run_state.TRAIN],
             shard_index=index,
+            conf=conf,
             to=paths.report,
         )
 

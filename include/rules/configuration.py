@@ -1,0 +1,169 @@
+"""What a run's author asks for, read into rules: names, AWS's configurations, or our own.
+
+    "LossSpike"
+    {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "profile": "robust"}
+    {"RuleConfigurationName": "spikes", "RuleParameters": {"rule_to_invoke": "LossNotDecreasing", "num_steps": "50"}}
+    {"name": "too-hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)", "persistence": 3}
+
+An AWS configuration has the documented defaults, as it would have there; everything else the robust profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from include.errors import Finding, FindingsError, Severity, SpecError, near_matches
+from include.rules.catalogue import RULES
+from include.rules.evaluation import ConfiguredRule
+from include.rules.rule import Profile, Rule
+from include.specs.reading import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Parameters of the service around a rule, not of the rule; they change nothing here.
+_OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
+_AWS_KEYS = frozenset(
+    {
+        "RuleConfigurationName",
+        "RuleParameters",
+        "RuleEvaluatorImage",
+        "InstanceType",
+        "VolumeSizeInGB",
+        "LocalPath",
+        "S3OutputPath",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSpec:
+    """One rule as its author asks for it.
+
+    Attributes:
+        rule: a name of the catalogue.
+        name: in verdicts; the rule's own where it is None.
+        severity: None for the rule's own.
+    """
+
+    rule: str
+    name: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity | None = None
+    profile: Profile = Profile.ROBUST
+
+
+def configured_rules(
+    wanted: Sequence[object] = (), *, where: str = "rules"
+) -> tuple[ConfiguredRule, ...]:
+    """Return the rules that are asked for; all of the catalogue in the robust profile where none are.
+
+    Raises:
+        SpecError: unknown rules, parameters or values, names given twice; everything at once.
+    """
+    if not wanted:
+        return default_rules()
+    findings: list[Finding] = []
+    made: list[ConfiguredRule] = []
+    for number, each in enumerate(wanted):
+        try:
+            made.append(_configured(each, where=f"{where}[{number}]"))
+        except FindingsError as error:
+            findings += error.findings
+    findings += _twice(made, where)
+    if findings:
+        raise SpecError(findings, subject=where)
+    return tuple(made)
+
+
+def default_rules(profile: Profile = Profile.ROBUST) -> tuple[ConfiguredRule, ...]:
+    """Return every rule of the catalogue that needs no parameter from its author."""
+    rules = (make_rule(name, {}, profile=profile) for name in RULES)
+    return tuple(
+        ConfiguredRule(name=each.name, rule=each, severity=each.SEVERITY) for each in rules
+    )
+
+
+def make_rule(
+    name: str, parameters: Mapping[str, Any], *, profile: Profile, where: str = ""
+) -> Rule:
+    """Return a rule of the catalogue with these parameters over the profile's.
+
+    Raises:
+        SpecError: there is no such rule or parameter, or a value is wrong.
+    """
+    cls = RULES.get(name)
+    if cls is None:
+        near = near_matches(name, RULES)
+        raise SpecError(
+            [
+                Finding(
+                    where=where,
+                    what="is no rule",
+                    got=repr(name),
+                    allowed=None if near else ", ".join(RULES),
+                    next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                )
+            ]
+        )
+    known = {each.name for each in fields(cls)}
+    own = {
+        key: value
+        for key, value in parameters.items()
+        if key in known or key not in _OF_THE_SERVICE
+    }
+    base = cls.ROBUST if profile is Profile.ROBUST else {}
+    return read_spec(cls, {**base, **own}, where=where)
+
+
+def _configured(value: object, *, where: str) -> ConfiguredRule:
+    spec = _spec(value, where=where)
+    rule = make_rule(spec.rule, spec.parameters, profile=spec.profile, where=where)
+    return ConfiguredRule(
+        name=spec.name or rule.name, rule=rule, severity=spec.severity or rule.SEVERITY
+    )
+
+
+def _spec(value: object, *, where: str) -> RuleSpec:
+    if isinstance(value, str):
+        return RuleSpec(rule=value)
+    if isinstance(value, Mapping) and set(value) & _AWS_KEYS:
+        return _aws_spec(value, where=where)
+    return read_spec(RuleSpec, value, where=where)  # type: ignore[arg-type]  # it says what is no mapping
+
+
+def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
+    parameters = value.get("RuleParameters")
+    if not isinstance(parameters, Mapping) or not parameters.get("rule_to_invoke"):
+        raise SpecError(
+            [
+                Finding(
+                    where=f"{where}.RuleParameters",
+                    what="names no rule to invoke",
+                    got=repr(parameters),
+                    allowed='{"rule_to_invoke": "VanishingGradient", "threshold": "1e-7"}',
+                )
+            ]
+        )
+    return RuleSpec(
+        rule=str(parameters["rule_to_invoke"]),
+        name=value.get("RuleConfigurationName"),
+        parameters=parameters,
+        profile=Profile.DOCUMENTED,
+    )
+
+
+def _twice(made: Iterable[ConfiguredRule], where: str) -> list[Finding]:
+    names = [each.name for each in made]
+    return [
+        Finding(
+            where=where,
+            what="two rules have one name",
+            got=name,
+            next_step="set `name` on one of them",
+        )
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]

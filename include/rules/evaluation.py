@@ -1,0 +1,282 @@
+"""Records go in as they come, verdicts come out: the same at the end of a run and while it goes on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from include.errors import Severity, shortened
+from include.rules.records import Facts, Record, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from include.rules.rule import Judgement, Rule, Watch
+
+MOST_ISSUES = 20
+MOST_DETAILS = 1024  # characters of StatusDetails
+
+
+class RuleStatus(StrEnum):
+    """`RuleEvaluationStatus` of SageMaker's DescribeTrainingJob."""
+
+    IN_PROGRESS = "InProgress"
+    NO_ISSUES_FOUND = "NoIssuesFound"
+    ISSUES_FOUND = "IssuesFound"
+    ERROR = "Error"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredRule:
+    """A rule under the name that its author gave it."""
+
+    name: str
+    rule: Rule
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """One time that a rule's condition was met.
+
+    Attributes:
+        step: at which it was found. onset: the first of the violations in a row that led to it.
+        key: the tensor, class or host; empty for the run itself.
+    """
+
+    step: int
+    onset: int
+    rank: int
+    key: str
+    severity: Severity
+    text: str
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one rule found in a run.
+
+    Attributes:
+        not_evaluated: why it judged nothing; None where it judged something or failed.
+        num_judged: observations that it judged. num_issues: also those beyond the first MOST_ISSUES in `issues`.
+        error: what the evaluator itself failed with; says nothing about the training.
+    """
+
+    name: str
+    rule: str
+    origin: str
+    severity: Severity
+    status: RuleStatus
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    not_evaluated: str | None = None
+    num_judged: int = 0
+    num_issues: int = 0
+    issues: tuple[Issue, ...] = ()
+    summary: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def worst(self) -> Severity | None:
+        """The worst severity of its issues; None without any."""
+        found = {issue.severity for issue in self.issues}
+        if not found:
+            return None
+        return Severity.ERROR if Severity.ERROR in found else Severity.WARNING
+
+    @property
+    def status_details(self) -> str:
+        """What the service would say, then our evidence; at most 1024 characters.
+
+        The first sentence is AWS's own wording, verbatim from its notebooks.
+        """
+        if self.error is not None:
+            return shortened(self.error, limit=MOST_DETAILS)
+        if self.not_evaluated is not None:
+            return shortened(f"NotEvaluated: {self.not_evaluated}", limit=MOST_DETAILS)
+        if not self.issues:
+            return ""
+        first = self.issues[0]
+        said = (
+            f"RuleEvaluationConditionMet: Evaluation of the rule {self.rule} at step {first.step} resulted in the "
+            f"condition being met\n"
+        )
+        return shortened(said + evidence(first), limit=MOST_DETAILS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as JSON-safe data."""
+        return {**asdict(self), "status_details": self.status_details}
+
+
+def evidence(issue: Issue) -> str:
+    """Return one line: `rank 1, block.0.weight: the text`."""
+    place = ", ".join(
+        each for each in (f"rank {issue.rank}" if issue.rank else "", issue.key) if each
+    )
+    return f"{place}: {issue.text}" if place else issue.text
+
+
+class Evaluation:
+    """All rules over one run. Feed records in the order in which each rank wrote them."""
+
+    def __init__(self, rules: Sequence[ConfiguredRule], facts: Facts | None = None) -> None:
+        self._runs = [_RuleRun(each, facts or Facts()) for each in rules]
+        self._attempt = 0
+
+    def feed(self, records: Iterable[Record]) -> list[tuple[str, Issue]]:
+        """Take more records; return the issues that they brought, each with its rule's configured name."""
+        found = []
+        for record in records:
+            is_new_attempt = isinstance(record, Start) and record.attempt > self._attempt
+            if isinstance(record, Start):
+                self._attempt = max(self._attempt, record.attempt)
+            for run in self._runs:
+                found += [
+                    (run.name, issue) for issue in run.take(record, is_new_attempt=is_new_attempt)
+                ]
+        return found
+
+    def verdicts(self, *, is_final: bool = True) -> tuple[Verdict, ...]:
+        """Return what each rule found so far; while the run goes on, what found nothing is in progress."""
+        return tuple(run.verdict(is_final=is_final) for run in self._runs)
+
+
+def evaluate(
+    rules: Sequence[ConfiguredRule], records: Iterable[Record], facts: Facts | None = None
+) -> tuple[Verdict, ...]:
+    """Return the verdicts over a whole run."""
+    evaluation = Evaluation(rules, facts)
+    evaluation.feed(records)
+    return evaluation.verdicts()
+
+
+@dataclass(slots=True)
+class _Streak:
+    length: int = 0
+    onset: int = 0
+    is_reported: bool = False
+
+
+class _RuleRun:
+    """One rule over one run: its watches, the violations in a row, what was found."""
+
+    def __init__(self, configured: ConfiguredRule, facts: Facts) -> None:
+        self.name = configured.name
+        self._configured, self._rule, self._facts = configured, configured.rule, facts
+        self._watches: dict[int, Watch] = {}
+        self._streaks: dict[tuple[int, str], _Streak] = {}
+        self._issues: list[Issue] = []
+        self._known: set[tuple[int, int, str]] = set()
+        self._num_judged = 0
+        self._is_warming_up = False
+        self._error: str | None = None
+
+    def take(self, record: Record, *, is_new_attempt: bool) -> list[Issue]:
+        """Return the issues that the record brought."""
+        if self._error is not None:
+            return []
+        if isinstance(record, Start):
+            self._roll_back(record, is_new_attempt=is_new_attempt)
+        if not isinstance(record, self._rule.READS):
+            return []
+        watch = self._watch_of(record)
+        try:
+            judgements = list(watch.see(record))
+        except Exception as error:  # noqa: BLE001  # a failing rule says nothing about the training
+            self._error = f"InternalServerError: the rule failed at step {record.step}: {type(error).__name__}: {error}"
+            return []
+        return [issue for each in judgements if (issue := self._weigh(each, record))]
+
+    def verdict(self, *, is_final: bool) -> Verdict:
+        """Return what was found so far."""
+        rule = self._rule
+        issues = sorted(self._issues, key=lambda each: (each.step, each.rank, each.key))
+        status = RuleStatus.NO_ISSUES_FOUND if is_final else RuleStatus.IN_PROGRESS
+        if self._error is not None:
+            status = RuleStatus.ERROR
+        elif issues:
+            status = RuleStatus.ISSUES_FOUND
+        return Verdict(
+            name=self.name,
+            rule=rule.name,
+            origin=rule.ORIGIN,
+            severity=self._configured.severity,
+            status=status,
+            parameters={key: value for key, value in asdict(rule).items() if value is not None},
+            not_evaluated=None if self._num_judged or self._error else self._why_not(),
+            num_judged=self._num_judged,
+            num_issues=len(issues),
+            issues=tuple(issues[:MOST_ISSUES]),
+            summary=self._summary(),
+            error=self._error,
+        )
+
+    def _watch_of(self, record: Record) -> Watch:
+        rank = record.rank if self._rule.IS_PER_RANK else 0
+        if rank not in self._watches:
+            self._watches[rank] = self._rule.watch(self._facts)
+        return self._watches[rank]
+
+    def _roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
+        """Wind back the state of the rank that started, of a rule over all ranks once an attempt."""
+        rank = start.rank if self._rule.IS_PER_RANK else 0
+        if rank not in self._watches or not (self._rule.IS_PER_RANK or is_new_attempt):
+            return
+        self._watches[rank].roll_back(start.step)
+        for key in [key for key in self._streaks if key[0] == rank or not self._rule.IS_PER_RANK]:
+            del self._streaks[key]
+
+    def _weigh(self, judgement: Judgement, record: Record) -> Issue | None:
+        """Count a judgement; return an issue at the last of as many violations in a row as it takes."""
+        rule = self._rule
+        step = record.step if judgement.step is None else judgement.step
+        rank = record.rank if judgement.rank is None else judgement.rank
+        if step <= rule.warm_up:
+            self._is_warming_up = True
+            return None
+        self._num_judged += 1
+        place = (rank, judgement.key)
+        if not judgement.is_violated:
+            self._streaks.pop(place, None)
+            return None
+        streak = self._streaks.setdefault(place, _Streak(onset=step))
+        streak.length += 1
+        if streak.length < rule.persistence or streak.is_reported:
+            return None
+        streak.is_reported = True
+        if (step, rank, judgement.key) in self._known:
+            return None  # the same step, taken again after a restart
+        self._known.add((step, rank, judgement.key))
+        issue = Issue(
+            step=step,
+            onset=streak.onset,
+            rank=rank,
+            key=judgement.key,
+            severity=judgement.severity or self._configured.severity,
+            text=judgement.text,
+            numbers={
+                key: value if math.isfinite(value) else None
+                for key, value in judgement.numbers.items()
+            },
+            time=record.time,
+        )
+        self._issues.append(issue)
+        return issue
+
+    def _why_not(self) -> str:
+        said = [watch.why_not for watch in self._watches.values() if watch.why_not]
+        if said:
+            return said[0]
+        if self._is_warming_up:
+            return f"nothing after the warm-up of {self._rule.warm_up} steps"
+        return f"needs {self._rule.NEEDS}"
+
+    def _summary(self) -> Mapping[str, float]:
+        return {
+            key: value for watch in self._watches.values() for key, value in watch.summary().items()
+        }

@@ -1,0 +1,29 @@
+"""A training's log and its run's conf -> rules.json, in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from include.rules.conf_facts import facts_of
+from include.rules.configuration import configured_rules
+from include.rules.document import rules_document
+from include.rules.evaluation import evaluate
+from include.rules.training_log import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def judge_log(rows: Iterable[Mapping[str, Any]], conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of rules.json: the rules that `conf["rules"]` asks for, or all of them.
+
+    Args:
+        rows: the lines of the log, each with time_ms, job, stream and line.
+        conf: of the run, as `RunConf` in JSON.
+
+    Raises:
+        SpecError: the rules of the conf are wrong.
+    """
+    facts = facts_of(conf)
+    rules = configured_rules(conf.get("rules") or ())
+    return rules_document(evaluate(rules, read_rows(rows, facts), facts))

@@ -1,0 +1,228 @@
+"""What can be observed of a training: records in the order in which they happened.
+
+Every record has a step (optimizer steps finished), a rank, and the time in epoch seconds where it is known. What was
+not observed is None; NaN and infinities are real observations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
+COLLECTIONS = (WEIGHTS, GRADIENTS, ACTIVATIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Base of all observations."""
+
+    step: int = 0
+    rank: int = 0
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(Record):
+    """The processes started, `step` steps being done already; what came after that step is undone.
+
+    Attributes:
+        attempt: 1, 2, ... over the whole run.
+    """
+
+    attempt: int = 1
+    world_size: int | None = None
+    max_steps: int | None = None
+    global_batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorStatistics:
+    """Numbers about one tensor at one step, over all its elements.
+
+    Attributes:
+        l2: Euclidean norm; update_l2: that of what the optimizer step changed.
+        p5, p95: percentiles of the values.
+        zero_fraction: share of elements that are zero, 0 to 1.
+        checksum: equal where all bits are equal.
+        inactive_fraction: of a ReLU layer's units, the share active on less than `inactivity_percent` of the
+            observations; saturated_fraction: of a tanh or sigmoid layer's units, the share beyond their thresholds.
+        module_class: of the module whose output this is, such as `ReLU`.
+    """
+
+    l2: float | None = None
+    mean: float | None = None
+    mean_abs: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    variance: float | None = None
+    p5: float | None = None
+    p95: float | None = None
+    zero_fraction: float | None = None
+    update_l2: float | None = None
+    checksum: str | None = None
+    inactive_fraction: float | None = None
+    inactivity_percent: float | None = None
+    saturated_fraction: float | None = None
+    num_elements: int | None = None
+    module_class: str | None = None
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The numbers that a NaN or an infinity in the tensor would reach."""
+        each = (self.l2, self.mean, self.mean_abs, self.minimum, self.maximum, self.variance)
+        return tuple(value for value in each if value is not None)
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether a NaN is among them."""
+        return any(math.isnan(value) for value in self.values)
+
+    @property
+    def has_infinity(self) -> bool:
+        """Whether an infinity is among them."""
+        return any(math.isinf(value) for value in self.values)
+
+
+Tensors = dict[str, TensorStatistics]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord(Record):
+    """One optimizer step, as its rank saw it.
+
+    Attributes:
+        loss: mean over the global batch. gradient_norm: before clipping.
+        units_per_second: tokens or samples, over all ranks, since the last record of this rank.
+        step_seconds: wall seconds of the step; data_wait, forward, backward and optimizer are parts of it.
+        local_seconds: from the step's begin to its first collective: what no other rank can slow down.
+        tensors: statistics by collection (`weights`, `gradients`, `activations`) and tensor name.
+    """
+
+    epoch: int | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    gradient_norm: float | None = None
+    units_per_second: float | None = None
+    step_seconds: float | None = None
+    data_wait_seconds: float | None = None
+    forward_seconds: float | None = None
+    backward_seconds: float | None = None
+    optimizer_seconds: float | None = None
+    local_seconds: float | None = None
+    tensors: Mapping[str, Tensors] = field(default_factory=dict)
+
+    def collection(self, name: str) -> Tensors:
+        """Return the statistics of one collection by tensor; empty where there are none."""
+        return self.tensors.get(name, {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation(Record):
+    """The model was measured on the validation split."""
+
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark(Record):
+    """A sign of life without a measurement.
+
+    Attributes:
+        kind: `alive`, `checkpoint`, `durable`, `checkpoint_failed`, `done`; `clock`: it is now `time`, and nothing more
+            was heard; `ended`: the instances were gone at `time`.
+    """
+
+    kind: str = "alive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """One GPU at one moment: percent of time busy, percent of memory in use; counts since the job began."""
+
+    utilization_percent: float | None = None
+    memory_percent: float | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    num_allocation_retries: int | None = None
+    num_out_of_memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSample(Record):
+    """A host at one moment.
+
+    Attributes:
+        cpu_percent: of all its cores together, 0 to 100. io_wait_percent: likewise.
+        memory_bytes: resident, of the training's processes.
+    """
+
+    host: str = "algo-1"
+    cpu_percent: float | None = None
+    io_wait_percent: float | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    gpus: tuple[GpuSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions(Record):
+    """Labels against predictions since the last such record: `confusion[label][predicted]` counts samples."""
+
+    confusion: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs(Record):
+    """What the model was fed since the last such record.
+
+    Attributes:
+        num_samples: how many inputs this speaks of.
+        token_shares: token id (as text) to its share of all tokens, 0 to 1; `pad`, `unk` and `masked` by name.
+        channel_means: mean of each channel of the images.
+    """
+
+    num_samples: int = 0
+    token_shares: Mapping[str, float] = field(default_factory=dict)
+    channel_means: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksums(Record):
+    """Checksums of this rank's parameters; ranks of one `group` are replicas of each other."""
+
+    group: str = "0"
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trees(Record):
+    """A boosted model: importance of each feature (they add up to 1), and the largest node id of its trees."""
+
+    feature_importance: Mapping[str, float] = field(default_factory=dict)
+    largest_node_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a run beside its records, from its conf. None is unknown.
+
+    Attributes:
+        units_per_step: tokens or samples of one optimizer step over all ranks.
+        peak_learning_rate, warmup_steps, min_learning_rate_ratio: of the declared schedule, linear warm-up and
+            cosine, as `trainer.optimization` has it.
+        other_runs: the steps of runs to compare with, by the name the configuration gives them.
+    """
+
+    max_steps: int | None = None
+    precision: str | None = None
+    units_per_step: float | None = None
+    peak_learning_rate: float | None = None
+    warmup_steps: int | None = None
+    min_learning_rate_ratio: float | None = None
+    other_runs: Mapping[str, tuple[StepRecord, ...]] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""The one interface of all rules: parameters are a frozen value, watching one run is a state made from them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from include.errors import Severity
+from include.rules.records import Record  # noqa: TC001  # likewise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from include.rules.records import Facts
+
+
+class Origin(StrEnum):
+    """Whose rule it is."""
+
+    DEBUGGER = "SageMaker Debugger"
+    PROFILER = "SageMaker Profiler"
+    TRAINYARD = "Trainyard"
+    AUTHOR = "the run's author"
+
+
+class Profile(StrEnum):
+    """Which defaults hold for what the author leaves open."""
+
+    DOCUMENTED = "documented"
+    ROBUST = "robust"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a rule says of one observation.
+
+    Attributes:
+        key: what of: a tensor, a class, a host; empty for the run itself.
+        text: what is wrong, with numbers and units. numbers: the same as data.
+        severity: None for the rule's own.
+        rank: None for that of the record. step: likewise.
+    """
+
+    is_violated: bool
+    key: str = ""
+    text: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    severity: Severity | None = None
+    rank: int | None = None
+    step: int | None = None
+
+
+HEALTHY = Judgement(is_violated=False)
+
+
+class Watch(ABC):
+    """The state of one rule over one run, or over one rank of it."""
+
+    why_not = ""  # why it could not judge what it saw so far; the rule's NEEDS where it saw nothing
+
+    @abstractmethod
+    def see(self, record: Record) -> Iterable[Judgement]:
+        """Take one record of a kind that the rule reads, and judge what can be judged by now."""
+
+    def roll_back(self, step: int) -> None:  # noqa: B027  # a state without history has nothing to undo
+        """Forget what came after `step`: the run goes on from there."""
+
+    def summary(self) -> Mapping[str, float]:
+        """Return numbers about the whole run, for rules that only report."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(ABC):
+    """One rule with its parameters; subclasses add theirs under AWS's names.
+
+    Attributes:
+        warm_up: steps during which nothing counts as a violation.
+        persistence: how many violations in a row make an issue.
+
+    Class attributes: READS: the kinds of records it takes. NEEDS: what it needs, for `not evaluated`. IS_PER_RANK: it
+    judges each rank alone. ROBUST: parameters of the robust profile, over the documented defaults.
+    """
+
+    ORIGIN: ClassVar[Origin] = Origin.TRAINYARD
+    SEVERITY: ClassVar[Severity] = Severity.WARNING
+    READS: ClassVar[tuple[type[Record], ...]]
+    NEEDS: ClassVar[str]
+    IS_PER_RANK: ClassVar[bool] = True
+    ROBUST: ClassVar[Mapping[str, Any]] = {}
+
+    warm_up: int = 0
+    persistence: int = 1
+
+    @property
+    def name(self) -> str:
+        """AWS's name where it is AWS's."""
+        return type(self).__name__
+
+    @abstractmethod
+    def watch(self, facts: Facts) -> Watch:
+        """Return a new state that has seen nothing."""

@@ -1,0 +1,109 @@
+"""Numbers over steps that a restart winds back, and robust measures of them."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Standard deviation of a normal distribution in units of its MAD (1 / Phi^-1(3/4)).
+SIGMA_PER_MAD = 1.4826
+LEAST_OBSERVATIONS = 8
+
+
+def median_and_mad(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the median absolute deviation from it.
+
+    Worked: 1, 2, 3, 4, 100 have the median 3 and the deviation 1.
+    """
+    middle = median(values)
+    return middle, median(abs(value - middle) for value in values)
+
+
+def noise_of(values: Sequence[float]) -> float:
+    """Return the standard deviation of the values around their trend, from the differences of neighbours.
+
+    Differences of independent neighbours have sqrt(2) times the deviation; the MAD leaves single spikes out. Worked: a
+    straight line has no noise.
+    """
+    steps = [b - a for a, b in pairwise(values)]
+    if not steps:
+        return 0.0
+    _, spread = median_and_mad(steps)
+    return SIGMA_PER_MAD * spread / math.sqrt(2)
+
+
+class History:
+    """All observations of a run, with look-ups by step.
+
+    Nothing is dropped: a restart may go back any number of steps, and the windows must then be what they were.
+    """
+
+    __slots__ = ("steps", "values")
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.values: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def add(self, step: int, value: float) -> None:
+        """Take one observation; steps only grow."""
+        self.steps.append(step)
+        self.values.append(value)
+
+    def at(self, step: int) -> float | None:
+        """Return the value of the newest observation at or before `step`; None before the first."""
+        place = bisect_right(self.steps, step)
+        return self.values[place - 1] if place else None
+
+    def between(self, after: int, until: int) -> list[float]:
+        """Return the values of the steps in (after, until]."""
+        return self.values[bisect_right(self.steps, after) : bisect_right(self.steps, until)]
+
+    def last(self, num_steps: int) -> list[float]:
+        """Return the values of the last `num_steps` steps, that of the newest observation included."""
+        return self.between(self.steps[-1] - num_steps, self.steps[-1]) if self.steps else []
+
+    def roll_back(self, step: int) -> None:
+        """Forget what came after `step`."""
+        place = bisect_right(self.steps, step)
+        del self.steps[place:], self.values[place:]
+
+
+class Smoothed:
+    """An exponential moving average with bias correction, kept with its history so that it can be wound back.
+
+    The decay is per step, however many steps lie between two observations. Source of the correction: Kingma and Ba
+    2015, section 3. Worked: decay 0.5 over 4 then 8, one step apart: (0.5 * 0.5 * 4 + 0.5 * 8) / 0.75 = 6.667.
+    """
+
+    __slots__ = ("_decay", "_states", "_weights", "history")
+
+    def __init__(self, decay: float) -> None:
+        self._decay = decay
+        self.history = History()
+        self._states: list[float] = []
+        self._weights: list[float] = []
+
+    def add(self, step: int, value: float) -> float:
+        """Take one observation and return the average with it."""
+        last = self.history.steps[-1] if self.history.steps else step - 1
+        decay = self._decay ** max(1, step - last)
+        state = (self._states[-1] if self._states else 0.0) * decay + (1 - decay) * value
+        weight = (self._weights[-1] if self._weights else 0.0) * decay + (1 - decay)
+        self._states.append(state)
+        self._weights.append(weight)
+        self.history.add(step, state / weight if weight else value)
+        return self.history.values[-1]
+
+    def roll_back(self, step: int) -> None:
+        """Forget what came after `step`."""
+        self.history.roll_back(step)
+        del self._states[len(self.history) :], self._weights[len(self.history) :]

@@ -1,0 +1,117 @@
+"""The `trainyard ` lines of a training's log, read into records.
+
+Grammar: `trainyard key=value ...` is a step, `trainyard <event> key=value ...` anything else; a value with blanks is a
+JSON string (training_scripts/README.md says what each line means). Only rank 0 writes them. A line that was cut off
+gives what can be read of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from include.rules.records import Facts, Mark, Record, Start, StepRecord, Validation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
+_SIGNS_OF_LIFE = frozenset({"alive", "checkpoint", "durable", "checkpoint_failed", "done"})
+_RATES = ("tokens_per_second", "samples_per_second")
+
+
+class TrainingLogReader:
+    """Reads lines as they come; numbers the starts of the processes as attempts."""
+
+    def __init__(self, facts: Facts | None = None) -> None:
+        self._facts = facts or Facts()
+        self._attempt = 0
+        self._batch: int | None = None
+
+    def read(self, text: str, *, time: float | None = None) -> Record | None:
+        """Return the record that a line makes; None for a line that says nothing of this kind."""
+        head, _, rest = text.partition(" ")
+        if head != "trainyard":
+            return None
+        word = rest.partition(" ")[0]
+        pairs = dict(_PAIR.findall(rest))
+        step = _whole(pairs, "step")
+        if step is None:
+            return None
+        match "step" if "=" in word else word:
+            case "step":
+                return self._step(pairs, step, time)
+            case "start":
+                self._attempt += 1
+                self._batch = _whole(pairs, "global_batch_size")
+                return Start(
+                    step=step,
+                    time=time,
+                    attempt=self._attempt,
+                    world_size=_whole(pairs, "world_size"),
+                    max_steps=_whole(pairs, "max_steps"),
+                    global_batch_size=self._batch,
+                )
+            case "eval":
+                loss, accuracy = (
+                    _number(pairs, "validation_loss"),
+                    _number(pairs, "validation_accuracy"),
+                )
+                return Validation(step=step, time=time, loss=loss, accuracy=accuracy)
+            case kind if kind in _SIGNS_OF_LIFE:
+                return Mark(step=step, time=time, kind=kind)
+            case _:
+                return None
+
+    def _step(self, pairs: Mapping[str, str], step: int, time: float | None) -> StepRecord:
+        rates = (_number(pairs, key) for key in _RATES)
+        rate = next((each for each in rates if each is not None), None)
+        units = self._batch if "samples_per_second" in pairs else self._facts.units_per_step
+        return StepRecord(
+            step=step,
+            time=time,
+            epoch=_whole(pairs, "epoch"),
+            loss=_number(pairs, "loss"),
+            learning_rate=_number(pairs, "learning_rate"),
+            gradient_norm=_number(pairs, "gradient_norm"),
+            units_per_second=rate,
+            step_seconds=units / rate if units and rate else None,
+        )
+
+
+def read_rows(rows: Iterable[Mapping[str, Any]], facts: Facts | None = None) -> Iterator[Record]:
+    """Yield the records of a whole log: rows with time_ms, job, stream and line, in any order.
+
+    A stream is one host of one life of the instances. Streams come in the order of their first lines; within a stream
+    lines are ordered by time, within a millisecond a start comes first, then lower steps.
+    """
+    streams: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for row in rows:
+        line = int(row["time_ms"]), str(row["line"])
+        streams[str(row["job"]), str(row["stream"])].append(line)
+    reader = TrainingLogReader(facts)
+    ordered = (sorted(lines, key=_place) for lines in streams.values())
+    for lines in sorted(ordered, key=lambda each: each[0][0]):
+        for time_ms, text in lines:
+            record = reader.read(text, time=time_ms / 1000)
+            if record is not None:
+                yield record
+
+
+def _place(line: tuple[int, str]) -> tuple[int, bool, int, str]:
+    time_ms, text = line
+    step = _whole(dict(_PAIR.findall(text)), "step") or 0
+    return time_ms, not text.startswith("trainyard start "), step, text
+
+
+def _whole(pairs: Mapping[str, str], key: str) -> int | None:
+    text = pairs.get(key, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _number(pairs: Mapping[str, str], key: str) -> float | None:
+    try:
+        return float(pairs[key])
+    except (KeyError, ValueError):
+        return None

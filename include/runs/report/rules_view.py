@@ -1,0 +1,38 @@
+"""What the page says of the rules that watched the training: one sentence, and a row a rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from include.rules.table import VerdictRow, summary_sentence, verdict_rows
+
+if TYPE_CHECKING:
+    from include.runs.record import RunRecord
+
+_TONES = {"error": "bad", "warning": "warn", None: "good"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesView:
+    """The section: what was judged, and apart from it what was not, for want of data."""
+
+    sentence: str
+    tone: str
+    judged: tuple[VerdictRow, ...]
+    not_judged: tuple[VerdictRow, ...]
+    again: str
+
+
+def rules_view(record: RunRecord) -> RulesView | None:
+    """Return the section; None where nothing was judged."""
+    if record.rules is None or not record.rules["verdicts"]:
+        return None
+    rows = verdict_rows(record.rules["verdicts"])
+    return RulesView(
+        sentence=summary_sentence(record.rules["verdicts"]),
+        tone=_TONES[record.rules["worst"]],
+        judged=tuple(row for row in rows if row.tone),
+        not_judged=tuple(row for row in rows if not row.tone),
+        again=f"make rules RUN={record.run_id}",
+    )

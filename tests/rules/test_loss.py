@@ -1,0 +1,130 @@
+"""Each rule on the loss fires at its step, spares a healthy neighbour, and does not guess."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from include.rules.records import Facts
+from include.rules.rule import Profile
+from tests.rules.judged import Case, check_case, judged
+from tests.rules.series import jump, noisy, steps
+
+NO_LOSS = steps(300, gradient_norm=1.0)
+CASES = [
+    Case(
+        rule="NonFinite",
+        faulty=steps(60, loss=jump(2.0, math.nan, at=40), gradient_norm=1.0),
+        healthy=steps(60, loss=2.0, gradient_norm=1.0),
+        without=steps(60, learning_rate=0.1),
+        fires=40, onset=40, says="the loss is nan", needs="the loss or the gradient norm",
+        severity="error",
+    ),
+    Case(
+        name="NonFinite: gradient norm",
+        rule="NonFinite",
+        faulty=steps(60, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
+        healthy=steps(60, loss=2.0, gradient_norm=1e30),
+        without=[],
+        fires=33, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
+        severity="error",
+    ),
+    Case(
+        name="NonFinite: fp16 skips steps",
+        rule="NonFinite",
+        facts=Facts(precision="fp16"),
+        faulty=steps(60, loss=2.0, gradient_norm=jump(1.0, math.inf, at=33)),
+        healthy=steps(60, loss=2.0, gradient_norm=lambda step: math.inf if step % 10 else 1.0),
+        without=[],
+        fires=42, onset=33, says="the gradient norm is inf", needs="the loss or the gradient norm",
+        severity="error",
+    ),
+    Case(
+        rule="LossSpike",
+        faulty=steps(120, loss=lambda step: 3.5 if 80 <= step < 83 else noisy(2.0, 0.02)(step)),
+        healthy=steps(120, loss=lambda step: 3.5 if 80 <= step < 82 else noisy(2.0, 0.02)(step)),
+        without=NO_LOSS,
+        fires=82, onset=80, says="3 observations in a row", needs="the loss of steps",
+    ),
+    Case(
+        name="LossSpike: stop",
+        rule="LossSpike",
+        parameters={"patience": 100},
+        faulty=steps(120, loss=jump(2.0, 9.0, at=80)),
+        healthy=steps(120, loss=lambda step: 9.0 if 80 <= step < 84 else 2.0),
+        without=steps(7, loss=2.0),
+        fires=84, onset=80, says="4.5 times the median", needs="7 losses; 8 make a median",
+        severity="error",
+    ),
+    Case(
+        name="LossSpike: every tenth step is logged",
+        rule="LossSpike",
+        faulty=steps(40, every=10, loss=jump(2.0, 3.5, at=200)),
+        healthy=steps(40, every=10, loss=jump(2.0, 2.9, at=200)),
+        without=NO_LOSS,
+        fires=220, onset=200, says="1.8 times the median 2", needs="the loss of steps",
+    ),
+    Case(
+        name="LossNotDecreasing: documented",
+        rule="LossNotDecreasing",
+        profile=Profile.DOCUMENTED,
+        faulty=steps(60, loss=lambda step: max(2.0 - 0.01 * step, 1.75)),
+        healthy=steps(60, loss=lambda step: 2.0 - 0.01 * step),
+        without=steps(10, loss=2.0),
+        fires=41, onset=26, says="from 1.75 to 1.75 the loss fell by 0 %", needs="10 steps apart",
+    ),
+    Case(
+        name="LossNotDecreasing: robust",
+        rule="LossNotDecreasing",
+        faulty=steps(400, loss=lambda step: noisy(2.0 + max(0, step - 150) * 0.01, 0.01)(step)),
+        healthy=steps(400, loss=noisy(2.0, 0.05)),
+        without=steps(90, loss=2.0),
+        fires=201, onset=151, says="the loss rose by", needs="100 steps apart",
+    ),
+    Case(
+        rule="NotLearning",
+        faulty=steps(260, loss=noisy(4.0, 0.01)),
+        healthy=steps(260, loss=lambda step: noisy(4.0 - step * 0.002, 0.01)(step)),
+        without=steps(199, loss=4.0),
+        fires=200, onset=0, says="less than 3% were learned", needs="needs 200 steps",
+        severity="error",
+    ),
+    Case(
+        name="NotLearning: long warm-up",
+        rule="NotLearning",
+        faulty=steps(700, loss=4.0, learning_rate=lambda step: min(step, 500) / 500),
+        healthy=steps(700, loss=jump(4.0, 3.0, at=450), learning_rate=lambda step: min(step, 500) / 500),
+        without=steps(500, loss=4.0, learning_rate=lambda step: step / 500),
+        fires=600, onset=0, says="less than 3%", needs="rising until 500",
+        severity="error",
+    ),
+    Case(
+        rule="Plateau",
+        faulty=steps(600, loss=lambda step: max(4.0 - 0.01 * step, 1.6)),
+        healthy=steps(600, loss=lambda step: noisy(1.0 + 3.0 * step**-0.5, 0.01)(step)),
+        without=steps(600, loss=noisy(2.0, 0.2)),
+        fires=468, onset=240, says="a fall of", needs="too noisy",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_rule_fires_at_its_step(case: Case) -> None:
+    check_case(case)
+
+
+def test_one_bad_batch_is_no_spike_and_does_not_shift_the_median() -> None:
+    losses = steps(200, loss=lambda step: 1e4 if step in {90, 91} else 2.0)
+
+    assert judged("LossSpike", losses).status == "NoIssuesFound"
+    assert (
+        judged("NotLearning", steps(200, loss=lambda s: 1e4 if s == 150 else 2.0 - s / 200)).issues
+        == ()
+    )
+
+
+def test_a_spike_that_ends_and_comes_again_is_two_issues() -> None:
+    twice = steps(200, loss=lambda step: 3.5 if step in {80, 81, 82, 120, 121, 122} else 2.0)
+
+    assert [issue.step for issue in judged("LossSpike", twice).issues] == [82, 122]
