@@ -14,8 +14,11 @@ from distributed_training.pipelines.task_specs import (
     evaluate_task_spec,
     shard_task_spec,
     train_task_spec,
+    tune_task_spec,
 )
 from include.planning.run_plan import plan_run
+from include.sagemaker_api.tuning_request import render_tuning_job
+from tests.runs.sample_search import sample_result
 
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
 
@@ -31,6 +34,7 @@ def context(**params: Any) -> Any:
         "preflight": state.to_dict(),
         "shard": {"dataset_uri": "s3://b/datasets/x"},
         "train": {"model_artifact": "s3://b/model.tar.gz", "image_uri": "image"},
+        "tune": sample_result().to_dict(),
     }
     ti = SimpleNamespace(task_id="train", xcom_pull=lambda task_ids: results[task_ids])
     return {"ti": ti}
@@ -84,3 +88,76 @@ def test_training_without_a_ladder_runs_on_the_confs_own_instances() -> None:
     assert (spec.use_spot_instances, spec.max_wait) == (True, 7200)
     assert spec.hyperparameters["checkpoint_interval"] == 0
     assert spec.hyperparameters["mean_time_to_interruption_s"] == 3600.0
+
+
+def test_a_trial_is_the_training_in_short_without_what_is_searched() -> None:
+    spec = tune_task_spec(context(tune=True, budget_usd=9, tuning_instance_count=1, seed=7), None)
+
+    trial = spec.training
+    assert (trial.hyperparameters["max_steps"], trial.hyperparameters["eval_interval"]) == (100, 20)
+    assert not set(spec.ranges) & set(trial.hyperparameters)
+    assert (trial.instance_count, trial.instance_type, trial.max_run) == (1, "ml.m5.large", 3600)
+    assert (trial.checkpoint_s3_uri, trial.hyperparameters["checkpoint_interval"]) == (None, -1)
+    assert (spec.max_jobs, spec.max_parallel_jobs, spec.random_seed) == (12, 2, 7)
+    assert spec.budget_usd == pytest.approx(4.5)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"use_spot_instances": True, "max_wait_s": 7200},
+        {"capacity_ladder": [{"instance_type": "ml.m5.xlarge"}], "tuning_instance_count": 1},
+        {"tuning_strategy": "Random", "tuning_max_time_s": 600, "seed": 2**40},
+        {"tuning_strategy": "Hyperband", "max_steps": 33, "warmup_steps": 3},
+        {"tuning_strategy": "Grid", "tuning_ranges": {"learning_rate": [1e-3, 2e-3]}},
+        {
+            "tuning_objective": "train:tokens_per_second",
+            "tuning_ranges": {"micro_batch_size": [4, 8]},
+            "tuning_max_jobs": 2,
+        },
+        {"model": "mlp", "target_column": "y", "data_format": "csv"},
+    ],
+    ids=["defaults", "spot", "ladder", "random", "hyperband", "grid", "speed", "mlp"],
+)
+def test_every_search_of_a_conf_is_one_that_the_service_takes(params: dict[str, Any]) -> None:
+    spec = tune_task_spec(context(tune=True, **params), None)
+
+    request = render_tuning_job(
+        spec, name="search", region="us-east-1", code_s3_uri="s3://b/code.tar.gz", image_uri="image"
+    )
+    assert request["HyperParameterTuningJobConfig"]["Strategy"] == spec.strategy
+
+
+def test_trials_on_spot_capacity_keep_checkpoints_below_the_search() -> None:
+    trial = tune_task_spec(context(tune=True, use_spot_instances=True), None).training
+
+    assert (trial.use_spot_instances, trial.max_wait) == (True, 7200)
+    assert trial.checkpoint_s3_uri == "s3://b/p/runs/d/r/tuning/checkpoints"
+    assert trial.hyperparameters["checkpoint_interval"] == 0
+
+
+def test_training_takes_the_winners_hyperparameters_and_says_so(caplog) -> None:
+    caplog.set_level("INFO")
+
+    spec = train_task_spec(
+        context(tune=True, max_steps=200, budget_usd=9, hyperparameters={"clip_norm": 0.5}), None
+    )
+
+    sent = spec.hyperparameters
+    assert (sent["learning_rate"], sent["weight_decay"]) == (0.0021, 0.046)
+    assert (sent["max_steps"], sent["eval_interval"], sent["clip_norm"]) == (200, 50, 0.5)
+    assert "hyperparameter learning_rate 0.0021 (tuned; else 0.004)" in caplog.text
+    assert "hyperparameter weight_decay 0.046 (tuned)" in caplog.text
+    assert "hyperparameter max_steps 200 (conf)" in caplog.text
+    assert "hyperparameter num_layers 4 (default)" in caplog.text
+
+
+def test_training_may_spend_what_the_search_left_of_the_budget() -> None:
+    spec = train_task_spec(context(tune=True, budget_usd=9), None)
+
+    assert spec.budget_usd == pytest.approx(9 - 0.0442 - 0.115)
+
+
+def test_training_without_a_search_asks_for_no_winner() -> None:
+    assert train_task_spec(context(), None).hyperparameters["learning_rate"] == 4e-3

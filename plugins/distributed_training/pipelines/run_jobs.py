@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from include.planning.run_cost import evaluation_instance_type, training_budget_usd
+from include.errors import ContractError
+from include.planning.run_cost import evaluation_instance_type
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
+from include.specs.run_conf_tuning import search_of, with_values
 from include.specs.training_job import TrainingJobSpec
+from include.specs.tuning_job import HyperbandResources, Strategy, TuningJobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,13 +46,33 @@ _FROM_CONF = (
 )
 
 
-def training_spec(
-    conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str, task_id: str
-) -> TrainingJobSpec:
-    """Return the training job of a run on the sharded data set at `dataset_uri`."""
+def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
+    """Return the hyperparameters that the conf's training is sent."""
     hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
     if conf.target_column:
         hyperparameters["target_column"] = conf.target_column
+    return {**hyperparameters, **conf.hyperparameters}
+
+
+def training_spec(
+    conf: RunConf,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    role: str,
+    task_id: str,
+    budget_usd: float | None = None,
+) -> TrainingJobSpec:
+    """Return the training job of a run on the sharded data set at `dataset_uri`.
+
+    Args:
+        conf: what the run shall do.
+        paths: where it keeps what.
+        dataset_uri: the sharded data set.
+        role: the execution role's ARN.
+        task_id: whose checkpoints it resumes.
+        budget_usd: what all its attempts may cost; None = no bound.
+    """
     return TrainingJobSpec(
         role=role,
         output_path=paths.output,
@@ -57,7 +81,7 @@ def training_spec(
         entry_point=TRAINING_ENTRY_POINT,
         source_dir=SOURCE_DIR,
         code_location=paths.code,
-        hyperparameters={**hyperparameters, **conf.hyperparameters},
+        hyperparameters=training_hyperparameters(conf),
         distribution={
             "torch_distributed": {
                 "enabled": True,
@@ -68,7 +92,7 @@ def training_spec(
         volume_size=conf.volume_size_gb,
         max_run=conf.max_run_s,
         heartbeat_timeout_s=conf.heartbeat_timeout_s,
-        budget_usd=training_budget_usd(conf),
+        budget_usd=budget_usd,
         inputs={
             "train": f"{dataset_uri}/train/",
             "validation": f"{dataset_uri}/validation/",
@@ -76,6 +100,57 @@ def training_spec(
         },
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
+    )
+
+
+def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) -> TuningJobSpec:
+    """Return the search of a run: its training, cut to the steps of a trial, with the searched hyperparameters open.
+
+    A trial is evaluated a few times, so that a poor one can be told early, and saves checkpoints only where spot
+    capacity may be taken from it.
+
+    Raises:
+        ContractError: the conf has no search.
+    """
+    search = search_of(conf)
+    if search is None:
+        raise ContractError("the run has no search", got="tune false")
+    short = {
+        "max_steps": search.num_steps,
+        "eval_interval": search.eval_interval,
+        "checkpoint_interval": conf.checkpoint_interval if conf.use_spot_instances else -1,
+        "early_stopping_patience": 0,
+        "max_run_s": search.max_run_s,
+        "max_wait_s": None,
+        "instance_count": search.instance_count,
+        "capacity_ladder": (),
+        "warmup_steps": min(conf.warmup_steps, search.num_steps - 1),
+    }
+    trial = training_spec(
+        with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
+    )
+    static = {name: v for name, v in trial.hyperparameters.items() if name not in search.ranges}
+    evaluations = -(-search.num_steps // search.eval_interval)
+    is_hyperband = search.strategy is Strategy.HYPERBAND
+    return TuningJobSpec(
+        training=replace(
+            trial,
+            hyperparameters=static,
+            output_path=f"{paths.tuning}/output",
+            checkpoint_s3_uri=f"{paths.tuning}/checkpoints" if conf.use_spot_instances else None,
+            forward_sigterm=False,
+        ),
+        hyperparameter_ranges=search.ranges,
+        objective_metric_name=search.metric_name,
+        objective_type=search.objective_type,
+        strategy=search.strategy,
+        max_jobs=None if search.strategy is Strategy.GRID else search.max_jobs,
+        max_parallel_jobs=search.max_parallel_jobs,
+        max_runtime_s=search.max_time_s,
+        early_stopping_type=search.early_stopping,
+        random_seed=conf.seed % 2**31,
+        hyperband=HyperbandResources(max_resource=evaluations) if is_hyperband else None,
+        budget_usd=search.budget_usd,
     )
 
 

@@ -56,6 +56,11 @@ class RunPaths:
         return f"{self.run}/evaluation"
 
     @property
+    def tuning(self) -> str:
+        """What a search leaves: trials.parquet, and below it the trials' outputs and checkpoints."""
+        return f"{self.run}/tuning"
+
+    @property
     def report(self) -> str:
         """The folder of report.html and report.json."""
         return f"{self.run}/report"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PREFLIGHT = "preflight"
 SHARD = "shard"
+TUNE = "tune"
 TRAIN = "train"
 EVALUATE = "evaluate"
 REGISTER = "register"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.operators.register_model import ModelVersion
@@ -11,15 +12,32 @@ from distributed_training.operators.sharding_job import ShardingJob
 from distributed_training.pipelines.run_jobs import (
     EVALUATION_FILE,
     evaluation_spec,
+    training_hyperparameters,
     training_spec,
+    tuning_spec,
 )
-from distributed_training.pipelines.run_state import EVALUATE, SHARD, TRAIN, RunState, result_of
+from distributed_training.pipelines.run_state import (
+    EVALUATE,
+    SHARD,
+    TRAIN,
+    TUNE,
+    RunState,
+    result_of,
+)
+from include.planning.run_cost import training_budget_usd
+from include.specs.run_conf_tuning import with_values
+from include.tuning.provenance import provenance
+from include.tuning.result import TuningResult
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from include.specs.processing_job import ProcessingJobSpec
+    from include.specs.run_conf import RunConf
     from include.specs.training_job import TrainingJobSpec
+    from include.specs.tuning_job import TuningJobSpec
+
+log = logging.getLogger(__name__)
 
 
 def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
@@ -68,16 +86,49 @@ def _sharding_job(state: RunState) -> ShardingJob | None:
     )
 
 
-def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
-    """Return the training job on the run's shards."""
+def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
+    """Return the search on the run's shards."""
     state = RunState.of(context)
-    return training_spec(
+    return tuning_spec(
         state.conf,
         paths=state.paths,
         dataset_uri=result_of(context, SHARD)["dataset_uri"],
         role=state.role,
-        task_id=context["ti"].task_id,
     )
+
+
+def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
+    """Return the training job on the run's shards, with the winner's hyperparameters where there was a search."""
+    state = RunState.of(context)
+    conf, searched_usd = state.conf, None
+    if conf.tune:
+        found = TuningResult.from_dict(result_of(context, TUNE))
+        conf, searched_usd = with_values(conf, found.best.tuned_values), found.cost_usd
+        _tell_winner(state, found, conf)
+    return training_spec(
+        conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        role=state.role,
+        task_id=context["ti"].task_id,
+        budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
+    )
+
+
+def _tell_winner(state: RunState, found: TuningResult, conf: RunConf) -> None:
+    """Log whose hyperparameters the training takes, and where each comes from."""
+    best = found.best
+    log.info(
+        "The search %s chose trial %s: %s %g%s",
+        found.tuning_job_name,
+        best.training_job_name,
+        found.objective.metric_name,
+        best.value,
+        "" if found.is_complete else f" (the best so far: {found.ended_by} ended it)",
+    )
+    sent = training_hyperparameters(conf)
+    for each in provenance(sent, conf=state.conf, tuned=best.tuned_values):
+        log.info("hyperparameter %s", each)
 
 
 def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec:
@@ -124,5 +175,15 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         "training_job": training["job_name"],
         "training_attempts": training["attempt"],
         "evaluation_job": evaluation["job_name"],
+        **_search_lineage(context),
         **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
     }
+
+
+def _search_lineage(context: Context) -> dict[str, Any]:
+    """Return the search that chose the hyperparameters, and which; nothing without one."""
+    if not RunState.of(context).conf.tune:
+        return {}
+    found = TuningResult.from_dict(result_of(context, TUNE))
+    tuned = {f"tuned.{name}": value for name, value in found.best.tuned_hyperparameters.items()}
+    return {"tuning_job": found.tuning_job_name, **tuned}
