@@ -47,7 +47,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One fault of a spec, a conf or a request: where it is, what is wrong, what to do."""
+    """One fault of a spec, a conf or a request: where it is, what is wrong, what to do.
+
+    `why` and `source` are set where the fault is no fact of the input but a rule of AWS or of its software.
+    """
 
     where: str
     what: str
@@ -55,14 +58,17 @@ class Finding:
     allowed: str | None = None
     next_step: str | None = None
     severity: Severity = Severity.ERROR
+    why: str | None = None
+    source: str | None = None
 
     def __str__(self) -> str:
-        """Return the finding on one line: `where: what; got x; allowed y; next step`."""
+        """Return the finding on one line: `where: what; got x; allowed y; next step; because why (source)`."""
         parts = [f"{self.where}: {self.what}" if self.where else self.what]
         parts += [f"got {self.got}"] if self.got is not None else []
         parts += [f"allowed: {self.allowed}"] if self.allowed else []
         parts += [self.next_step] if self.next_step else []
-        return "; ".join(parts)
+        parts += [f"because {self.why}"] if self.why else []
+        return "; ".join(parts) + (f" ({self.source})" if self.source else "")
 
 
 class TrainingRunError(Exception):
