@@ -113,7 +113,7 @@ class TrainingJobOperator(SageMakerJobOperator):
         if type(error) is not TimeLimitError or uri is None or began_at is None:
             return error
         newest_at = newest_object_at(self.clients.client("s3"), uri)
-        if newest_at is None or newest_at < began_at:
+        if newest_at is None or newest_at < int(began_at):  # S3 tells whole seconds
             return error
         resumable = ResumableTimeLimitError(error.what, job_name=snapshot.name)
         resumable.__dict__.update(error.__dict__)
