@@ -220,6 +220,12 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
                 CapacityError,
                 WAIT_STEP,
             )
+        case _ if stopped_for is StopCause.TIME:
+            says, kind = "its time was used up before a trial had a result", TimeLimitError
+            step = "raise max_runtime_s, or let a trial take less"
+        case _ if snapshot.kind == "tuning":
+            says, kind = "the search was stopped", JobStoppedError
+            step = "if nobody meant it, clear the task: a new search begins"
         case _:
             says, kind = "the job was stopped", JobStoppedError
             step = "if nobody meant it, clear the task: training resumes from the last checkpoint"

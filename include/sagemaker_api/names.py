@@ -18,8 +18,9 @@ def job_name(
     map_index: int = -1,
     rung: int = 0,
     attempt: int = 1,
+    longest: int = MAX_JOB_NAME,
 ) -> str:
-    """Return the name of one logical job: legal for SageMaker (63 of `[a-zA-Z0-9-]`) and stable.
+    """Return the name of one logical job: legal for SageMaker (`longest` of `[a-zA-Z0-9-]`) and stable.
 
     A readable part (`<dag>-<task>`, shortened) is followed by a digest of all six values, so that
     two different jobs never share a name and a retry, a restarted worker or a second submit finds
@@ -27,13 +28,14 @@ def job_name(
 
     `rung` is the step of a capacity ladder (0 = first choice). `attempt` is the number of the job
     in its task, 1 for the first; only a job that failed for good is followed by another. It is not
-    Airflow's try number: a retry that re-attaches keeps the attempt.
+    Airflow's try number: a retry that re-attaches keeps the attempt. `longest` is 32 for a tuning job, whose trials'
+    names begin with its own.
     """
     identity = json.dumps([dag_id, run_id, task_id, map_index, rung, attempt])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     suffix = (f"-{map_index}" if map_index >= 0 else "") + (f"-r{rung}" if rung else "")
     suffix += (f"-a{attempt}" if attempt > 1 else "") + f"-{digest}"
-    room = MAX_JOB_NAME - len(suffix)
+    room = longest - len(suffix)
     task = slug(task_id)[: max(8, room // 2)].strip("-")
     dag = slug(dag_id)[: room - len(task) - 1].strip("-")
     readable = "-".join(part for part in (dag, task) if part) or "job"

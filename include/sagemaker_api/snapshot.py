@@ -1,4 +1,4 @@
-"""One job at one moment, read from a Describe answer: one frozen shape for both kinds."""
+"""One job at one moment, read from a Describe answer: one frozen shape for all kinds."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
-    """What Describe said about a training or processing job.
+    """What Describe said about a training, processing or tuning job.
 
     Times are epoch seconds, durations seconds.
 
     Attributes:
-        kind: `training` or `processing`.
+        kind: `training`, `processing` or `tuning`. Of a tuning job instances, output and checkpoints are those of its
+            trials, and `final_metrics` is its best objective so far.
         status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is
             success.
         secondary_status: the finer state; None for a processing job.
@@ -145,11 +146,13 @@ class JobSnapshot:
 
     @classmethod
     def from_describe(cls, description: Mapping[str, Any]) -> Self:
-        """Return the snapshot of a DescribeTrainingJob or DescribeProcessingJob answer.
+        """Return the snapshot of a Describe answer of a training, processing or tuning job.
 
         Raises:
-            ContractError: the mapping is neither.
+            ContractError: the mapping is none of these.
         """
+        if "HyperParameterTuningJobName" in description:
+            return cls(**_tuning(description))
         if "TrainingJobName" in description:
             return cls(**_training(description))
         if "ProcessingJobName" in description:
@@ -243,6 +246,29 @@ def _processing(d: Mapping[str, Any]) -> dict[str, Any]:
         "outputs": {
             each["OutputName"]: each["S3Output"]["S3Uri"] for each in outputs if "S3Output" in each
         },
+    }
+
+
+def _tuning(d: Mapping[str, Any]) -> dict[str, Any]:
+    definition = d.get("TrainingJobDefinition") or (d.get("TrainingJobDefinitions") or [{}])[0]
+    limits = d.get("HyperParameterTuningJobConfig", {}).get("ResourceLimits", {})
+    objective = d.get("BestTrainingJob", {}).get("FinalHyperParameterTuningJobObjectiveMetric")
+    return {
+        "kind": "tuning",
+        "name": d["HyperParameterTuningJobName"],
+        "arn": d.get("HyperParameterTuningJobArn", ""),
+        "status": d["HyperParameterTuningJobStatus"],
+        "failure_reason": d.get("FailureReason") or None,
+        **_cluster(definition.get("ResourceConfig", {})),
+        "is_spot": bool(definition.get("EnableManagedSpotTraining", False)),
+        "created_at": _epoch(d.get("CreationTime")),
+        "ended_at": _epoch(d.get("HyperParameterTuningEndTime")),
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "max_run_s": limits.get("MaxRuntimeInSeconds"),
+        "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
+        "output_path": definition.get("OutputDataConfig", {}).get("S3OutputPath"),
+        "checkpoint_s3_uri": definition.get("CheckpointConfig", {}).get("S3Uri"),
+        "image_uri": definition.get("AlgorithmSpecification", {}).get("TrainingImage"),
     }
 
 

@@ -18,6 +18,10 @@ class StopCause(StrEnum):
     """The training was heard of and then fell silent."""
     NO_CAPACITY = "no capacity"
     """The job waited for instances longer than its rung allows."""
+    BUDGET = "budget"
+    """The next trials of the search would have crossed its budget."""
+    TIME = "time"
+    """No further trial of the search could have ended within its time."""
 
     @property
     def tag(self) -> dict[str, str]:

@@ -62,6 +62,7 @@ def job_links(
     output_s3_uri: str | None,
     region: str,
     partition: str = "aws",
+    stream_mark: str = "/",
 ) -> dict[str, str]:
     """Return the addresses of a job's pages by link class name.
 
@@ -72,6 +73,7 @@ def job_links(
         output_s3_uri: where the job writes; None leaves that link out.
         region: the region of the job.
         partition: the AWS partition, which decides the console's domain.
+        stream_mark: what follows the job's name in its streams' names.
     """
     console = f"https://{region}.{_CONSOLE_DOMAINS.get(partition, _CONSOLE_DOMAINS['aws'])}"
     group = _twice_quoted(log_group)
@@ -79,7 +81,7 @@ def job_links(
         JobConsoleLink.__name__: f"{console}/sagemaker/home?region={region}#/{console_path}/{job_name}",
         JobLogsLink.__name__: (
             f"{console}/cloudwatch/home?region={region}#logsV2:log-groups/log-group/{group}"
-            f"$3FlogStreamNameFilter$3D{_twice_quoted(job_name + '/')}"
+            f"$3FlogStreamNameFilter$3D{_twice_quoted(job_name + stream_mark)}"
         ),
     }
     if output_s3_uri and output_s3_uri.startswith("s3://"):

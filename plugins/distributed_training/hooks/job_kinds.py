@@ -1,4 +1,4 @@
-"""What differs between a training job and a processing job when one submits, describes, stops or shows it."""
+"""What differs between training, processing and tuning jobs when one submits, describes, stops or shows them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ class JobKind(StrEnum):
 
     TRAINING = "training"
     PROCESSING = "processing"
+    TUNING = "tuning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,11 @@ class JobApi:
         noun: the kind in the service's operation names, as in `Create<noun>`.
         method: the same in boto3's method names, as in `create_<method>`.
         name_key: the request member that holds the job's name.
-        log_group: the log group with one stream `<job>/<host>...` for each host.
+        log_group: the log group with one stream `<job>/<host>...` for each host; of a tuning job that of its trials,
+            whose names are `<job>-<number>-<digits>`.
         console_path: the console's path segment for such jobs.
+        longest_name: characters that a name may have.
+        stream_mark: what follows the job's name in its streams' names.
     """
 
     noun: str
@@ -30,6 +34,8 @@ class JobApi:
     name_key: str
     log_group: str
     console_path: str
+    longest_name: int = 63
+    stream_mark: str = "/"
 
 
 KILLED_TAG = {"Key": "trainyard:killed", "Value": "task cleared or marked in Airflow"}
@@ -48,5 +54,14 @@ JOB_APIS = {
         name_key="ProcessingJobName",
         log_group="/aws/sagemaker/ProcessingJobs",
         console_path="processing-jobs",
+    ),
+    JobKind.TUNING: JobApi(
+        noun="HyperParameterTuningJob",
+        method="hyper_parameter_tuning_job",
+        name_key="HyperParameterTuningJobName",
+        log_group="/aws/sagemaker/TrainingJobs",
+        console_path="hyper-tuning-jobs",
+        longest_name=32,
+        stream_mark="-",
     ),
 }

@@ -10,6 +10,7 @@ from distributed_training.hooks.job_kinds import JobKind
 from distributed_training.hooks.jobs import SageMakerJobs
 from distributed_training.hooks.objects import S3Address, S3Objects
 from distributed_training.hooks.refusals import refusals_typed
+from distributed_training.hooks.tuning_trials import TuningTrials
 from include.runs.ledger import CREATE_LIMIT_S, NEVER_CREATED, Ledger, LedgerEntry, PaidKind
 from include.sagemaker_api.names import run_slug
 
@@ -83,6 +84,8 @@ class RunLedger:
                 return entry
             return self._write(entry.settled(None, at=self._now()))
         if snapshot.is_terminal:
+            if entry.kind is PaidKind.TUNING:
+                snapshot = TuningTrials(self._clients).billed(snapshot)
             return self._write(entry.settled(snapshot.to_dict(), at=self._now()))
         return self._write(entry.reopened()) if entry.is_settled else entry
 

@@ -36,17 +36,28 @@ def spec_secrets(spec: object) -> Iterator[str]:
     """Yield the values under secret-like names in a spec's environment and hyperparameters.
 
     Args:
-        spec: a spec object, or a mapping of its fields.
+        spec: a spec object, or a mapping of its fields; of a search also those of its `training`.
     """
     for part in ("environment", "hyperparameters"):
-        yield from _secret_values(
-            spec.get(part) if isinstance(spec, Mapping) else getattr(spec, part, None)
-        )
+        yield from _secret_values(_member(spec, part))
+    training = _member(spec, "training")
+    if training is not None:
+        yield from spec_secrets(training)
 
 
 def description_secrets(description: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the secrets of a job that a Describe answer shows, in the forms they may take in its log."""
-    parts = (description.get(part) for part in ("Environment", "HyperParameters"))
+    definitions = description.get("TrainingJobDefinitions") or [
+        description.get("TrainingJobDefinition", {})
+    ]
+    parts = [
+        *(description.get(name) for name in ("Environment", "HyperParameters")),
+        *(
+            each.get(name)
+            for each in definitions
+            for name in ("Environment", "StaticHyperParameters")
+        ),
+    ]
     return secret_forms(value for part in parts for value in _secret_values(part))
 
 
@@ -80,6 +91,10 @@ def masked_snapshot(description: Mapping[str, Any]) -> JobSnapshot:
         exit_message=snapshot.exit_message and masked(snapshot.exit_message, secrets),
         status_message=snapshot.status_message and masked(snapshot.status_message, secrets),
     )
+
+
+def _member(spec: object, name: str) -> object:
+    return spec.get(name) if isinstance(spec, Mapping) else getattr(spec, name, None)
 
 
 def _secret_values(values: object) -> Iterator[str]:

@@ -47,7 +47,10 @@ class Standing:
 
 
 def find_standing(
-    describe: Callable[[int], JobSnapshot | None], *, reported: int | None
+    describe: Callable[[int], JobSnapshot | None],
+    *,
+    reported: int | None,
+    hands_on: Callable[[JobSnapshot], bool] = lambda _: False,
 ) -> Standing:
     """Return where the task stands, asking for attempt 1, 2, ... until one is not over.
 
@@ -58,6 +61,7 @@ def find_standing(
         describe: returns the job of an attempt, None when there is none.
         reported: the last attempt whose failure Airflow has seen; None when that is not known, and
             then no failure is reported twice.
+        hands_on: whether a stopped job's result so far is the task's result.
 
     Raises:
         ContractError: the attempts do not end.
@@ -65,7 +69,11 @@ def find_standing(
     earlier: list[JobSnapshot] = []
     for attempt in range(1, _MOST_ATTEMPTS + 1):
         snapshot = describe(attempt)
-        step = _step(snapshot, is_news=reported is not None and attempt > reported)
+        step = _step(
+            snapshot,
+            is_news=reported is not None and attempt > reported,
+            hands_on=hands_on,
+        )
         if step is not None:
             return Standing(step=step, attempt=attempt, snapshot=snapshot, earlier=tuple(earlier))
         assert snapshot is not None  # noqa: S101  # no job is a reason to submit
@@ -73,7 +81,9 @@ def find_standing(
     raise ContractError(f"more than {_MOST_ATTEMPTS} attempts of one task", got=earlier[-1].name)
 
 
-def _step(snapshot: JobSnapshot | None, *, is_news: bool) -> Step | None:
+def _step(
+    snapshot: JobSnapshot | None, *, is_news: bool, hands_on: Callable[[JobSnapshot], bool]
+) -> Step | None:
     """Return what to do with an attempt's job; None when it is over and the next attempt is to be looked at."""
     if snapshot is None:
         return Step.SUBMIT
@@ -84,6 +94,8 @@ def _step(snapshot: JobSnapshot | None, *, is_news: bool) -> Step | None:
             return Step.AWAIT_END
         case "Failed" if is_news:
             return Step.REPORT
+        case "Stopped" if hands_on(snapshot):
+            return Step.ADOPT
         case "Failed" | "Stopped":
             return None
         case _:

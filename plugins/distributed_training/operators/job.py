@@ -144,7 +144,7 @@ class SageMakerJobOperator(EndingJobTask):
     ) -> dict[str, Any]:
         full_rungs = quota.full_rungs if quota else ()
         place = self.place(context, standing.earlier, full_rungs=full_rungs)
-        if place:
+        if "rung" in place:
             self.log.info(
                 "Attempt %d on rung %d, %s: %s",
                 standing.attempt,
@@ -180,6 +180,7 @@ class SageMakerJobOperator(EndingJobTask):
         return find_standing(
             lambda attempt: self.jobs.describe(self.name_of(context, attempt)),
             reported=TaskMemory(context).reported_attempt,
+            hands_on=self.hands_on,
         )
 
     def _submit(

@@ -58,6 +58,10 @@ class EndingJobTask(WaitingJobTask):
         """Return the error of a job that did not complete, told more exactly where there is more to know."""
         return error
 
+    def hands_on(self, snapshot: JobSnapshot) -> bool:  # noqa: ARG002
+        """Return whether a stopped job's result so far is the task's result: never, unless Trainyard cut it short."""
+        return False
+
     def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Return what the task returns once its job has completed: the job's result, unless there is more to do."""
         return result
@@ -95,8 +99,8 @@ class EndingJobTask(WaitingJobTask):
         }
         if line := spot_line(result):
             self.log.info("Job %s: %s", snapshot.name, line)
-        if snapshot.succeeded:
-            self.log.info("Job %s completed", snapshot.name)
+        if snapshot.succeeded or (snapshot.status == "Stopped" and self.hands_on(snapshot)):
+            self.log.info("Job %s %s", snapshot.name, snapshot.status.lower())
             return self.completed(context, result)
         return self._failed(context, snapshot, result, earlier)
 

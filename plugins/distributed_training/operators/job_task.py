@@ -110,6 +110,7 @@ class JobTask(BaseOperator):
             task_id=ti.task_id,
             map_index=-1 if ti.map_index is None else ti.map_index,
             attempt=attempt,
+            longest=self.api.longest_name,
         )
 
     def followed(self, name: str, *, patience: Patience | None = None) -> Followed:
@@ -213,6 +214,7 @@ class JobTask(BaseOperator):
             output_s3_uri=output,
             region=self.clients.region,
             partition=self.clients.partition,
+            stream_mark=self.api.stream_mark,
         )
         context["ti"].xcom_push(key=JOB_XCOM_KEY, value=name)
         context["ti"].xcom_push(key=LINKS_XCOM_KEY, value=self.links)

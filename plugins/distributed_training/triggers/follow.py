@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -70,7 +70,7 @@ class Followed:
             "job_name": self.job_name,
             "poll_interval_s": self.poll_interval_s,
             "stream_logs": self.stream_logs,
-            "patience": asdict(self.patience),
+            "patience": self.patience.to_dict(),
             **self.connection.to_dict(),
         }
 
@@ -84,7 +84,7 @@ class Followed:
             job_name=data["job_name"],
             poll_interval_s=data["poll_interval_s"],
             stream_logs=data["stream_logs"],
-            patience=Patience(**data.get("patience", {})),
+            patience=Patience.from_dict(data.get("patience", {})),
             connection=ConnectionArguments(**connection),
         )
 
@@ -98,7 +98,7 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
     ends nothing: the job is followed without it, after one warning.
 
     A job that is silent or waits for longer than it may is stopped, with a tag that says why, and then followed to its
-    end like any other.
+    end like any other. So is a search that would cross its ceiling; of a search the trials are told instead of lines.
 
     Args:
         followed: the job.
@@ -108,14 +108,22 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
         TrainingRunError: the service refuses to describe the job (no permission, no such job),
             several times.
     """
-    look = _Look(followed, unnoted_follower=follower)
+    look = _look_class(followed.kind)(followed, unnoted_follower=follower)
     try:
         return await _follow(followed, look)
     finally:
         await look.close()
 
 
-async def _follow(followed: Followed, look: _Look) -> JobSnapshot:
+def _look_class(kind: JobKind) -> type[Look]:
+    if kind is JobKind.TUNING:
+        from distributed_training.triggers.search import SearchLook
+
+        return SearchLook
+    return Look
+
+
+async def _follow(followed: Followed, look: Look) -> JobSnapshot:
     pace = Pace(longest_s=followed.poll_interval_s)
     refusals = failures = 0
     while True:
@@ -173,7 +181,7 @@ def _after(error: Exception, failures: int) -> float:
 
 
 @dataclass(slots=True)
-class _Look:
+class Look:
     """Open clients and reading positions of one followed job; clients are renewed after a failure."""
 
     followed: Followed
@@ -188,6 +196,7 @@ class _Look:
     reads_logs: bool = field(init=False)
     log_failures: int = 0
     now_s: float = 0.0
+    described: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reads_logs = self.followed.stream_logs or bool(
@@ -279,7 +288,7 @@ class _Look:
             raise
         if not answer.get(f"{api.noun}Status"):
             raise ContractError("the service described a job without a status", got=list(answer))
-        self.now_s = _service_time(answer)
+        self.described, self.now_s = answer, _service_time(answer)
         self.secrets = description_secrets(answer)
         return masked_snapshot(answer)
 

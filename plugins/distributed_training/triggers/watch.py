@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 from include.sagemaker_api.stop_cause import StopCause
+from include.tuning.ceiling import Ceiling
 from include.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.sagemaker_api.snapshot import JobSnapshot
 
 _HEARTBEAT = re.compile(r"(?:^|\s)trainyard [a-z_]+[ =]")
@@ -22,15 +25,27 @@ def is_heartbeat(message: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a job may be silent or wait.
+    """How long a job may be silent or wait, and what a search may cost. JSON-safe through `to_dict`.
 
     Attributes:
         heartbeat_timeout_s: silence of a training that was heard of; 0 = for ever.
         max_wait_s: waiting for instances in one go; None = for ever.
+        ceiling: of a search; None for any other job.
     """
 
     heartbeat_timeout_s: int = 0
     max_wait_s: int | None = None
+    ceiling: Ceiling | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-safe data; `from_dict` reads it back."""
+        data = asdict(self)
+        return data if self.ceiling else {k: v for k, v in data.items() if k != "ceiling"}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote."""
+        return cls(**{**data, "ceiling": Ceiling.from_dict(data.get("ceiling"))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,243 @@
+"""The tuning operator against a real engine: one search handed on, found again, stopped, ended by its ceiling."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.ledger import RunLedger, ledger_uri
+from distributed_training.hooks.objects import S3Objects
+from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
+from include.tuning.result import TuningResult
+from include.tuning.trials import Trial, from_parquet
+from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import RunningEngine
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+TRIAL = """
+import argparse, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+parser.add_argument("--color")
+parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--fails_for", default="nobody")
+options, _ = parser.parse_known_args()
+if options.fails_for in {options.color, "all"}:
+    raise ValueError(f"no {options.color} here, key-very-secret")
+print(f"loss={(options.rate - 3) ** 2}", flush=True)
+time.sleep(options.pause)
+"""
+WAITS = 600.0
+RATE = {"type": "continuous", "min_value": 1, "max_value": 5}
+PRICE_PER_S = 0.115 / 3600
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of the trials' script."""
+    folder = tmp_path_factory.mktemp("trial")
+    (folder / "trial.py").write_text(TRIAL)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def connection(engine: RunningEngine) -> Iterator[RunningEngine]:
+    """The connection `aws_default` leads to the shared engine, for this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
+        yield engine
+
+
+def search(code: str, **changes: Any) -> dict[str, Any]:
+    """Return a search of four trials, two at a time; `static` are further static hyperparameters."""
+    static = {"api_key": "key-very-secret", **changes.pop("static", {})}
+    training = {
+        "entry_point": "trial.py",
+        "source_dir": code,
+        "instance_type": "ml.m5.large",
+        "image_uri": IMAGE,
+        "max_run": 600,
+        "hyperparameters": static,
+        "metric_definitions": [{"Name": "loss", "Regex": "loss=([-0-9.e]+)"}],
+        **changes.pop("training", {}),
+    }
+    return {
+        "training": training,
+        "hyperparameter_ranges": {"rate": RATE, "color": ["red", "green"]},
+        "objective_metric_name": "loss",
+        "objective_type": "Minimize",
+        "strategy": "Random",
+        "random_seed": 7,
+        "max_jobs": 4,
+        "max_parallel_jobs": 2,
+        **changes,
+    }
+
+
+def operator(spec: Any, **arguments: Any) -> TuneHyperparametersOperator:
+    arguments = {"task_id": "tune", "deferrable": False, "poll_interval_s": 1, **arguments}
+    return TuneHyperparametersOperator(spec=spec, **arguments)
+
+
+def surroundings() -> TaskSurroundings:
+    return TaskSurroundings(run_id=f"run-{uuid.uuid4().hex[:8]}", task_id="tune")
+
+
+def execute(made: TuneHyperparametersOperator, task: Any) -> Any:
+    """Run the operator as Airflow's task runner does, past its guard against calls by hand."""
+    return type(made).execute.__wrapped__(made, task.context)
+
+
+def deferred(made: TuneHyperparametersOperator, task: Any) -> Any:
+    with pytest.raises(TaskDeferred) as raised:
+        execute(made, task)
+    return raised.value.trigger
+
+
+async def only_event(trigger: Any) -> dict[str, Any]:
+    """Return the payload of the trigger's one event, having sent the trigger through JSON."""
+    _, arguments = trigger.serialize()
+    revived = type(trigger)(**json.loads(json.dumps(arguments)))
+    (event,) = [event async for event in revived.run()]
+    return dict(event.payload)
+
+
+def searches(sagemaker: Any, task: Any) -> list[str]:
+    """Return the searches of this task."""
+    rows = sagemaker.list_hyper_parameter_tuning_jobs(NameContains="tune", MaxResults=100)
+    return [
+        row["HyperParameterTuningJobName"]
+        for row in rows["HyperParameterTuningJobSummaries"]
+        if {"Key": "trainyard:run", "Value": task.run_id}
+        in sagemaker.list_tags(ResourceArn=row["HyperParameterTuningJobArn"])["Tags"]
+    ]
+
+
+def describe(sagemaker: Any, task: Any) -> dict[str, Any]:
+    name = task.xcoms["job_name"]
+    return dict(sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name))
+
+
+def clients() -> AwsClients:
+    return AwsClients(ConnectionArguments())
+
+
+@dataclass
+class Ended:
+    """A search that has ended, and what it left."""
+
+    task: TaskSurroundings
+    result: dict[str, Any]
+    log: str
+    trials: list[Trial]
+    spec: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ended(connection: RunningEngine, code: str) -> Ended:
+    """A deferred search of four trials, of which the green ones fail, that has ended by itself."""
+    task, spec = surroundings(), search(code, static={"fails_for": "green"}, budget_usd=1.0)
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        event = asyncio.run(only_event(deferred(operator(spec, deferrable=True), task)))
+        result = operator(spec).execute_complete(task.context, event)
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    content = S3Objects(clients().client("s3")).read(result["trials_uri"])
+    return Ended(task, result, log.getvalue(), from_parquet(content), spec)
+
+
+def test_winner_is_handed_on(ended):
+    result = TuningResult.from_dict(json.loads(json.dumps(ended.result)))
+    best = result.best
+
+    assert (result.status, result.ended_by, result.is_complete) == ("Completed", "service", True)
+    assert result.objective.metric_name == "loss"
+    assert best.value == pytest.approx((float(best.tuned_values["rate"]) - 3) ** 2)
+    assert best.tuned_values["color"] == "red"
+    assert best.hyperparameters == {**best.tuned_hyperparameters, "fails_for": "green"}
+    assert best.model_artifacts is not None
+    assert best.model_artifacts.endswith(f"{best.training_job_name}/output/model.tar.gz")
+    assert result.num_trials["Failed"] > 0
+    assert sum(result.num_trials.values()) == 4
+    assert result.budget_usd == 1.0
+    assert result.estimated_cost_usd == pytest.approx(4 * 600 * PRICE_PER_S)
+    assert result.cost_usd == pytest.approx(result.billable_seconds * PRICE_PER_S)
+
+
+def test_all_trials_are_in_the_table(ended):
+    assert len(ended.trials) == 4
+    assert ended.result["trials_uri"].endswith(f"{ended.task.run_id}/tuning/trials.parquet")
+    by_name = {each.training_job_name: each for each in ended.trials}
+    best = by_name[ended.result["best"]["training_job_name"]]
+    assert best.objective == min(t.objective for t in ended.trials if t.objective is not None)
+    for each in ended.trials:
+        is_green = each.tuned_hyperparameters["color"] == "green"
+        assert (each.status == "Failed") is is_green
+        assert (each.objective is None) is is_green
+        assert ("no green here" in (each.failure_reason or "")) is is_green
+    assert not any(each.is_early_stopped for each in ended.trials)
+
+
+def test_name_fits_the_services_32_characters(ended):
+    assert len(ended.result["tuning_job_name"]) <= 32
+    assert ended.result["tuning_job_name"] == ended.task.xcoms["job_name"]
+    assert re.fullmatch(r"plugins-test-tune-[0-9a-f]{10}", ended.result["tuning_job_name"])
+
+
+def test_log_tells_the_trials_and_no_secret(ended):
+    tables = ended.log.count("trial ")
+    last = ended.log.rpartition("Search ")[2]
+
+    assert tables >= 2
+    assert "4 of its 4 trials have ended" in ended.log
+    (marked,) = [line for line in last.splitlines() if line.startswith("*")]
+    assert ended.result["best"]["training_job_name"] in marked
+    assert "very-secret" not in ended.log
+    assert "very-secret" not in json.dumps(ended.result)
+    assert "very-secret" not in repr(ended.trials)
+
+
+def test_ledger_says_what_the_search_cost(ended, connection):
+    uri = ledger_uri(
+        root=f"s3://{connection.bucket}/trainyard",
+        dag_id=ended.task.dag_id,
+        run_id=ended.task.run_id,
+    )
+    (entry,) = RunLedger(clients(), uri=uri).read().entries
+
+    assert (entry.kind, entry.status) == ("tuning", "Completed")
+    assert entry.billable_seconds == ended.result["billable_seconds"]
+    assert entry.cost_usd == pytest.approx(ended.result["cost_usd"])
+
+
+def test_second_start_adopts_the_completed_search(ended, sagemaker):
+    again = execute(operator(ended.spec), ended.task)
+
+    assert again == ended.result
+    assert searches(sagemaker, ended.task) == [ended.result["tuning_job_name"]]
