@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from include.local_engine.api.automl_jobs import AutoMLJobs
+from include.local_engine.api.automl_yard import make_automl_yard
 from include.local_engine.api.context import ApiContext
 from include.local_engine.api.processing_jobs import ProcessingJobs
 from include.local_engine.api.tags import Tags
 from include.local_engine.api.training_jobs import TrainingJobs
 from include.local_engine.api.tuning_jobs import TuningJobs
 from include.local_engine.api.tuning_yard import make_yard
+from include.local_engine.automl.driver import Driver
+from include.local_engine.automl.tables import AutoMLTables
 from include.local_engine.faults import FaultBook
 from include.local_engine.faults.api_faults import ApiFaults
 from include.local_engine.faults.control import FaultControl
@@ -38,6 +42,19 @@ if TYPE_CHECKING:
     from include.local_engine.store import JobKind, JobStore
 
 
+class Searcher(Protocol):
+    """A thread that carries searches on, of hyperparameters or of AutoML."""
+
+    def start(self) -> None:
+        """Take up the searches that an earlier engine left, and those to come."""
+
+    def stop_searches(self) -> None:
+        """Let every search stop; nothing is launched after."""
+
+    def stop(self) -> None:
+        """End the thread, after searches whose jobs have all ended were ended too."""
+
+
 def make_application(
     settings: EngineSettings,
     *,
@@ -45,8 +62,8 @@ def make_application(
     objects: ObjectStore,
     moto: MotoBackend,
     launch: Callable[[JobKind, str], None],
-) -> tuple[WSGIApplication, Tuner]:
-    """Return the application that answers every request to the engine's port, and its tuner."""
+) -> tuple[WSGIApplication, tuple[Searcher, ...]]:
+    """Return the application that answers every request to the engine's port, and the threads of its searches."""
     context = ApiContext(
         settings=settings,
         store=store,
@@ -58,7 +75,10 @@ def make_application(
     tables = TuningTables(store.database)
     tuner = Tuner(make_yard(context, tables))
     tuning = TuningJobs(context=context, tables=tables, wake=tuner.wake)
-    services = (_sagemaker(context, moto, tuning), _logs(settings, moto))
+    automl_tables = AutoMLTables(store.database)
+    driver = Driver(make_automl_yard(context, automl_tables))
+    automl = AutoMLJobs(context=context, tables=automl_tables, wake=driver.wake)
+    services = (_sagemaker(context, moto, tuning, automl), _logs(settings, moto))
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
     gateway = Gateway(
         by_target={service.model.target_prefix: service for service in services},
@@ -68,10 +88,12 @@ def make_application(
         faults=FaultControl(book=book),
         refuse=ApiFaults(book=book).answer,
     )
-    return gateway, tuner
+    return gateway, (tuner, driver)
 
 
-def _sagemaker(context: ApiContext, moto: MotoBackend, tuning: TuningJobs) -> JsonService:
+def _sagemaker(
+    context: ApiContext, moto: MotoBackend, tuning: TuningJobs, automl: AutoMLJobs
+) -> JsonService:
     tables = RegistryTables(context.store.database)
     return JsonService(
         model=load_model("sagemaker"),
@@ -79,6 +101,7 @@ def _sagemaker(context: ApiContext, moto: MotoBackend, tuning: TuningJobs) -> Js
             **TrainingJobs(context).handlers(),
             **ProcessingJobs(context).handlers(),
             **tuning.handlers(),
+            **automl.handlers(),
             **Tags(context).handlers(),
             **ModelPackageGroups(context, tables).handlers(),
             **ModelPackages(context, tables).handlers(),

@@ -22,9 +22,9 @@ from include.local_engine.watcher import Watcher, running_jobs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from include.local_engine.application import Searcher
     from include.local_engine.settings import EngineSettings
     from include.local_engine.store import JobKind, JobRow
-    from include.local_engine.tuning.tuner import Tuner
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Engine:
         self._runners = RunnerCare(self.store)
         self._watcher = Watcher(self.store, self._moto, care=self._care)
         self._server: Server | None = None
-        self._tuner: Tuner | None = None
+        self._searchers: tuple[Searcher, ...] = ()
         self._started = threading.Event()
         self._warm_when = warm
         self._warm = WarmParent(settings.root)
@@ -76,8 +76,8 @@ class Engine:
             self._warm.start()
         self._runners.take_up(self.settings)
         self._watcher.start()
-        if self._tuner is not None:
-            self._tuner.start()
+        for searcher in self._searchers:
+            searcher.start()
 
     def stop(self) -> None:
         """Ask all running jobs to stop, wait for them, and end.
@@ -85,8 +85,8 @@ class Engine:
         The wait is bounded by the grace of a stop and STOP_MARGIN_S. A job that has not ended by
         then is left to its runner, which ends it without an engine.
         """
-        if self._tuner is not None:
-            self._tuner.stop_searches()
+        for searcher in self._searchers:
+            searcher.stop_searches()
         limit_s = STOP_GRACE_S * self.settings.time_scale + STOP_MARGIN_S
         deadline = time.monotonic() + limit_s
         if left := running_jobs(self.store):
@@ -98,8 +98,8 @@ class Engine:
             time.sleep(_STOP_POLL_S)
         for job in left:
             log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
-        if self._tuner is not None:
-            self._tuner.stop()
+        for searcher in self._searchers:
+            searcher.stop()
         self._watcher.stop()
         if self._server is not None:
             self._server.shutdown()
@@ -111,7 +111,7 @@ class Engine:
 
         Jobs that outlived the last engine know it by its port.
         """
-        application, self._tuner = make_application(
+        application, self._searchers = make_application(
             self.settings,
             store=self.store,
             objects=self._objects,

@@ -20,6 +20,7 @@ _TABLES = {
     "training-job": "jobs",
     "processing-job": "jobs",
     "hyper-parameter-tuning-job": "tuning_jobs",
+    "automl-job": "automl_jobs",
     "model-package-group": "model_package_groups",
     "model-package": "model_packages",
 }

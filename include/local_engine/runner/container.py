@@ -101,6 +101,8 @@ def base_environment(
         "AWS_DEFAULT_REGION": job.settings.region,
         JOB_VARIABLE: str(job.folder),
     }
+    if runtime.source_folder is not None:
+        environment["PYTHONPATH"] = str(runtime.source_folder)
     if endpoint_url is not None:
         environment |= {
             "AWS_ENDPOINT_URL": endpoint_url,

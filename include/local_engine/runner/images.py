@@ -16,7 +16,8 @@ class ImageRuntime:
     """What runs in place of an image.
 
     `bin_folder` holds python, torchrun, train; `prefix` is what instances see copy-on-write;
-    `training_module` is AWS's framework entry, None for an image without one.
+    `training_module` is AWS's framework entry, None for an image without one. `source_folder` is on the import path of
+    an image whose programs are the engine's own.
     """
 
     bin_folder: Path
@@ -24,9 +25,12 @@ class ImageRuntime:
     base_prefix: Path
     training_module: str | None
     train_command: tuple[str, ...] = ("train",)
+    source_folder: Path | None = None
 
 
 PYTORCH_TRAINING = "sagemaker_pytorch_container.training:main"
+AUTOML_FAMILY = "sagemaker-sklearn-automl"
+SOURCE_FOLDER = Path(__file__).resolve().parents[3]
 FAMILIES: dict[str, str | None] = {
     "pytorch-training": PYTORCH_TRAINING,
     "pytorch-inference": PYTORCH_TRAINING,
@@ -35,6 +39,7 @@ FAMILIES: dict[str, str | None] = {
     "sagemaker-pytorch": PYTORCH_TRAINING,
     "trainyard": PYTORCH_TRAINING,
     "sagemaker-base-python": None,
+    AUTOML_FAMILY: None,
     "sagemaker-scikit-learn": None,
     "sagemaker-distribution-prod": None,
     "python": None,
@@ -61,6 +66,7 @@ def resolve_image(uri: str) -> ImageRuntime:
         prefix=prefix,
         base_prefix=Path(sys.base_prefix),
         training_module=FAMILIES[family],
+        source_folder=SOURCE_FOLDER if family == AUTOML_FAMILY else None,
     )
 
 

@@ -98,12 +98,18 @@ def make_cluster(
         ],
         features=list(ground.features),
         ports=ports if has_way_out else {},
-        needed=[str(runtime.prefix), str(runtime.base_prefix)],
+        needed=_needed(runtime),
     )
     relay = Relay(lambda: _engine_address(job))
     return Cluster(
         plan, answer={"engine": relay.serve, "egress": egress.EgressProxy(os.environ).serve}
     )
+
+
+def _needed(runtime: ImageRuntime) -> list[str]:
+    """Return the folders of this machine that an instance sees also where they lie in /tmp."""
+    sources = [str(runtime.source_folder)] if runtime.source_folder is not None else []
+    return [str(runtime.prefix), str(runtime.base_prefix), *sources]
 
 
 def _instance(

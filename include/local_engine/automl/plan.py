@@ -1,0 +1,125 @@
+"""What an AutoML job is to do: its request, and what the look at the data has added, as one value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_BYTES_FOR_ENSEMBLING = 100 << 20
+"""AUTO takes ENSEMBLING for data up to so large a size, as documented."""
+DEFAULT_MAX_CANDIDATES = 10
+"""Of ENSEMBLING, as documented; HYPERPARAMETER_TUNING has 250."""
+DEFAULT_MAX_TRIALS = 250
+MIN_CANDIDATES_FOR_ENSEMBLE = 3
+
+
+class Problem(StrEnum):
+    """ProblemType."""
+
+    BINARY = "BinaryClassification"
+    MULTICLASS = "MulticlassClassification"
+    REGRESSION = "Regression"
+
+
+class Mode(StrEnum):
+    """AutoMLMode."""
+
+    AUTO = "AUTO"
+    ENSEMBLING = "ENSEMBLING"
+    TUNING = "HYPERPARAMETER_TUNING"
+
+
+METRICS = {
+    Problem.BINARY: ("F1", "Accuracy", "AUC", "BalancedAccuracy", "Precision", "Recall"),
+    Problem.MULTICLASS: (
+        *("Accuracy", "BalancedAccuracy", "F1macro", "PrecisionMacro", "RecallMacro"),
+    ),
+    Problem.REGRESSION: ("MSE", "RMSE", "MAE", "R2"),
+}
+"""The metrics of each problem, its default objective first."""
+MINIMIZED = frozenset({"MSE", "RMSE", "MAE"})
+
+TUNING_ALGORITHMS = ("xgboost", "linear-learner", "mlp")
+ENSEMBLING_ALGORITHMS = (
+    *("lightgbm", "linear-learner", "extra-trees", "randomforest", "mlp", "xgboost"),
+)
+STAND_INS = {"catboost": "lightgbm", "nn-torch": "mlp", "fastai": "mlp"}
+"""Algorithms of the service whose libraries are not here, and what is taken for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What the look at the data found."""
+
+    problem: Problem
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that a search is to do, once the data was looked at."""
+
+    problem: Problem
+    mode: Mode
+    objective: str
+    max_candidates: int
+    max_runtime_s: float
+    algorithms: tuple[str, ...]
+
+    @property
+    def maximize(self) -> bool:
+        """Tell whether a higher objective is better."""
+        return self.objective not in MINIMIZED
+
+    @property
+    def num_base(self) -> int:
+        """Return the number of candidates that are fitted to the data."""
+        return self.max_candidates - self.has_ensemble
+
+    @property
+    def has_ensemble(self) -> bool:
+        """Tell whether the last candidate is made of those before."""
+        return self.mode is Mode.ENSEMBLING and self.max_candidates >= MIN_CANDIDATES_FOR_ENSEMBLE
+
+
+def read_plan(request: Mapping[str, Any], analysis: Analysis) -> Plan:
+    """Return the plan of a request that was accepted."""
+    config = tabular(request)
+    criteria = config.get("CompletionCriteria", {})
+    mode = Mode(config.get("Mode", Mode.AUTO))
+    if mode is Mode.AUTO:
+        is_small = analysis.num_bytes <= MAX_BYTES_FOR_ENSEMBLING
+        mode = Mode.ENSEMBLING if is_small else Mode.TUNING
+    default = DEFAULT_MAX_CANDIDATES if mode is Mode.ENSEMBLING else DEFAULT_MAX_TRIALS
+    objective = request.get("AutoMLJobObjective", {}).get("MetricName")
+    return Plan(
+        problem=analysis.problem,
+        mode=mode,
+        objective=objective or METRICS[analysis.problem][0],
+        max_candidates=criteria.get("MaxCandidates", default),
+        max_runtime_s=criteria.get("MaxAutoMLJobRuntimeInSeconds", math.inf),
+        algorithms=_algorithms(config, mode),
+    )
+
+
+def tabular(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the TabularJobConfig of a request."""
+    found: dict[str, Any] = request["AutoMLProblemTypeConfig"]["TabularJobConfig"]
+    return found
+
+
+def chosen_algorithms(config: Mapping[str, Any]) -> list[str]:
+    """Return the names in AlgorithmsConfig, none where it is not given."""
+    given = config.get("CandidateGenerationConfig", {}).get("AlgorithmsConfig", [])
+    return [name for each in given for name in each["AutoMLAlgorithms"]]
+
+
+def _algorithms(config: Mapping[str, Any], mode: Mode) -> tuple[str, ...]:
+    usual = ENSEMBLING_ALGORITHMS if mode is Mode.ENSEMBLING else TUNING_ALGORITHMS
+    chosen = [STAND_INS.get(name, name) for name in chosen_algorithms(config)]
+    return tuple(dict.fromkeys(chosen)) or usual
