@@ -26,6 +26,8 @@ MAX_WARM_POOL_S = 3600
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
 MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
 RESERVED_HYPERPARAMETERS = "sagemaker_"
+TRAINING_COMPILER = "sagemaker_training_compiler_"
+"""Its two hyperparameters are the user's: whether they go with the rest is the linter's to say."""
 # Script mode adds these beside the strategy's: program, submit_directory, log_level, job_name, region, model_dir.
 NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 
@@ -234,7 +236,8 @@ def _hyperparameters(spec: TrainingJobSpec) -> Iterator[Finding]:
         )
     for key, value in spec.hyperparameters.items():
         where = f"hyperparameters.{key}"
-        if spec.entry_point and key.startswith(RESERVED_HYPERPARAMETERS):
+        is_reserved = key.startswith(RESERVED_HYPERPARAMETERS)
+        if spec.entry_point and is_reserved and not key.startswith(TRAINING_COMPILER):
             yield Finding(where=where, what="is the toolkit's own name", next_step="rename it")
         if not 0 < len(key) <= MAX_KEY_CHARACTERS:
             yield Finding(

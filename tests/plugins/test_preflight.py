@@ -45,6 +45,24 @@ def test_good_conf_gives_the_state_of_the_run(aws_connection, task):
     assert state["paths"]["bucket"] == aws_connection.bucket
 
 
+def test_what_aws_would_refuse_is_refused_with_the_rest_of_the_findings(aws_connection, task):
+    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:1.10.2-cpu-py38"
+
+    message = refusal(task, image_uri=image, source="/nowhere")
+
+    assert "torch_distributed does not exist for; got 1.10" in message
+    assert "because the library is built into the images of these versions (SDK v2" in message
+    assert "/nowhere" in message
+
+
+def test_what_aws_would_do_badly_is_warned_of_in_the_plan(aws_connection, task):
+    state = preflight(task, instance_type="ml.g5.xlarge", instance_count=2)
+
+    warnings = state["plan"]["warnings"]
+    assert any("do what one ml.g5.12xlarge does" in each for each in warnings)
+    assert any("has no EFA" in each for each in warnings)
+
+
 def test_malformed_place_hides_no_other_finding(aws_connection, task):
     message = refusal(task, {"bucket": "s3://b", "warmup_steps": 999, "source": "/nowhere"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ from distributed_training.pipelines.run_jobs import (
     SOURCE_DIR,
     TRAINING_ENTRY_POINT,
 )
+from distributed_training.pipelines.run_lint import params_findings
 from distributed_training.pipelines.run_paths import RunPaths
 from distributed_training.pipelines.run_state import RunState
 from distributed_training.retry_policy import TrainingRetryPolicy
@@ -72,12 +74,15 @@ class PreflightOperator(BaseOperator):
         found = _Findings()
         params = {**context["params"], **found.of_events(triggering_params(context))}
         plan = found.result_of(lambda: plan_run(params, job_attempts=JOB_RETRIES + 1))
+        found.add(params_findings(params))
         clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
         region = found.of_connection(clients)
         place = found.of_account(clients, params) if region else {}
         for entry_point in (TRAINING_ENTRY_POINT, EVALUATION_ENTRY_POINT):
             found.add(entry_point_findings(project_root() / SOURCE_DIR, entry_point))
-        for warning in (*found.warnings, *(plan.warnings if plan else ())):
+        if plan:
+            plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
+        for warning in plan.warnings if plan else found.warnings:
             self.log.warning("%s", warning)
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error

@@ -1,0 +1,63 @@
+"""All findings about a training job, worst first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from include.catalog.instances import catalogue
+from include.catalog.strategy_support import SupportTable, support_table
+from include.errors import Finding, Severity, SpecError
+from include.planning.linter.job_facts import job_facts
+from include.planning.linter.rules import rule_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from include.planning.linter.facts import JobFacts
+    from include.specs.training_job import TrainingJobSpec
+
+
+def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[Finding, ...]:
+    """Return everything that is wrong or doubtful about a training job, errors first.
+
+    Args:
+        spec: the job; what it alone can get wrong it has refused itself.
+        table: what AWS supports; None for the one in the repository.
+    """
+    table = table or support_table()
+    found = dict.fromkeys(each for facts in job_facts(spec) for each in _of_facts(facts, table))
+    return tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR))
+
+
+def fact_findings(facts: JobFacts, *, table: SupportTable | None = None) -> tuple[Finding, ...]:
+    """Return what is wrong or doubtful about a job on one kind of instances."""
+    return tuple(_of_facts(facts, table or support_table()))
+
+
+def _of_facts(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
+    yield from _unknown_type(facts)
+    for each in (*_combinations(facts, table), *rule_findings(facts, table)):
+        yield replace(each, where=f"{facts.where}: {each.where}") if facts.where else each
+
+
+def _combinations(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
+    for each in table.combinations:
+        if all(facts.holds(condition) for condition in each.when):
+            yield Finding(
+                where=each.where,
+                what=each.what,
+                next_step=each.fix,
+                severity=each.severity,
+                why=each.why,
+                source=each.source,
+            )
+
+
+def _unknown_type(facts: JobFacts) -> Iterator[Finding]:
+    """Yield a warning for a type that the catalogue does not know: the service has the last word."""
+    try:
+        catalogue().find(facts.instance_type)
+    except SpecError as error:
+        for each in error.findings:
+            yield replace(each, severity=Severity.WARNING)

@@ -1,0 +1,37 @@
+"""What the linter says of the training job that a run's conf makes. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.pipelines.run_jobs import training_spec
+from distributed_training.pipelines.run_paths import RunPaths
+from include.errors import SpecError
+from include.planning.linter.linter import lint
+from include.specs.run_conf import RunConf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from include.errors import Finding
+
+# The job's addresses, of which the linter reads none.
+_PATHS = RunPaths(bucket="bucket", prefix="prefix", dag_id="dag", run_id="run")
+_ROLE = "arn:aws:iam::000000000000:role/role"
+_SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
+
+
+def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return what AWS would refuse, ignore or do badly about the run's training; nothing for an unreadable conf."""
+    try:
+        return conf_findings(RunConf.from_params(params))
+    except SpecError:  # `plan_run` reports it
+        return ()
+
+
+def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
+    """Return what AWS would refuse, ignore or do badly about the run's training, errors first."""
+    spec = training_spec(
+        conf, paths=_PATHS, dataset_uri=f"{_PATHS.root}/dataset", role=_ROLE, task_id="train"
+    )
+    return tuple(each for each in lint(spec) if each.where not in _SAID_BY_THE_PLAN)

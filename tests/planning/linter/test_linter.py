@@ -1,0 +1,741 @@
+"""Each combination that is known to be bad is found, and its neighbour that is right is not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from include.catalog.strategy_support import support_table
+from include.errors import ContractError, Severity, SpecError
+from include.planning.linter.linter import lint
+from include.specs.distribution import STRATEGIES
+from include.specs.training_job import TrainingJobSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.errors import Finding
+
+ON = {"enabled": True}
+REPOSITORY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+TORCH = f"{REPOSITORY}/pytorch-training:2.2.0-gpu-py310"
+TENSORFLOW = f"{REPOSITORY}/tensorflow-training:2.11.0-gpu-py39"
+SMP_IMAGE = (
+    "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.3.1-gpu-py311-cu121"
+)
+BASE: dict[str, Any] = {
+    "role": "arn:aws:iam::123456789012:role/Training",
+    "output_path": "s3://bucket/output",
+    "image_uri": TORCH,
+    "entry_point": "train.py",
+    "instance_type": "ml.p4d.24xlarge",
+    "instance_count": 2,
+    "checkpoint_s3_uri": "s3://bucket/checkpoints",
+    "distribution": {"torch_distributed": ON},
+}
+SMDDP = {"smdistributed": {"dataparallel": ON}}
+SMDDP_TORCHRUN = {**SMDDP, "torch_distributed": ON}
+PARAMETER_SERVER = {
+    "framework": "tensorflow",
+    "image_uri": TENSORFLOW,
+    "distribution": {"parameter_server": ON},
+}
+MIRRORED = {
+    "framework": "tensorflow",
+    "image_uri": TENSORFLOW,
+    "distribution": {"multi_worker_mirrored_strategy": ON},
+}
+COMPILER = {"sagemaker_training_compiler_enabled": True}
+RULE: dict[str, Any] = {
+    "RuleConfigurationName": "VanishingGradient",
+    "RuleEvaluatorImage": "503895931360.dkr.ecr.us-east-1.amazonaws.com/sagemaker-debugger-rules:latest",
+    "RuleParameters": {"rule_to_invoke": "VanishingGradient"},
+}
+ACTING_RULE = {**RULE, "RuleParameters": {**RULE["RuleParameters"], "action_json": "{}"}}
+GROUPS = {
+    "instance_type": None,
+    "instance_count": None,
+    "instance_groups": [
+        {"instance_group_name": "cpu", "instance_type": "ml.c5.18xlarge", "instance_count": 1},
+        {"instance_group_name": "gpu", "instance_type": "ml.p4d.24xlarge", "instance_count": 2},
+    ],
+    "distribution": {"torch_distributed": ON, "instance_groups": ["gpu"]},
+}
+PLAIN_GROUPS = {**GROUPS, "distribution": {}}
+SPOT = {"use_spot_instances": True, "max_run": 3000, "max_wait": 3600}
+BUILT_IN = {
+    "entry_point": None,
+    "distribution": {},
+    "image_uri": "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1",
+    "checkpoint_s3_uri": None,
+}
+
+
+def smp_v1(**parameters: Any) -> dict[str, Any]:
+    given = {"pipeline_parallel_degree": 2, "ddp": True, **parameters}
+    return {
+        "image_uri": f"{REPOSITORY}/pytorch-training:1.13.1-gpu-py39",
+        "distribution": {
+            "mpi": {**ON, "processes_per_host": 8},
+            "smdistributed": {"modelparallel": {**ON, "parameters": given}},
+        },
+    }
+
+
+def smp_v2(**parameters: Any) -> dict[str, Any]:
+    return {
+        "image_uri": SMP_IMAGE,
+        "distribution": {
+            "torch_distributed": ON,
+            "smdistributed": {"modelparallel": {**ON, "parameters": parameters}},
+        },
+    }
+
+
+def torchrun(processes: int, instance_type: str) -> dict[str, Any]:
+    return {
+        "instance_type": instance_type,
+        "distribution": {"torch_distributed": {**ON, "processes_per_host": processes}},
+    }
+
+
+def channel(**members: Any) -> dict[str, Any]:
+    return {"inputs": {"train": {"s3_data": "s3://bucket/train", **members}}}
+
+
+def findings(changes: dict[str, Any]) -> tuple[Finding, ...]:
+    """Return what is found, also what the spec refuses by itself before the linter sees it."""
+    try:
+        return lint(TrainingJobSpec.from_mapping({**BASE, **changes}))
+    except SpecError as error:
+        return error.findings
+
+
+E, W = Severity.ERROR, Severity.WARNING
+# name: (bad job, severity, what is said, the neighbouring good job)
+CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
+    # strategy x instance
+    "smddp on p5": (
+        {"distribution": SMDDP, "instance_type": "ml.p5.48xlarge"},
+        E,
+        "is none that smddp runs on; got ml.p5.48xlarge",
+        {"distribution": SMDDP, "instance_type": "ml.p4de.24xlarge"},
+    ),
+    "smddp under torchrun on p5": (
+        {"distribution": SMDDP_TORCHRUN, "instance_type": "ml.p5.48xlarge"},
+        E,
+        "is none that smddp_torchrun runs on",
+        {"distribution": SMDDP_TORCHRUN},
+    ),
+    "smddp on g5": (
+        {"distribution": SMDDP, "instance_type": "ml.g5.48xlarge"},
+        E,
+        "is none that smddp runs on",
+        {"instance_type": "ml.g5.48xlarge"},
+    ),
+    "smddp on trainium": (
+        {"distribution": SMDDP, "instance_type": "ml.trn1.32xlarge"},
+        E,
+        "is a trainium instance, which smddp does not run on",
+        {"instance_type": "ml.trn1.32xlarge"},
+    ),
+    "smddp on cpu": (
+        {"distribution": SMDDP, "instance_type": "ml.c5.18xlarge"},
+        E,
+        "is a cpu instance, which smddp does not run on",
+        {"instance_type": "ml.c5.18xlarge"},
+    ),
+    "mpi on trainium": (
+        {"distribution": {"mpi": ON}, "instance_type": "ml.trn1.32xlarge"},
+        E,
+        "is a trainium instance, which mpi does not run on",
+        {"distribution": {"mpi": ON}},
+    ),
+    "smddp on p3": (
+        {"distribution": SMDDP, "instance_type": "ml.p3.16xlarge"},
+        W,
+        "AWS removed it from the list of supported types",
+        {"distribution": SMDDP},
+    ),
+    "smddp on p3dn": (
+        {"distribution": SMDDP, "instance_type": "ml.p3dn.24xlarge"},
+        W,
+        "AllReduce only, and no further development",
+        {"distribution": SMDDP, "instance_type": "ml.p4de.24xlarge"},
+    ),
+    "smp v1 on p5": (
+        {**smp_v1(), "instance_type": "ml.p5.48xlarge"},
+        E,
+        "is none that smp_v1 runs on",
+        smp_v1(),
+    ),
+    # strategy x version and image
+    "smddp in a newer torch": (
+        {"distribution": SMDDP, "image_uri": f"{REPOSITORY}/pytorch-training:2.8.0-gpu-py312"},
+        E,
+        "has a version of torch that smddp does not exist for; got 2.8; allowed: 1.6 to 2.3",
+        {"distribution": SMDDP, "image_uri": f"{REPOSITORY}/pytorch-training:2.3.0-gpu-py311"},
+    ),
+    "smddp by the spec's version": (
+        {"distribution": SMDDP, "image_uri": None, "framework_version": "2.4.1"},
+        E,
+        "framework_version: has a version of torch that smddp does not exist for; got 2.4",
+        {"distribution": SMDDP, "image_uri": None, "framework_version": "2.2.0"},
+    ),
+    "smddp in a newer tensorflow": (
+        {
+            "distribution": SMDDP,
+            "framework": "tensorflow",
+            "image_uri": f"{REPOSITORY}/tensorflow-training:2.12.0-gpu-py310",
+        },
+        E,
+        "has a version of tensorflow that smddp does not exist for; got 2.12",
+        {"distribution": SMDDP, "framework": "tensorflow", "image_uri": TENSORFLOW},
+    ),
+    "torchrun in an old torch": (
+        {"image_uri": f"{REPOSITORY}/pytorch-training:1.12.1-gpu-py38"},
+        E,
+        "allowed: 1.13 or later",
+        {"image_uri": f"{REPOSITORY}/pytorch-training:1.13.1-gpu-py39"},
+    ),
+    "smp v2 in torch's own image": (
+        {**smp_v2(), "image_uri": TORCH},
+        E,
+        "is none that has the library of smp_v2; got pytorch-training",
+        smp_v2(),
+    ),
+    "smp v2 in a newer torch": (
+        {**smp_v2(), "image_uri": SMP_IMAGE.replace("2.3.1", "2.6.0")},
+        E,
+        "has a version of torch that smp_v2 does not exist for; got 2.6; allowed: 2.0 to 2.5",
+        {**smp_v2(), "image_uri": SMP_IMAGE.replace("2.3.1", "2.5.1")},
+    ),
+    "smp v1 in a newer torch": (
+        {**smp_v1(), "image_uri": TORCH},
+        E,
+        "has a version of torch that smp_v1 does not exist for; got 2.2",
+        smp_v1(),
+    ),
+    # strategy x node count and ranks
+    "smddp on one instance": (
+        {"distribution": SMDDP, "instance_count": 1},
+        W,
+        "instance_count: is 1: SMDDP speeds up what passes between instances",
+        {"distribution": SMDDP, "instance_count": 2},
+    ),
+    "several instances and no strategy": (
+        {"distribution": {}},
+        W,
+        "every instance runs the script by itself, and pays for the same training again",
+        {"distribution": {}, "instance_count": 1},
+    ),
+    "several gpus and no strategy": (
+        {"distribution": {}, "instance_count": 1},
+        W,
+        "one process uses one of the instance's accelerators",
+        {"distribution": {}, "instance_count": 1, "instance_type": "ml.g5.xlarge"},
+    ),
+    "more ranks than gpus": (
+        torchrun(16, "ml.p4d.24xlarge"),
+        E,
+        "is more than the instance has accelerators; got 16 on ml.p4d.24xlarge with 8",
+        torchrun(8, "ml.p4d.24xlarge"),
+    ),
+    "idle gpus": (
+        torchrun(4, "ml.p4d.24xlarge"),
+        W,
+        "leaves accelerators idle; got 4 on ml.p4d.24xlarge with 8",
+        torchrun(36, "ml.c5.18xlarge"),
+    ),
+    "degrees of smp v2 that do not fit": (
+        smp_v2(hybrid_shard_degree=8, tensor_parallel_degree=3),
+        E,
+        "got shard 8 x tensor 3 x context 1 x expert 1 = 24, with 16 ranks",
+        smp_v2(hybrid_shard_degree=8, tensor_parallel_degree=2),
+    ),
+    "degrees of smp v1 that do not fit": (
+        smp_v1(tensor_parallel_degree=5),
+        E,
+        "got pipeline 2 x tensor 5 x shard 1 = 10, with 16 ranks",
+        smp_v1(tensor_parallel_degree=4),
+    ),
+    "several small instances for one larger": (
+        {"instance_type": "ml.g5.xlarge", "instance_count": 4},
+        W,
+        "makes 4 instances do what one ml.g5.12xlarge does; got 4 x 1 NVIDIA A10G",
+        {"instance_type": "ml.g5.12xlarge", "instance_count": 1},
+    ),
+    "several instances without efa": (
+        {"instance_type": "ml.p3.16xlarge"},
+        W,
+        "has no EFA, so gradients pass between instances over plain TCP",
+        {"instance_type": "ml.p3.16xlarge", "instance_count": 1},
+    ),
+    # techniques of smp
+    "offloading of what is not checkpointed": (
+        {
+            **smp_v2(sm_activation_offloading=True),
+            "hyperparameters": {"activation_checkpointing": False},
+        },
+        E,
+        "needs activation checkpointing, which the script has to switch on; got hyperparameters",
+        {
+            **smp_v2(sm_activation_offloading=True),
+            "hyperparameters": {"activation_checkpointing": True},
+        },
+    ),
+    "offloading, and nothing said of checkpointing": (
+        smp_v2(sm_activation_offloading=True),
+        W,
+        "needs activation checkpointing, which the script has to switch on",
+        smp_v2(sm_activation_offloading=False),
+    ),
+    "smp v1 at all": (smp_v1(), W, "is version 1 of the library, which AWS archived", smp_v2()),
+    # parameter server
+    "a parameter server": (
+        PARAMETER_SERVER,
+        W,
+        "is legacy: asynchronous data parallel training, and no model parallelism",
+        MIRRORED,
+    ),
+    "a parameter server on several gpus": (
+        PARAMETER_SERVER,
+        W,
+        "the parameter server's launcher starts one worker per instance",
+        {**PARAMETER_SERVER, "instance_type": "ml.g5.xlarge"},
+    ),
+    "mxnet": (
+        {"framework": "mxnet", "distribution": {"mpi": ON}},
+        W,
+        "is MXNet, which has reached its end",
+        {"distribution": {"mpi": ON}},
+    ),
+    # spot and checkpoints
+    "spot without checkpoints": (
+        {**SPOT, "checkpoint_s3_uri": None},
+        W,
+        "an interruption loses everything",
+        SPOT,
+    ),
+    "long spot without checkpoints": (
+        {**SPOT, "max_run": 7200, "max_wait": 7200, "checkpoint_s3_uri": None},
+        E,
+        "is required for long jobs on spot instances",
+        {**SPOT, "max_run": 7200, "max_wait": 7200},
+    ),
+    "a built-in algorithm waiting for spot": (
+        {**BUILT_IN, **SPOT, "max_wait": 7200},
+        E,
+        "is beyond the 3600 s that AWS allows built-in algorithms without checkpoints",
+        {**BUILT_IN, **SPOT},
+    ),
+    "spot without a wait": (
+        {**SPOT, "max_wait": None},
+        E,
+        "max_wait: is required for spot instances",
+        SPOT,
+    ),
+    "spot with instance groups": (
+        {**GROUPS, **SPOT},
+        W,
+        "with instance_groups is nowhere documented to work",
+        SPOT,
+    ),
+    "spot with preferences": (
+        {
+            **SPOT,
+            "instance_type": None,
+            "instance_preferences": [{"instance_type": "ml.p4d.24xlarge"}],
+        },
+        E,
+        "does not go with instance_preferences",
+        {"instance_type": None, "instance_preferences": [{"instance_type": "ml.p4d.24xlarge"}]},
+    ),
+    # warm pools
+    "a warm pool on spot": (
+        {**SPOT, "keep_alive_period_in_seconds": 600},
+        E,
+        "keep_alive_period_in_seconds: does not go with spot instances",
+        {"keep_alive_period_in_seconds": 600},
+    ),
+    "a warm pool of groups": (
+        {**GROUPS, "keep_alive_period_in_seconds": 600},
+        E,
+        "keep_alive_period_in_seconds: does not go with instance_groups",
+        GROUPS,
+    ),
+    "a warm pool for long": (
+        {"keep_alive_period_in_seconds": 7200},
+        E,
+        "keep_alive_period_in_seconds: is out of range",
+        {"keep_alive_period_in_seconds": 3600},
+    ),
+    "a warm pool without quota": (
+        {"keep_alive_period_in_seconds": 600},
+        W,
+        "keeps nothing while the account's quota for warm pools of this type is 0",
+        {},
+    ),
+    # Debugger
+    "debugger at all": (
+        {"rules": [RULE], "checkpoint_s3_uri": None},
+        W,
+        "is refused to accounts that did not use Debugger before 2026-07-30",
+        {},
+    ),
+    "debugger of a distributed job with checkpoints": (
+        {"rules": [RULE]},
+        E,
+        "does not go with checkpoints of a distributed job",
+        {"rules": [RULE], "checkpoint_s3_uri": None},
+    ),
+    "debugger of one process with checkpoints": (
+        {"rules": [RULE]},
+        E,
+        "does not go with checkpoints of a distributed job",
+        {
+            "rules": [RULE],
+            "distribution": {},
+            "instance_count": 1,
+            "instance_type": "ml.g5.xlarge",
+        },
+    ),
+    "debugger with smp": (
+        {**smp_v2(), "rules": [RULE], "checkpoint_s3_uri": None},
+        E,
+        "does not go with the model parallel library",
+        {"rules": [RULE], "checkpoint_s3_uri": None},
+    ),
+    "debugger with a parameter server": (
+        {**PARAMETER_SERVER, "rules": [RULE], "checkpoint_s3_uri": None},
+        E,
+        "does not go with a parameter server",
+        {**MIRRORED, "rules": [RULE], "checkpoint_s3_uri": None},
+    ),
+    "debugger in an image without its hook": (
+        {"rules": [RULE], "checkpoint_s3_uri": None},
+        W,
+        "finds no hook in the image: nothing will be saved",
+        {
+            "rules": [RULE],
+            "checkpoint_s3_uri": None,
+            "image_uri": f"{REPOSITORY}/pytorch-training:2.0.1-gpu-py310",
+        },
+    ),
+    "debugger's actions in isolation": (
+        {"rules": [ACTING_RULE], "enable_network_isolation": True},
+        E,
+        "have actions, which do not go with network isolation",
+        {"rules": [RULE], "enable_network_isolation": True},
+    ),
+    "debugger's actions on spot": (
+        {**SPOT, "rules": [ACTING_RULE]},
+        W,
+        "have actions, which are lost when spot capacity is interrupted",
+        {"rules": [ACTING_RULE]},
+    ),
+    "framework profiling": (
+        {"profiler_rules": [{**RULE, "RuleParameters": {"rule_to_invoke": "StepOutlier"}}]},
+        E,
+        "need framework profiling, which PyTorch 2.0 and later have not",
+        {"profiler_rules": [{**RULE, "RuleParameters": {"rule_to_invoke": "LowGPUUtilization"}}]},
+    ),
+    # input mode
+    "pipe mode with several ranks": (
+        channel(input_mode="Pipe"),
+        E,
+        "is Pipe, and several ranks of an instance would read one FIFO; got 8 ranks",
+        channel(input_mode="FastFile"),
+    ),
+    "the job's pipe mode with several ranks": (
+        {**channel(), "input_mode": "Pipe"},
+        E,
+        "several ranks of an instance would read one FIFO",
+        {**channel(), "input_mode": "Pipe", "instance_type": "ml.g5.xlarge"},
+    ),
+    "compressed files": (
+        channel(compression="Gzip"),
+        E,
+        "inputs.train.compression: goes with Pipe mode only, and this channel is in File mode",
+        {**channel(compression="Gzip", input_mode="Pipe"), "instance_type": "ml.g5.xlarge"},
+    ),
+    "wrapped records": (
+        channel(record_wrapping="RecordIO", input_mode="FastFile"),
+        E,
+        "inputs.train.record_wrapping: goes with Pipe mode only",
+        channel(record_wrapping="None"),
+    ),
+    "an augmented manifest": (
+        channel(s3_data_type="AugmentedManifestFile", attribute_names=["a"]),
+        E,
+        "inputs.train.s3_data_type: goes with Pipe mode only",
+        channel(s3_data_type="ManifestFile"),
+    ),
+    # heterogeneous clusters
+    "groups in an old torch": (
+        {**PLAIN_GROUPS, "image_uri": f"{REPOSITORY}/pytorch-training:1.9.1-gpu-py38"},
+        E,
+        "is too old for instance_groups",
+        {**PLAIN_GROUPS, "image_uri": f"{REPOSITORY}/pytorch-training:1.10.2-gpu-py38"},
+    ),
+    "groups in an old tensorflow": (
+        {
+            **PLAIN_GROUPS,
+            "framework": "tensorflow",
+            "image_uri": f"{REPOSITORY}/tensorflow-training:2.5.0-gpu-py37",
+        },
+        E,
+        "is too old for instance_groups",
+        {
+            **PLAIN_GROUPS,
+            "framework": "tensorflow",
+            "image_uri": f"{REPOSITORY}/tensorflow-training:2.6.0-gpu-py38",
+        },
+    ),
+    "a strategy on the group without gpus": (
+        {**GROUPS, "distribution": {"torch_distributed": ON, "instance_groups": ["cpu"]}},
+        W,
+        "names a group without accelerators, while another has some",
+        GROUPS,
+    ),
+    # Training Compiler
+    "the compiler with smddp": (
+        {"distribution": SMDDP, "hyperparameters": COMPILER},
+        E,
+        "distribution: does not go with the Training Compiler; drop",
+        {"distribution": SMDDP},
+    ),
+    "the compiler with smp": (
+        {**smp_v2(), "hyperparameters": COMPILER},
+        E,
+        "distribution: does not go with the Training Compiler; drop",
+        smp_v2(),
+    ),
+    "the compiler with groups": (
+        {**GROUPS, "hyperparameters": COMPILER},
+        E,
+        "instance_groups: do not go with the Training Compiler",
+        GROUPS,
+    ),
+    "the compiler with torchrun": (
+        {"hyperparameters": COMPILER},
+        E,
+        "does not go with the Training Compiler from PyTorch 1.12 on",
+        {"hyperparameters": {"sagemaker_training_compiler_enabled": False}},
+    ),
+    "the compiler by itself": (
+        {"hyperparameters": COMPILER, "distribution": {}, "instance_count": 1},
+        W,
+        "needs images that AWS does not release any more",
+        {"distribution": {}, "instance_count": 1},
+    ),
+    # network
+    "smddp in a vpc": (
+        {
+            "distribution": SMDDP,
+            "subnets": ["subnet-0a1b2c3d"],
+            "security_group_ids": ["sg-0a1b2c3d"],
+        },
+        W,
+        "must allow all traffic between members of the group itself",
+        {"distribution": SMDDP},
+    ),
+    "encrypted traffic": (
+        {"encrypt_inter_container_traffic": True},
+        W,
+        "makes the traffic between ranks slower",
+        {"encrypt_inter_container_traffic": True, "instance_count": 1},
+    ),
+    "code that cannot be fetched": (
+        {"enable_network_isolation": True},
+        E,
+        "keeps the container from fetching its code",
+        {
+            "enable_network_isolation": True,
+            "entry_point": None,
+            "distribution": {},
+            "container_entry_point": ["python", "train.py"],
+        },
+    ),
+    "a file system without a vpc": (
+        {
+            "inputs": {
+                "train": {
+                    "file_system_id": "fs-1",
+                    "file_system_type": "EFS",
+                    "directory_path": "/",
+                }
+            }
+        },
+        E,
+        "is a file system, which a job reaches only inside a VPC",
+        {
+            "inputs": {
+                "train": {
+                    "file_system_id": "fs-1",
+                    "file_system_type": "EFS",
+                    "directory_path": "/",
+                }
+            },
+            "subnets": ["subnet-0a1b2c3d"],
+            "security_group_ids": ["sg-0a1b2c3d"],
+        },
+    ),
+    "a type that nobody knows": (
+        {"instance_type": "ml.p4d.24xlrge"},
+        W,
+        "did you mean ml.p4d.24xlarge",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_combination_is_found_and_its_neighbour_is_not(case: str) -> None:
+    bad, severity, says, good = CASES[case]
+
+    said = [each for each in findings(bad) if says in str(each)]
+
+    assert [each.severity for each in said] == [severity]
+    assert not [each for each in findings(good) if says in str(each)]
+
+
+def test_every_combination_of_the_table_has_a_case() -> None:
+    shown = {each.what for bad, *_ in CASES.values() for each in findings(bad)}
+
+    assert {each.what for each in support_table().combinations} <= shown
+
+
+def test_a_neighbour_that_is_right_in_everything_has_no_finding() -> None:
+    assert findings({}) == ()
+
+
+def test_everything_is_said_at_once_errors_first() -> None:
+    found = findings(
+        {
+            "distribution": SMDDP,
+            "instance_type": "ml.p5.48xlarge",
+            "instance_count": 1,
+            "image_uri": f"{REPOSITORY}/pytorch-training:2.8.0-gpu-py312",
+            "rules": [RULE],
+            "hyperparameters": COMPILER,
+            **channel(input_mode="Pipe"),
+        }
+    )
+
+    severities = [each.severity for each in found]
+    assert severities == [E] * 6 + [W] * 3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_finding_of_the_linter_says_why_and_what_to_do(case: str) -> None:
+    try:
+        found = lint(TrainingJobSpec.from_mapping({**BASE, **CASES[case][0]}))
+    except SpecError:
+        return
+    for each in found:
+        assert each.next_step
+        assert each.why or "catalogue" in each.what
+
+
+def test_each_rung_is_looked_at_and_named() -> None:
+    ladder = [
+        {"instance_type": "ml.p4d.24xlarge", "use_spot_instances": True},
+        {"instance_type": "ml.p5.48xlarge", "use_spot_instances": False},
+    ]
+    found = findings(
+        {
+            "instance_type": None,
+            "capacity_ladder": ladder,
+            "distribution": SMDDP,
+            "max_run": 3000,
+            "checkpoint_s3_uri": None,
+        }
+    )
+
+    assert [each.where for each in found] == [
+        "capacity_ladder[1]: instance_type",
+        "capacity_ladder[0]: checkpoint_s3_uri",
+    ]
+
+
+def test_every_strategy_is_in_the_table() -> None:
+    assert set(support_table().strategies) == {each.name for each in STRATEGIES}
+
+
+def test_the_table_has_its_date_and_its_source() -> None:
+    assert support_table().date == "2026-11-21"
+    assert "Replace this file" in support_table().source
+    assert all(each.source for each in support_table().strategies.values())
+
+
+@pytest.mark.parametrize(
+    "condition", ["spott", "!=gpu", "strategy", "device>=2.1", "torch=2.1", "torch>2.1", "image=x"]
+)
+def test_a_condition_that_nobody_understands_is_refused(condition: str, tmp_path: Path) -> None:
+    row = {
+        "id": "x",
+        "when": [condition],
+        "severity": "error",
+        "where": "x",
+        "what": "x",
+        "why": "x",
+        "source": "x",
+        "fix": "x",
+    }
+    path = tmp_path / "table.json"
+    path.write_text(
+        json.dumps(
+            {
+                "date": "2027-01-01",
+                "source": "x",
+                "strategies": {"mpi": {"devices": ["gpu"], "source": "x"}},
+                "combinations": [row],
+            }
+        )
+    )
+
+    with pytest.raises(ContractError, match="a condition of the support table is not understood"):
+        support_table(path)
+
+
+def test_a_replaced_table_decides(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    rows = {
+        "date": "2027-01-01",
+        "source": "x",
+        "strategies": {
+            "torch_distributed": {
+                "devices": ["gpu"],
+                "instance_types": ["ml.p5.48xlarge"],
+                "source": "x",
+            }
+        },
+        "combinations": [
+            {
+                "id": "x",
+                "when": ["several_instances", "!spot"],
+                "severity": "warning",
+                "where": "here",
+                "what": "is new",
+                "why": "x",
+                "source": "x",
+                "fix": "x",
+            }
+        ],
+    }
+    path.write_text(json.dumps(rows))
+
+    found = lint(TrainingJobSpec.from_mapping(BASE), table=support_table(path))
+
+    assert [each.what for each in found] == ["is none that torch_distributed runs on", "is new"]
+
+
+def test_a_table_without_its_date_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text("{}")
+
+    with pytest.raises(ContractError, match="lacks its date, source, strategies, combinations"):
+        support_table(path)

@@ -1,0 +1,102 @@
+"""`make lint-run` says what preflight and AWS would say, of a run's conf and of a job's spec."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distributed_training.pipelines.lint_command import CLEAN, FAULTY, UNREADABLE, main
+from distributed_training.pipelines.run_lint import params_findings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD_TORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:1.10.2-cpu-py38"
+JOB: dict[str, Any] = {
+    "role": "arn:aws:iam::123456789012:role/Training",
+    "output_path": "s3://bucket/output",
+    "image_uri": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.2.0-gpu-py310",
+    "entry_point": "train.py",
+    "instance_type": "ml.p5.48xlarge",
+    "instance_count": 2,
+    "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
+}
+
+
+@pytest.fixture
+def lint_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs the command on a content and returns its exit status and what it printed."""
+
+    def run(content: Any) -> tuple[int, str]:
+        path = tmp_path / "conf.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        status = main([str(path)])
+        captured = capsys.readouterr()
+        return status, captured.out + captured.err
+
+    return run
+
+
+def test_the_default_run_has_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == CLEAN
+    assert capsys.readouterr().out.startswith("0 error(s), 0 warning(s), by the support table of")
+
+
+def test_a_run_with_a_warning_is_clean(lint_run: Any) -> None:
+    status, said = lint_run({"instance_type": "ml.g5.xlarge", "instance_count": 2})
+
+    assert status == CLEAN
+    assert "warning  instance_count: makes 2 instances do what one ml.g5.12xlarge does" in said
+    assert "         because inside an instance gradients do not cross the network (" in said
+    assert "0 error(s), 2 warning(s)" in said
+
+
+def test_conf_plan_budget_and_aws_are_said_together(lint_run: Any) -> None:
+    status, said = lint_run(
+        {
+            "image_uri": OLD_TORCH,
+            "instance_type": "ml.g5.12xlarge",
+            "processes_per_instance": 5,
+            "global_batch_size": 80,
+        }
+    )
+    over_budget, amount = lint_run({"budget_usd": 0.01})
+
+    assert (status, over_budget) == (FAULTY, FAULTY)
+    assert "has a version of torch that torch_distributed does not exist for; got 1.10" in said
+    assert "processes_per_instance: are more than the instance can run" in said
+    assert "distribution.processes_per_host" not in said
+    assert "budget_usd: the run could cost more than its budget" in amount
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "error    instance_type: is none that smddp runs on; got ml.p5.48xlarge"),
+        ({"distribution": {"pytorchx": {}}}, "error    distribution.pytorchx: is in no SDK"),
+        ({"instance_cont": 2}, "did you mean 'instance_count'?"),
+    ],
+)
+def test_a_job_is_told_by_its_output_path(lint_run: Any, changes: Any, says: str) -> None:
+    status, said = lint_run({**JOB, **changes})
+
+    assert status == FAULTY
+    assert says in said
+
+
+def test_a_job_on_the_right_instances_is_clean(lint_run: Any) -> None:
+    assert lint_run({**JOB, "instance_type": "ml.p4d.24xlarge"})[0] == CLEAN
+
+
+@pytest.mark.parametrize(("content", "says"), [("{", "cannot be read"), ("[]", "holds no object")])
+def test_what_is_no_conf_is_said_so(lint_run: Any, content: str, says: str) -> None:
+    status, said = lint_run(content)
+
+    assert status == UNREADABLE
+    assert says in said
+
+
+def test_a_conf_that_cannot_be_read_is_left_to_its_own_rules() -> None:
+    assert params_findings({"instance_count": 0}) == ()
