@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,17 @@ from airflow.sdk.exceptions import TaskDeferred
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.ledger import RunLedger, ledger_uri
 from distributed_training.hooks.objects import S3Objects
+from distributed_training.hooks.paid_things import PaidThings
 from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
+from include.errors import (
+    BudgetExceededError,
+    JobStoppedError,
+    ScriptError,
+    SpecError,
+    retry_rule,
+)
+from include.runs.orphans import ThingKind
+from include.runs.run_tags import Owner
 from include.tuning.result import TuningResult
 from include.tuning.trials import Trial, from_parquet
 from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
@@ -241,3 +252,107 @@ def test_second_start_adopts_the_completed_search(ended, sagemaker):
 
     assert again == ended.result
     assert searches(sagemaker, ended.task) == [ended.result["tuning_job_name"]]
+
+
+def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by_another(
+    connection, code, sagemaker
+):
+    task, spec = surroundings(), search(code, static={"pause": WAITS}, training={"max_run": 900})
+    first = deferred(operator(spec, deferrable=True), task)
+    second = deferred(operator(spec, deferrable=True), task)
+
+    assert second.followed.job_name == first.followed.job_name
+    assert len(searches(sagemaker, task)) == 1
+
+    began = time.monotonic()
+    asyncio.run(first.on_kill())
+    event = asyncio.run(only_event(second))
+    assert event["snapshot"]["status"] == "Stopped"
+    assert time.monotonic() - began < 30
+    assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
+
+    quick = search(code, static={"pause": 0.0}, max_jobs=1, max_parallel_jobs=1)
+    result = operator(quick).execute_complete(task.context, event)
+    assert result["status"] == "Completed"
+    assert result["tuning_job_name"] != first.followed.job_name
+    assert re.search(r"-a2-[0-9a-f]{10}$", result["tuning_job_name"])
+    assert len(result["tuning_job_name"]) <= 32
+
+
+def test_running_search_is_known_to_the_janitor_and_whoever_stops_it_fails_the_task(
+    connection, code, sagemaker
+):
+    task, spec = surroundings(), search(code, static={"pause": WAITS}, training={"max_run": 900})
+    trigger = deferred(operator(spec, deferrable=True), task)
+    name, things = task.xcoms["job_name"], PaidThings(clients())
+    (found,) = [each for each in things.live() if each.name == name]
+    owner = Owner.from_tags(found.tags)
+
+    assert found.kind is ThingKind.TUNING
+    assert owner is not None
+    assert (owner.run_id, owner.task_id) == (task.run_id, "tune")
+
+    things.stop(found)
+    event = asyncio.run(only_event(trigger))
+    with pytest.raises(JobStoppedError, match="the search was stopped"):
+        operator(spec).execute_complete(task.context, event)
+    assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
+
+
+def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(connection, code, sagemaker):
+    task = surroundings()
+    spec = search(
+        code,
+        static={"pause": 1.0},
+        training={"max_run": 10},
+        max_jobs=100,
+        budget_usd=10.5 * PRICE_PER_S,
+    )
+    trigger = deferred(operator(spec, deferrable=True), task)
+    asyncio.run(only_event(trigger))  # the worker that would have been told is lost
+    result = TuningResult.from_dict(execute(operator(spec), task))
+
+    assert (result.status, result.ended_by, result.is_complete) == ("Stopped", "budget", False)
+    assert len(searches(sagemaker, task)) == 1
+    trials = from_parquet(S3Objects(clients().client("s3")).read(result.trials_uri))
+    values = [each.objective for each in trials if each.objective is not None]
+    assert result.best.value == min(values)
+    assert result.num_trials["Completed"] >= 2
+    assert sum(result.num_trials.values()) == len(trials) < 100
+    # A second of each of two trials until they have stopped, and the seconds are rounded.
+    assert (
+        0.5 * spec["budget_usd"] < (result.cost_usd or 0.0) < spec["budget_usd"] + 4 * PRICE_PER_S
+    )
+
+
+def test_search_whose_trials_all_fail_raises_their_cause_and_is_not_repeated(
+    connection, code, sagemaker
+):
+    task, spec = surroundings(), search(code, static={"fails_for": "all"}, max_jobs=2)
+    with pytest.raises(ScriptError, match="here, \\*\\*\\*") as raised:
+        execute(operator(spec), task)
+
+    assert "key-very-secret" not in str(raised.value)
+    rule = retry_rule(raised.value)
+    assert rule is not None
+    assert not rule.retry
+    assert len(searches(sagemaker, task)) == 1
+
+
+def test_budget_below_one_trial_starts_nothing(connection, code, sagemaker):
+    task, spec = surroundings(), search(code, budget_usd=599 * PRICE_PER_S)
+    with pytest.raises(BudgetExceededError, match="not even one trial"):
+        execute(operator(spec), task)
+
+    assert searches(sagemaker, task) == []
+
+
+def test_wrong_spec_reports_every_fault_and_starts_nothing(connection, code, sagemaker):
+    task = surroundings()
+    spec = search(code, max_job=3, objective_metric_name="los", training={"max_run": "soon"})
+    with pytest.raises(SpecError) as raised:
+        execute(operator(spec), task)
+
+    assert "did you mean 'max_jobs'" in str(raised.value)
+    assert "spec.training.max_run" in str(raised.value)
+    assert searches(sagemaker, task) == []
