@@ -31,6 +31,7 @@ class PaidKind(StrEnum):
     TRAINING = "training"
     PROCESSING = "processing"
     TUNING = "tuning"
+    AUTOML = "automl"
     ENDPOINT = "endpoint"
 
 

@@ -18,6 +18,7 @@ class ThingKind(StrEnum):
     TRAINING = "training job"
     PROCESSING = "processing job"
     TUNING = "tuning job"
+    AUTOML = "AutoML job"
     ENDPOINT = "endpoint"
     WARM_POOL = "warm pool"
 

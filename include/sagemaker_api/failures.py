@@ -223,7 +223,7 @@ def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRu
         case _ if stopped_for is StopCause.TIME:
             says, kind = "its time was used up before a trial had a result", TimeLimitError
             step = "raise max_runtime_s, or let a trial take less"
-        case _ if snapshot.kind == "tuning":
+        case _ if snapshot.kind in {"tuning", "automl"}:
             says, kind = "the search was stopped", JobStoppedError
             step = "if nobody meant it, clear the task: a new search begins"
         case _:

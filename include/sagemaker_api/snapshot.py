@@ -43,13 +43,13 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
-    """What Describe said about a training, processing or tuning job.
+    """What Describe said about a training, processing, tuning or AutoML job.
 
     Times are epoch seconds, durations seconds.
 
     Attributes:
-        kind: `training`, `processing` or `tuning`. Of a tuning job instances, output and checkpoints are those of its
-            trials, and `final_metrics` is its best objective so far.
+        kind: `training`, `processing`, `tuning` or `automl`. Of a tuning job instances, output and checkpoints are
+            those of its trials, and `final_metrics` is its best objective so far; the latter also of an AutoML job.
         status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is
             success.
         secondary_status: the finer state; None for a processing job.
@@ -146,11 +146,13 @@ class JobSnapshot:
 
     @classmethod
     def from_describe(cls, description: Mapping[str, Any]) -> Self:
-        """Return the snapshot of a Describe answer of a training, processing or tuning job.
+        """Return the snapshot of a Describe answer of a training, processing, tuning or AutoML job.
 
         Raises:
             ContractError: the mapping is none of these.
         """
+        if "AutoMLJobName" in description:
+            return cls(**_automl(description))
         if "HyperParameterTuningJobName" in description:
             return cls(**_tuning(description))
         if "TrainingJobName" in description:
@@ -269,6 +271,25 @@ def _tuning(d: Mapping[str, Any]) -> dict[str, Any]:
         "output_path": definition.get("OutputDataConfig", {}).get("S3OutputPath"),
         "checkpoint_s3_uri": definition.get("CheckpointConfig", {}).get("S3Uri"),
         "image_uri": definition.get("AlgorithmSpecification", {}).get("TrainingImage"),
+    }
+
+
+def _automl(d: Mapping[str, Any]) -> dict[str, Any]:
+    config = d.get("AutoMLProblemTypeConfig", {}).get("TabularJobConfig", {})
+    objective = d.get("BestCandidate", {}).get("FinalAutoMLJobObjectiveMetric")
+    return {
+        "kind": "automl",
+        "name": d["AutoMLJobName"],
+        "arn": d.get("AutoMLJobArn", ""),
+        "status": d["AutoMLJobStatus"],
+        "secondary_status": d.get("AutoMLJobSecondaryStatus"),
+        "failure_reason": d.get("FailureReason") or None,
+        "created_at": _epoch(d.get("CreationTime")),
+        "ended_at": _epoch(d.get("EndTime")),
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "max_run_s": config.get("CompletionCriteria", {}).get("MaxAutoMLJobRuntimeInSeconds"),
+        "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
+        "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
     }
 
 

@@ -29,6 +29,7 @@ _DESCRIBE = {
         "HyperParameterTuningJobName",
         "HyperParameterTuningJobStatus",
     ),
+    "automl": ("describe_auto_ml_job_v2", "AutoMLJobName", "AutoMLJobStatus"),
     "endpoint": ("describe_endpoint", "EndpointName", "EndpointStatus"),
 }
 METRIC_LINE = re.compile(r"^trainyard (?P<eval>eval )?step=")

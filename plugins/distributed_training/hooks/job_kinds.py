@@ -1,4 +1,4 @@
-"""What differs between training, processing and tuning jobs when one submits, describes, stops or shows them."""
+"""What differs between the kinds of SageMaker job when one submits, describes, stops or shows them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ class JobKind(StrEnum):
     TRAINING = "training"
     PROCESSING = "processing"
     TUNING = "tuning"
+    AUTOML = "automl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +24,11 @@ class JobApi:
         method: the same in boto3's method names, as in `create_<method>`.
         name_key: the request member that holds the job's name.
         log_group: the log group with one stream `<job>/<host>...` for each host; of a tuning job that of its trials,
-            whose names are `<job>-<number>-<digits>`.
+            whose names are `<job>-<number>-<digits>`; of an AutoML job that of its candidates, likewise.
         console_path: the console's path segment for such jobs.
         longest_name: characters that a name may have.
         stream_mark: what follows the job's name in its streams' names.
+        version: what follows `method` in `create_<method>` and `describe_<method>`.
     """
 
     noun: str
@@ -36,6 +38,7 @@ class JobApi:
     console_path: str
     longest_name: int = 63
     stream_mark: str = "/"
+    version: str = ""
 
 
 KILLED_TAG = {"Key": "trainyard:killed", "Value": "task cleared or marked in Airflow"}
@@ -63,5 +66,15 @@ JOB_APIS = {
         console_path="hyper-tuning-jobs",
         longest_name=32,
         stream_mark="-",
+    ),
+    JobKind.AUTOML: JobApi(
+        noun="AutoMLJob",
+        method="auto_ml_job",
+        name_key="AutoMLJobName",
+        log_group="/aws/sagemaker/TrainingJobs",
+        console_path="automl-jobs",
+        longest_name=32,
+        stream_mark="-",
+        version="_v2",
     ),
 }

@@ -42,7 +42,8 @@ class SageMakerJobs:
             TrainingRunError: the service refused (access, throttling, ...).
         """
         call = partial(
-            getattr(self._client, f"describe_{self._api.method}"), **{self._api.name_key: name}
+            getattr(self._client, f"describe_{self._api.method}{self._api.version}"),
+            **{self._api.name_key: name},
         )
         answer = answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)
         return None if answer is None else masked_snapshot(answer)
@@ -57,7 +58,9 @@ class SageMakerJobs:
             TrainingRunError: it refused for another reason.
         """
         where = f"job {request[self._api.name_key]}"
-        call = partial(getattr(self._client, f"create_{self._api.method}"), **request)
+        call = partial(
+            getattr(self._client, f"create_{self._api.method}{self._api.version}"), **request
+        )
         try:
             answer = answer_or_none(call, where=where, is_absent=is_name_taken)
         except (ThrottledError, BotoCoreError) as error:

@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from distributed_training.hooks.automl_candidates import AutoMLCandidates
 from distributed_training.hooks.job_kinds import JobKind
 from distributed_training.hooks.jobs import SageMakerJobs
 from distributed_training.hooks.objects import S3Address, S3Objects
@@ -86,6 +87,8 @@ class RunLedger:
         if snapshot.is_terminal:
             if entry.kind is PaidKind.TUNING:
                 snapshot = TuningTrials(self._clients).billed(snapshot)
+            if entry.kind is PaidKind.AUTOML:
+                snapshot = AutoMLCandidates(self._clients).billed(snapshot)
             return self._write(entry.settled(snapshot.to_dict(), at=self._now()))
         return self._write(entry.reopened()) if entry.is_settled else entry
 

@@ -29,12 +29,13 @@ class PaidThings:
         self.refusals: list[TrainingRunError] = []
 
     def live(self) -> Iterator[PaidThing]:
-        """Yield what costs money now, tuning jobs before the training jobs they started.
+        """Yield what costs money now, AutoML and tuning jobs before the jobs they started.
 
         Raises:
             TrainingRunError: the service refused a listing.
         """
         jobs = (
+            (ThingKind.AUTOML, "auto_ml_jobs", "AutoMLJob"),
             (ThingKind.TUNING, "hyper_parameter_tuning_jobs", "HyperParameterTuningJob"),
             (ThingKind.TRAINING, "training_jobs", "TrainingJob"),
             (ThingKind.PROCESSING, "processing_jobs", "ProcessingJob"),
@@ -66,6 +67,8 @@ class PaidThings:
                     client.stop_processing_job(ProcessingJobName=name)
                 case ThingKind.TUNING:
                     client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+                case ThingKind.AUTOML:
+                    client.stop_auto_ml_job(AutoMLJobName=name)
                 case ThingKind.ENDPOINT:
                     client.delete_endpoint(EndpointName=name)
                 case ThingKind.WARM_POOL:

@@ -120,6 +120,10 @@ def _look_class(kind: JobKind) -> type[Look]:
         from distributed_training.triggers.search import SearchLook
 
         return SearchLook
+    if kind is JobKind.AUTOML:
+        from distributed_training.triggers.automl import AutoMLLook
+
+        return AutoMLLook
     return Look
 
 
@@ -279,7 +283,7 @@ class Look:
 
     async def _describe(self) -> JobSnapshot:
         api = JOB_APIS[self.followed.kind]
-        describe = getattr(self.sagemaker, f"describe_{api.method}")
+        describe = getattr(self.sagemaker, f"describe_{api.method}{api.version}")
         try:
             answer = await describe(**{api.name_key: self.followed.job_name})
         except ClientError as error:

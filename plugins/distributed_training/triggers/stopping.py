@@ -85,7 +85,7 @@ async def stop_job(
     api = JOB_APIS[followed.kind]
     named = {api.name_key: followed.job_name}
     async with await AwsClients(followed.connection).async_client("sagemaker") as client:
-        answer = await getattr(client, f"describe_{api.method}")(**named)
+        answer = await getattr(client, f"describe_{api.method}{api.version}")(**named)
         status = answer[f"{api.noun}Status"]
         if status != "InProgress":
             log.info("Job %s needs no stop: it is %s", followed.job_name, status)

@@ -1,0 +1,176 @@
+"""An AutoML job's candidates, read from the service's answers; the result that its task hands on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One candidate at one moment. Times are epoch seconds.
+
+    Attributes:
+        value: its objective; None while there is none.
+        metrics: data set (`Train`, `Validation`, `Test`) to metric to value.
+        containers: what serves it, in order: `image_uri`, `model_artifact`, `environment`.
+        steps: the jobs that made it: `type`, `name`, `arn`.
+        explainability_uri: the report on which columns it looks at; so is `insights_uri` on its quality.
+    """
+
+    name: str
+    status: str
+    value: float | None = None
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    containers: tuple[Mapping[str, Any], ...] = ()
+    steps: tuple[Mapping[str, str], ...] = ()
+    explainability_uri: str | None = None
+    insights_uri: str | None = None
+    created_at: float | None = None
+    ended_at: float | None = None
+    failure_reason: str | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.status in TERMINAL
+
+    @property
+    def model_artifact(self) -> str | None:
+        """The model of the last container: of several, the ones before prepare its features."""
+        return self.containers[-1]["model_artifact"] if self.containers else None
+
+    @property
+    def image_uri(self) -> str | None:
+        """The image of the last container."""
+        return self.containers[-1]["image_uri"] if self.containers else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the candidate as JSON-safe data."""
+        derived = {"model_artifact": self.model_artifact, "image_uri": self.image_uri}
+        return {**asdict(self), **derived}
+
+    @classmethod
+    def from_wire(cls, each: Mapping[str, Any]) -> Self:
+        """Return the candidate of an AutoMLCandidate structure."""
+        objective = each.get("FinalAutoMLJobObjectiveMetric")
+        properties = each.get("CandidateProperties", {})
+        places = properties.get("CandidateArtifactLocations", {})
+        return cls(
+            name=each["CandidateName"],
+            status=each["CandidateStatus"],
+            value=float(objective["Value"]) if objective else None,
+            metrics=_metrics(properties.get("CandidateMetrics", ())),
+            containers=tuple(_container(one) for one in each.get("InferenceContainers", ())),
+            steps=tuple(
+                {
+                    "type": step["CandidateStepType"].rpartition("::")[2],
+                    "name": step["CandidateStepName"],
+                    "arn": step["CandidateStepArn"],
+                }
+                for step in each["CandidateSteps"]
+            ),
+            explainability_uri=places.get("Explainability"),
+            insights_uri=places.get("ModelInsights"),
+            created_at=_epoch(each.get("CreationTime")),
+            ended_at=_epoch(each.get("EndTime")),
+            failure_reason=each.get("FailureReason") or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoMLFacts:
+    """What Describe says about an AutoML job, besides what any job has (`JobSnapshot`)."""
+
+    problem_type: str | None
+    metric_name: str | None
+    maximize: bool
+    best: Candidate | None
+    partial_failures: tuple[str, ...]
+
+    @classmethod
+    def from_describe(cls, d: Mapping[str, Any]) -> Self:
+        """Return the facts of a DescribeAutoMLJobV2 answer."""
+        resolved = d.get("ResolvedAttributes", {})
+        tabular = resolved.get("AutoMLProblemTypeResolvedAttributes", {}).get(
+            "TabularResolvedAttributes", {}
+        )
+        best = d.get("BestCandidate")
+        objective = (best or {}).get("FinalAutoMLJobObjectiveMetric", {})
+        name = objective.get("MetricName") or resolved.get("AutoMLJobObjective", {}).get(
+            "MetricName"
+        )
+        given = d.get("AutoMLProblemTypeConfig", {}).get("TabularJobConfig", {}).get("ProblemType")
+        return cls(
+            problem_type=tabular.get("ProblemType") or given,
+            metric_name=name,
+            maximize=objective.get("Type", "Maximize") == "Maximize",
+            best=Candidate.from_wire(best) if best else None,
+            partial_failures=tuple(
+                each["PartialFailureMessage"] for each in d.get("PartialFailureReasons", ())
+            ),
+        )
+
+
+def ranked(candidates: Sequence[Candidate], *, maximize: bool) -> list[Candidate]:
+    """Return the candidates, the best first; those without an objective last, by name."""
+    sign = -1 if maximize else 1
+    judged = sorted(
+        (each for each in candidates if each.value is not None),
+        key=lambda each: (sign * (each.value or 0.0), each.name),
+    )
+    rest = sorted((each for each in candidates if each.value is None), key=lambda each: each.name)
+    return [*judged, *rest]
+
+
+def leaderboard(candidates: Sequence[Candidate], *, metric: str | None, maximize: bool) -> str:
+    """Return one line of text for each candidate, the best first and marked: name, status, objective, seconds."""
+    order = ranked(candidates, maximize=maximize)
+    head = ["", "candidate", "status", metric or "objective", "seconds"]
+    rows = [
+        [
+            "*" if place == 0 and each.value is not None else "",
+            each.name,
+            each.status,
+            "" if each.value is None else f"{each.value:.6g}",
+            _seconds(each),
+        ]
+        for place, each in enumerate(order)
+    ]
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    return "\n".join(
+        " ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [head, *rows]
+    )
+
+
+def _seconds(each: Candidate) -> str:
+    if each.created_at is None or each.ended_at is None:
+        return ""
+    return f"{each.ended_at - each.created_at:.0f}"
+
+
+def _metrics(data: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for each in data:
+        name = each.get("StandardMetricName") or each["MetricName"]
+        found.setdefault(each.get("Set", "Validation"), {})[name] = float(each["Value"])
+    return found
+
+
+def _container(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "image_uri": one["Image"],
+        "model_artifact": one["ModelDataUrl"],
+        "environment": dict(one.get("Environment", {})),
+    }
+
+
+def _epoch(moment: object) -> float | None:
+    return moment.timestamp() if isinstance(moment, datetime) else None
