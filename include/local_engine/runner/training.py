@@ -15,6 +15,7 @@ from include.local_engine.runner.host_faults import AttemptFaults
 from include.local_engine.runner.images import UnknownImageError, resolve_image
 from include.local_engine.runner.instances import Ground, survey
 from include.local_engine.runner.job import Job, JobError, plan_hosts
+from include.local_engine.runner.launchers import missing_launcher
 from include.local_engine.runner.limits import Limits, may_retry, num_attempts
 from include.local_engine.runner.metrics import MetricScraper
 from include.local_engine.runner.moments import Moments
@@ -52,13 +53,16 @@ class TrainingRun:
         """Return the run of a job.
 
         Raises:
-            JobError: Its image has no stand-in here.
+            JobError: Its image has no stand-in here, or not the launcher that the job asks for.
         """
         algorithm = job.request["AlgorithmSpecification"]
         try:
             runtime = resolve_image(algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
         except UnknownImageError as error:
             raise JobError(f"ClientError: {error}") from error
+        missing = missing_launcher(job.request.get("HyperParameters", {}), runtime)
+        if missing is not None:
+            raise JobError(f"ClientError: {missing}")
         ground = survey(job)
         resources = job.request["ResourceConfig"]
         count = len(plan_hosts(resources))

@@ -1,0 +1,92 @@
+"""Which launcher a training job asks AWS's toolkit for, and whether the image's stand-in has it.
+
+On AWS the image has what its toolkit starts. Here an environment stands in for it, and the toolkit would start a plain
+process on each instance where it does not know the flag, or fail without a word where the program is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from include.local_engine.runner.images import ImageRuntime
+
+TORCHRUN = "sagemaker_torch_distributed_enabled"
+MODEL_PARALLEL = "mp_parameters"
+SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """What a flag of the toolkit starts, and the programs that it takes; none: no stand-in has it."""
+
+    name: str
+    programs: tuple[str, ...] = ()
+
+
+# In the order in which the PyTorch toolkit (3.0.0, training.py) looks at them; then TensorFlow's.
+LAUNCHERS: Mapping[str, Launcher] = {
+    "sagemaker_mpi_enabled": Launcher(name="mpirun", programs=("mpirun", "sshd")),
+    "sagemaker_pytorch_ddp_enabled": Launcher(
+        name="mpirun for native DDP", programs=("mpirun", "sshd")
+    ),
+    TORCHRUN: Launcher(name="torchrun", programs=("torchrun",)),
+    "sagemaker_distributed_dataparallel_enabled": Launcher(name="smddprun", programs=("smddprun",)),
+    "sagemaker_pytorch_xla_multi_worker_enabled": Launcher(name="the XLA launcher"),
+    "sagemaker_parameter_server_enabled": Launcher(name="TensorFlow's parameter server"),
+    "sagemaker_multi_worker_mirrored_strategy_enabled": Launcher(
+        name="TensorFlow's MultiWorkerMirroredStrategy"
+    ),
+}
+
+
+def missing_launcher(
+    hyperparameters: Mapping[str, str], runtime: ImageRuntime, *, system_places: str = SYSTEM_PLACES
+) -> str | None:
+    """Return why the job cannot be run as it asks to be; None where it can, or asks for nothing.
+
+    Worked: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
+    TensorFlow's parameter server, which this engine does not have. ...`
+    """
+    flag = next((each for each in LAUNCHERS if _is_on(hyperparameters.get(each))), None)
+    if flag is not None and not _is_there(LAUNCHERS[flag], f"{runtime.bin_folder}:{system_places}"):
+        return _sentence(flag, LAUNCHERS[flag].name)
+    if _is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
+        return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")
+    return None
+
+
+def _sentence(hyperparameter: str, wanted: str) -> str:
+    return (
+        f"hyperparameter {hyperparameter} asks for {wanted}, which this engine does not have. "
+        f"It starts torchrun ({TORCHRUN}) and plain processes; on AWS the image brings the rest"
+    )
+
+
+def _is_there(launcher: Launcher, places: str) -> bool:
+    return bool(launcher.programs) and all(
+        shutil.which(each, path=places) for each in launcher.programs
+    )
+
+
+def _has_model_parallel(runtime: ImageRuntime) -> bool:
+    """Tell whether `torch.sagemaker` (version 2) or `smdistributed.modelparallel` (version 1) can be imported."""
+    packages = ("torch/sagemaker", "smdistributed/modelparallel")
+    return any(
+        next(runtime.prefix.glob(f"lib/python3*/site-packages/{each}"), None) for each in packages
+    )
+
+
+def _is_on(value: str | None) -> bool:
+    """Tell whether a hyperparameter says yes: the toolkit decodes JSON, and takes text as it is."""
+    if value is None:
+        return False
+    try:
+        return bool(json.loads(value))
+    except ValueError:
+        return value.lower() == "true"
