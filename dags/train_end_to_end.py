@@ -15,6 +15,7 @@ from distributed_training.operators.processing_job import ProcessingJobOperator
 from distributed_training.operators.register_model import RegisterModelOperator
 from distributed_training.operators.shard_dataset import ShardDatasetOperator
 from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
 from distributed_training.pipelines import documentation, task_specs
 from distributed_training.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
 from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
@@ -41,11 +42,20 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
             asset=SHARDS_ASSET,
             ledger_uri=_LEDGER_URI,
         )
+        # Without `tune` preflight skips it. Then the training goes on after the shards.
+        tune = TuneHyperparametersOperator(
+            task_id="tune",
+            spec=task_specs.tune_task_spec,
+            trials_uri="{{ ti.xcom_pull(task_ids='preflight')['trials_uri'] }}",
+            ledger_uri=_LEDGER_URI,
+            retries=JOB_RETRIES,
+        )
         train = TrainingJobOperator(
             task_id="train",
             spec=task_specs.train_task_spec,
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
+            trigger_rule="none_failed_min_one_success",
         )
         evaluate = ProcessingJobOperator(
             task_id="evaluate",
@@ -64,7 +74,9 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         outcome = EmptyOperator(
             task_id="outcome", on_execute_callback=None, on_failure_callback=None
         )
-        chain(preflight, shard, train, evaluate, register, report, outcome)
+        chain(preflight, shard, tune, train, evaluate, register, report, outcome)
+        preflight >> tune
+        shard >> train
         register >> outcome
     return dag
 

@@ -39,6 +39,7 @@ def build_run_record(
     links: Mapping[str, str] | None = None,
     continuity: Mapping[str, Any] | None = None,
     rules: Mapping[str, Any] | None = None,
+    tuning: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
@@ -78,6 +79,7 @@ def build_run_record(
         links=dict(links or {}),
         continuity=None if continuity is None else dict(continuity),
         rules=None if rules is None else dict(rules),
+        tuning=None if tuning is None else dict(tuning),
         ledger=None if ledger is None else dict(ledger),
         failure=None if failure is None else dict(failure),
     )

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 PIPELINES = {"train_end_to_end": "train_end_to_end.py", "train_on_schedule": "train_end_to_end.py"}
 DAG_IDS = {**PIPELINES, "clean_up_orphans": "janitor.py"}
-PIPELINE_TASKS = ["preflight", "shard", "train", "evaluate", "register", "report", "outcome"]
+PIPELINE_TASKS = [
+    *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
+]
 TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {"clean_up_orphans": ["stop_orphans"]}
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
 HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
@@ -104,6 +106,14 @@ def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id
     assert dag.get_task("outcome").trigger_rule == "all_success"
 
 
+@pytest.mark.parametrize("dag_id", sorted(PIPELINES))
+def test_training_follows_the_shards_also_where_the_search_is_skipped(bag, dag_id):
+    dag = bag.dags[dag_id]
+    assert dag.get_task("tune").upstream_task_ids == {"preflight", "shard"}
+    assert dag.get_task("train").upstream_task_ids == {"shard", "tune"}
+    assert dag.get_task("train").trigger_rule == "none_failed_min_one_success"
+
+
 def test_scheduled_variant_starts_by_time_and_by_asset(bag):
     schedule = bag.dags["train_on_schedule"].timetable
     assert schedule.timetable.expression == "0 3 * * 1"
@@ -156,7 +166,7 @@ def test_unknown_default_of_a_param_is_refused():
 
 
 def test_job_tasks_wait_deferred_with_retries(bag):
-    for task_id in ("train", "evaluate"):
+    for task_id in ("tune", "train", "evaluate"):
         task = bag.dags["train_end_to_end"].get_task(task_id)
         assert task.deferrable
         assert task.retries == 3

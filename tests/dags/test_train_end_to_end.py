@@ -70,6 +70,7 @@ def test_run_trains_evaluates_registers_and_reports(
 ):
     dag_run, states = run(database)
 
+    assert states.pop("tune") == "skipped"
     assert set(states.values()) == {"success"}
     assert str(dag_run.state) == "success"
     told = result(dag_run, "report")
@@ -93,6 +94,8 @@ def test_run_trains_evaluates_registers_and_reports(
     assert record["history"]
     assert record["dataset"]["shards"]
     assert record["evaluation"]["metrics"]["test_loss"] > 0
+    assert record["tuning"] is None
+    assert b'id="tuning"' not in stored(s3, told["report_html"])
     assert b"<html" in stored(s3, told["report_html"])[:200].lower()
     assert recounted(s3, told["report_json"], tmp_path) == 0
 
@@ -103,6 +106,57 @@ def test_run_trains_evaluates_registers_and_reports(
     assert lineage["code_sha256"] == record["code_sha256"]
 
 
+SEARCH = {
+    "tune": True,
+    "tuning_max_jobs": 3,
+    "tuning_max_steps": 3,
+    "tuning_instance_count": 1,
+    "tuning_early_stopping": False,
+    "budget_usd": 9,
+}
+
+
+def test_search_comes_before_the_training_which_takes_the_winner(database, aws_connection, s3):
+    dag_run, states = run(database, **SEARCH)
+
+    assert set(states.values()) == {"success"}
+    found = result(dag_run, "tune")
+    assert found["is_complete"]
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    search = record["jobs"][0]
+    assert [each["kind"] for each in record["jobs"]] == ["tuning", "training", "processing"]
+    assert search["name"] == found["tuning_job_name"]
+    assert search["cost"]["cost_usd"] == pytest.approx(found["cost_usd"], abs=1e-4)
+    assert record["cost"]["total_usd"] == pytest.approx(
+        sum(each["cost"]["cost_usd"] for each in record["jobs"])
+    )
+    assert record["ledger"]["unsettled"] == []
+    assert {each["kind"] for each in record["ledger"]["entries"]} == {
+        "tuning",
+        "training",
+        "processing",
+    }
+
+    trials = record["tuning"]["trials"]
+    assert len(trials) == 3
+    best = min(trials, key=lambda each: each["objective"])
+    assert best["training_job_name"] == found["best"]["training_job_name"]
+    tuned = {
+        each["name"]: each
+        for each in record["tuning"]["hyperparameters"]
+        if each["origin"] == "tuned"
+    }
+    assert {name: each["value"] for name, each in tuned.items()} == best["tuned_hyperparameters"]
+    rate = best["tuned_hyperparameters"]["learning_rate"]
+    assert record["conf"]["learning_rate"] == rate
+    rates = [each["learning_rate"] for each in record["history"] if each["event"] == "step"]
+    assert max(rates) == pytest.approx(rate)
+    beside = result(dag_run, "report")["report_json"].rpartition("/")[0]
+    assert json.loads(stored(s3, f"{beside}/tuning.json")) == record["tuning"]
+    assert stored(s3, f"{beside}/trials.parquet")[:4] == b"PAR1"
+    assert b'id="tuning"' in stored(s3, result(dag_run, "report")["report_html"])
+
+
 def test_sharding_by_a_job_over_two_instances_is_part_of_the_run(database, aws_connection, s3):
     for number in range(6):
         text = "".join(f"line {line} of file {number}\n" for line in range(4000))
@@ -111,6 +165,7 @@ def test_sharding_by_a_job_over_two_instances_is_part_of_the_run(database, aws_c
 
     dag_run, states = run(database, source=source, shard_instance_count=2)
 
+    assert states.pop("tune") == "skipped"
     assert set(states.values()) == {"success"}
     record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
     assert [(job["task_id"], job["kind"]) for job in record["jobs"]] == [

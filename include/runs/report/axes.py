@@ -4,9 +4,36 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+class Scale(Protocol):
+    """Where values lie between two pixels, linear or not, and the ticks to show there."""
+
+    @property
+    def start(self) -> float:
+        """The first pixel."""
+
+    @property
+    def end(self) -> float:
+        """The last pixel."""
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """The values to label."""
+
+    @property
+    def factor(self) -> str:
+        """The power of ten that the labels leave out; empty for none."""
+
+    def pixel(self, value: float) -> float:
+        """Return where a value lies."""
+
+    def tick_label(self, tick: float) -> str:
+        """Return the text of a tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +69,72 @@ class Axis:
     def factor(self) -> str:
         """The left-out power of ten as text; empty when there is none."""
         return f"{TIMES}10{str(self.exponent).translate(_SUPERSCRIPTS)}" if self.exponent else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogAxis:
+    """A logarithmic scale from positive values to pixels; 1, 2 and 5 times each power of ten as far as they fit."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[float, ...]
+    factor: str = ""
+
+    def pixel(self, value: float) -> float:
+        """Return where a value lies."""
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+    def tick_label(self, tick: float) -> str:
+        """Return the tick's text: `0.002`, and `2e-05` for the very small."""
+        return f"{tick:,.6g}" if tick >= 1e-4 else f"{tick:.0e}".replace("e-0", "e-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameAxis:
+    """A scale of names, evenly apart; a name's value is its index."""
+
+    names: tuple[str, ...]
+    start: float
+    end: float
+    factor: str = ""
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """Every name."""
+        return tuple(float(index) for index in range(len(self.names)))
+
+    def pixel(self, value: float) -> float:
+        """Return where a name's index lies: in the middle of its band."""
+        return self.start + (value + 0.5) / len(self.names) * (self.end - self.start)
+
+    def tick_label(self, tick: float) -> str:
+        """Return the name."""
+        return self.names[int(tick)]
+
+
+def count_axis(most: int, *, start: float, end: float) -> Axis:
+    """Return the axis of whole numbers from 1 to `most`, each in the middle of its band."""
+    every = next((each for each in (1, 2, 5, 10, 20, 50) if most / each <= 26), 100)
+    ticks = tuple(float(each) for each in range(every, most + 1, every))
+    return Axis(low=0.5, high=most + 0.5, start=start, end=end, ticks=ticks)
+
+
+def log_axis(low: float, high: float, *, start: float, end: float, num_ticks: int) -> LogAxis:
+    """Return the logarithmic axis that ends exactly at `low` and `high`, both positive, `low` below `high`.
+
+    Its ticks are the powers of ten, with 2 and 5 times them where there are too few.
+    """
+    ticks: tuple[float, ...] = ()
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        found = [each * 10.0**power for power in powers for each in factors]
+        ticks = tuple(each for each in found if low * 0.999 <= each <= high * 1.001)
+        if len(ticks) <= num_ticks:
+            break
+    return LogAxis(low=low, high=high, start=start, end=end, ticks=ticks or (low, high))
 
 
 def linear_axis(

@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 
 from include.runs.report.axes import Axis, exact_axis, linear_axis
 from include.runs.report.marks import Frame, Mark, mark_band, mark_dot, mark_line
+from include.runs.report.plot_area import axis_labels, grid_lines
 
 Point = tuple[float, float]
 
@@ -58,8 +59,8 @@ def line_chart(
     ordered = sorted(series, key=lambda each: not each.is_ghost)
     parts = [
         *(mark_band(mark, x, frame) for mark in marks),
-        *_grid(y, frame),
-        *_labels(x, y, frame, x_label, y_label),
+        *grid_lines(y, frame),
+        *axis_labels(x, y, frame, x_label=x_label, y_label=y_label),
         *(mark_line(mark, x, frame) for mark in marks),
         *(_level(level, x, y, frame) for level in levels),
         *(_curve(each, x, y) for each in ordered),
@@ -102,40 +103,6 @@ def _axes(
         from_zero=from_zero,
     )
     return x, y
-
-
-def _grid(y: Axis, frame: Frame) -> list[Markup]:
-    row = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
-    right, base = frame.width - frame.right, frame.height - frame.bottom
-    lines = [row.format(frame.left, right, y.pixel(t), y.pixel(t)) for t in y.ticks]
-    return [
-        *lines,
-        Markup('<line class="axis" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
-            frame.left, right, base, base
-        ),
-    ]
-
-
-def _labels(x: Axis, y: Axis, frame: Frame, x_label: str, y_label: str) -> list[Markup]:
-    base = frame.height - frame.bottom
-    at_x = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
-    at_y = Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>')
-    middle = (frame.top + base) / 2
-    return [
-        *(at_x.format(x.pixel(t), base + 17, x.tick_label(t)) for t in x.ticks),
-        *(at_y.format(frame.left - 8, y.pixel(t) + 4, y.tick_label(t)) for t in y.ticks),
-        Markup('<text class="label" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-            (frame.left + frame.width - frame.right) / 2, frame.height - 6, _with(x_label, x)
-        ),
-        Markup(
-            '<text class="label" transform="translate(13 {:.1f}) rotate(-90)" '
-            'text-anchor="middle">{}</text>'
-        ).format(middle, _with(y_label, y)),
-    ]
-
-
-def _with(label: str, axis: Axis) -> str:
-    return f"{label} {axis.factor}".strip()
 
 
 def _curve(series: Series, x: Axis, y: Axis) -> Markup:

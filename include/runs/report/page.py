@@ -15,6 +15,7 @@ from include.runs.report.ledger_view import ledger_rows
 from include.runs.report.rules_view import rules_view
 from include.runs.report.tiles import tiles
 from include.runs.report.timeline import timeline, timeline_legend
+from include.runs.report.tuning_view import tuning_view
 from include.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def render_report_html(record: RunRecord) -> str:
         resources=resource_figures(record),
         continuity=continuity_view(record),
         rules=rules_view(record),
+        tuning=tuning_view(record),
         ledger=ledger_rows(record),
         timeline=timeline(record),
         tasks_not_run=views.tasks_not_run(record),
@@ -63,7 +65,7 @@ def render_report_html(record: RunRecord) -> str:
         conf_rows=views.conf_rows(record),
         job_state=views.job_state,
         most_shard_rows=MOST_SHARD_ROWS,
-        css=_asset("page.css"),
+        css=_asset("page.css") + _asset("tuning.css"),
         script=_asset("page.js"),
     )
 

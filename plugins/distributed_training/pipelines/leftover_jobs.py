@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from distributed_training.hooks.job_kinds import JobKind
+from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
 from distributed_training.pipelines import run_state
 from distributed_training.triggers.pace import backoff_s
 from include.errors import TrainingRunError
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 JOB_TASKS = {
     run_state.SHARD: JobKind.PROCESSING,
+    run_state.TUNE: JobKind.TUNING,
     run_state.TRAIN: JobKind.TRAINING,
     run_state.EVALUATE: JobKind.PROCESSING,
 }
@@ -69,14 +70,14 @@ def _stop_patiently(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> li
     log.error(
         "A job of task %s may still run: look for %s and its next attempts, and stop them by hand",
         task_id,
-        _name(paths, task_id=task_id, attempt=1),
+        job_name_of(paths, task_id=task_id, attempt=1),
     )
     return []
 
 
 def _stop_running(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> list[str]:
     stopped, attempt = [], 1
-    while snapshot := jobs.describe(_name(paths, task_id=task_id, attempt=attempt)):
+    while snapshot := jobs.describe(job_name_of(paths, task_id=task_id, attempt=attempt)):
         attempt += 1
         if snapshot.status == "InProgress" and _is_of_run(snapshot, paths):
             log.warning("Job %s was left running: telling it to stop", snapshot.name)
@@ -85,8 +86,15 @@ def _stop_running(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> list
     return stopped
 
 
-def _name(paths: RunPaths, *, task_id: str, attempt: int) -> str:
-    return job_name(dag_id=paths.dag_id, run_id=paths.run_id, task_id=task_id, attempt=attempt)
+def job_name_of(paths: RunPaths, *, task_id: str, attempt: int) -> str:
+    """Return the name of a task's job number `attempt`."""
+    return job_name(
+        dag_id=paths.dag_id,
+        run_id=paths.run_id,
+        task_id=task_id,
+        attempt=attempt,
+        longest=JOB_APIS[JOB_TASKS[task_id]].longest_name,
+    )
 
 
 def _is_of_run(snapshot: JobSnapshot, paths: RunPaths) -> bool:

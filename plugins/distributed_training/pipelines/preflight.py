@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, SkipMixin
 
 from distributed_training.operators.job_code import project_root
 from distributed_training.operators.source_check import entry_point_findings
@@ -19,7 +19,7 @@ from distributed_training.pipelines.run_jobs import (
 )
 from distributed_training.pipelines.run_lint import params_findings
 from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import RunState
+from distributed_training.pipelines.run_state import TUNE, RunState
 from distributed_training.retry_policy import TrainingRetryPolicy
 from include.errors import (
     BudgetExceededError,
@@ -47,8 +47,10 @@ _PLACES = ("bucket", "role", "source", "tokenizer")
 _OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
 
 
-class PreflightOperator(BaseOperator):
+class PreflightOperator(BaseOperator, SkipMixin):
     """Checks a run's conf, code, account and data, and fixes what holds for the whole run.
+
+    The search of a run that has none is skipped from here: no worker is started for it.
 
     Returns the `RunState`, with the plan and its cost ceiling beside the budget.
     """
@@ -59,6 +61,7 @@ class PreflightOperator(BaseOperator):
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
         super().__init__(**kwargs)
         self.aws_conn_id = aws_conn_id
+        self._result: dict[str, Any] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the run's state.
@@ -86,7 +89,17 @@ class PreflightOperator(BaseOperator):
             self.log.warning("%s", warning)
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
-        return self._state(context, plan, place, region).to_dict()
+        self._result = self._state(context, plan, place, region).to_dict()
+        return self._result
+
+    def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
+        """Skip the search of a run that has none."""
+        if self._result["conf"]["tune"]:
+            return
+        search = [each for each in self.downstream_list if each.task_id == TUNE]
+        # Skipping ends the task here and now, before Airflow keeps what it returned.
+        context["ti"].xcom_push(key="return_value", value=self._result)
+        self.skip(context["ti"], search)
 
     def _state(
         self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str

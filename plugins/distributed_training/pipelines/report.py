@@ -17,6 +17,11 @@ from distributed_training.pipelines.output_archive import lines_in_archive
 from distributed_training.pipelines.run_facts import TaskFacts, first_failure, gather
 from distributed_training.pipelines.run_jobs import EVALUATION_FILE
 from distributed_training.pipelines.run_paths import RunPaths
+from distributed_training.pipelines.search_account import (
+    SearchAccount,
+    conf_as_trained,
+    write_search_account,
+)
 from include.runs.builder import build_run_record
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 _TASKS = (
     run_state.PREFLIGHT,
     run_state.SHARD,
+    run_state.TUNE,
     run_state.TRAIN,
     run_state.EVALUATE,
     run_state.REGISTER,
@@ -44,6 +50,8 @@ _OUTPUT_FILE = "output.tar.gz"
 
 class ReportOperator(BaseOperator):
     """Writes `report.html` and `report.json` of its run to S3, however far the run came.
+
+    After a search `tuning.json` and `trials.parquet` beside them.
 
     Beside them `continuity.json` and what it can be checked with: `training_log.jsonl.gz`, `index.json`; and
     `rules.json`, what the rules found in the training.
@@ -70,6 +78,8 @@ class ReportOperator(BaseOperator):
             RejectedRequestError: the bucket refuses the report.
         """
         facts = {each.task_id: each for each in gather(context, _TASKS)}
+        if facts[run_state.TUNE].state == "skipped":  # the run has no search
+            del facts[run_state.TUNE]
         self._stop_leftover_jobs(facts)
         paths = self._paths(context, facts)
         ledger = self._ledger(paths)
@@ -138,14 +148,21 @@ class ReportOperator(BaseOperator):
         index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
         artifact = training.get("model_artifact") if training.get("succeeded") else None
         sha256 = self._sha256(artifact) if artifact else None
+        search = self._search(facts, state.get("conf") or {}, paths)
         jobs = [
             record
             for each in facts.values()
-            for record in each.job_records(
-                artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
+            for record in (
+                search.jobs
+                if each.task_id == run_state.TUNE
+                else each.job_records(
+                    artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
+                )
             )
         ]
-        conf = state.get("conf") or dict(context["params"])
+        tune = facts.get(run_state.TUNE)
+        asked = state.get("conf") or dict(context["params"])
+        conf = conf_as_trained(asked, tune.result if tune else None)
         proof = self._proof(jobs, index, conf, paths)
         return build_run_record(
             dag_id=context["ti"].dag_id,
@@ -168,8 +185,16 @@ class ReportOperator(BaseOperator):
             model=facts[run_state.REGISTER].result,
             continuity=proof.continuity.to_dict(),
             rules=proof.rules,
+            tuning=search.document,
             ledger=None if ledger is None else ledger.to_dict(),
             failure=first_failure(list(facts.values())),
+        )
+
+    def _search(
+        self, facts: dict[str, TaskFacts], conf: Mapping[str, Any], paths: RunPaths
+    ) -> SearchAccount:
+        return write_search_account(
+            self.clients, self.objects, conf=conf, paths=paths, facts=facts.get(run_state.TUNE)
         )
 
     def _proof(

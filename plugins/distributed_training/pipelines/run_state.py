@@ -53,6 +53,7 @@ class RunState:
             "plan": dict(self.plan),
             "code_uri": self.paths.code,
             "ledger_uri": self.paths.ledger,
+            "trials_uri": f"{self.paths.tuning}/trials.parquet",
         }
 
     @classmethod

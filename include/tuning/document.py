@@ -1,0 +1,95 @@
+"""What is kept of a run's search beside its report, `tuning.json`: its plan, trials, result, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from include.specs.run_conf_tuning import search_of, trial_steps
+from include.specs.tuning_job_ranges import CategoricalRange, IntegerRange, ParameterRange, Scaling
+from include.tuning.importance import importance
+from include.tuning.trials import typed_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from include.specs.run_conf import RunConf
+    from include.tuning.provenance import Chosen
+    from include.tuning.result import TuningResult
+    from include.tuning.trials import Trial
+
+
+def tuning_document(
+    conf: RunConf,
+    *,
+    trials: Sequence[Trial],
+    result: TuningResult | None,
+    chosen: Sequence[Chosen] = (),
+) -> dict[str, Any]:
+    """Return the document, JSON-safe.
+
+    Its keys: `search` (strategy, objective, numbers, ranges), `trials` in their order, `result`
+    (`TuningResult.to_dict()`; None where the search failed), `importance` (shares with quartiles, or `why_unknown`),
+    and `hyperparameters` of the final training with their origins.
+
+    Args:
+        conf: what was asked for; its search is on.
+        trials: all of them, in the order of their numbers.
+        result: what the search handed on.
+        chosen: the final training's hyperparameters; empty where there was none.
+    """
+    search = search_of(conf)
+    assert search is not None  # noqa: S101  # said above
+    mattered = importance(
+        ((_values(each), each.objective) for each in trials if each.status == "Completed"),
+        log_scaled=[name for name, each in search.ranges.items() if is_logarithmic(each)],
+        seed=conf.seed % 2**31,
+    )
+    return {
+        "search": {
+            "strategy": str(search.strategy),
+            "metric_name": search.metric_name,
+            "objective_type": str(search.objective_type),
+            "unit": _unit(conf),
+            "max_jobs": search.max_jobs,
+            "max_parallel_jobs": search.max_parallel_jobs,
+            "trial_steps": trial_steps(conf),
+            "max_steps": conf.max_steps,
+            "ranges": {name: _range(each) for name, each in search.ranges.items()},
+        },
+        "trials": [{**asdict(each), "tuned_hyperparameters": _values(each)} for each in trials],
+        "result": None if result is None else result.to_dict(),
+        "importance": asdict(mattered),
+        "hyperparameters": [each.to_dict() for each in chosen],
+    }
+
+
+def is_logarithmic(given: ParameterRange) -> bool:
+    """Return whether the range is searched, or best shown, by its logarithm; `Auto` over 100 times is."""
+    if isinstance(given, CategoricalRange):
+        return False
+    if given.scaling_type is Scaling.AUTO:
+        return given.min_value > 0 and given.max_value / given.min_value >= 100
+    return given.scaling_type is Scaling.LOGARITHMIC
+
+
+def _unit(conf: RunConf) -> str:
+    if conf.tuning_objective.endswith("per_second"):
+        return conf.tuning_objective.removeprefix("train:").removesuffix("_per_second") + "/s"
+    return "nats per token" if conf.model == "gpt" else "training objective"
+
+
+def _range(given: ParameterRange) -> dict[str, Any]:
+    if isinstance(given, CategoricalRange):
+        return {"type": "categorical", "values": list(given.values)}
+    return {
+        "type": "integer" if isinstance(given, IntegerRange) else "continuous",
+        "min_value": given.min_value,
+        "max_value": given.max_value,
+        "scaling_type": str(given.scaling_type),
+        "is_logarithmic": is_logarithmic(given),
+    }
+
+
+def _values(trial: Trial) -> dict[str, Any]:
+    return {name: typed_value(value) for name, value in trial.tuned_hyperparameters.items()}
