@@ -11,7 +11,7 @@ from include.stack import leftovers
 from include.stack.airflow_api import AirflowApi
 from tests.deployment.compose_file import SECRETS
 from tests.deployment.native_services import Deployment, missing_programs
-from tests.stack.small_run import SMALL_RUN
+from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def test_a_run_succeeds_on_celery_and_every_service_passes_its_health_check(
     )
 
     states = {task["task_id"]: task["state"] for task in api.tasks(DAG_ID, run_id)}
-    assert set(states.values()) == {"success"}, f"{states}\n{deployment.log('')}"
+    assert states == SUCCEEDED, f"{states}\n{deployment.log('')}"
     checked = [name for name, service in deployment.services.items() if "healthcheck" in service]
     native = [name for name in checked if name not in ("postgres", "redis")]
     assert [name for name in native if not deployment.is_healthy(name)] == [], deployment.log("")

@@ -17,3 +17,11 @@ SMALL_RUN = {
     "eval_interval": 10,
     "checkpoint_interval": 10,
 }
+
+SUCCEEDED = {
+    **dict.fromkeys(
+        ("preflight", "shard", "train", "evaluate", "register", "report", "outcome"), "success"
+    ),
+    "tune": "skipped",
+}
+"""Its tasks' states once it has succeeded: it has no search."""

@@ -9,7 +9,7 @@ import pytest
 
 from include.errors import RejectedRequestError
 from tests.stack.conftest import LiveStack, as_json
-from tests.stack.small_run import SMALL_RUN
+from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +41,14 @@ def test_a_run_started_by_rest_succeeds(stack: LiveStack) -> None:
     stack.api.set_paused(MANUAL, paused=False)
     run_id = stack.api.trigger(MANUAL, conf=SMALL_RUN)
     states = stack.end_of(MANUAL, run_id)
-    assert set(states.values()) == {"success"}, states
+    assert states == SUCCEEDED, states
 
 
 def test_an_assets_event_starts_a_run_on_the_data_it_names(scheduled: LiveStack) -> None:
     scheduled.api.post_asset_event(ASSET, extra=SMALL_RUN)
     run_id = run_of_type(scheduled, "asset_triggered")
     states = scheduled.end_of(SCHEDULED, run_id)
-    assert set(states.values()) == {"success"}, states
+    assert states == SUCCEEDED, states
 
 
 def test_the_schedule_starts_a_run_when_its_time_comes(scheduled: LiveStack) -> None:
@@ -66,7 +66,7 @@ def test_the_schedule_starts_a_run_when_its_time_comes(scheduled: LiveStack) -> 
     )
     run_id = run_of_type(scheduled, "scheduled")
     states = scheduled.end_of(SCHEDULED, run_id)
-    assert set(states.values()) == {"success"}, states
+    assert states == SUCCEEDED, states
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from selenium.webdriver.support import expected_conditions as condition
 from selenium.webdriver.support.wait import WebDriverWait
 
 from include.errors import RejectedRequestError
-from tests.stack.small_run import SMALL_RUN
+from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,7 @@ def test_a_run_started_with_the_form_succeeds(browser: WebDriver, stack: LiveSta
     conf = stack.api.run(DAG_ID, run_id)["conf"]
     assert {name: conf[name] for name in SMALL_RUN} == SMALL_RUN
     states = stack.end_of(DAG_ID, run_id)
-    assert set(states.values()) == {"success"}, states
+    assert states == SUCCEEDED, states
 
 
 def test_the_form_refuses_what_rest_refuses_with_the_same_message(
