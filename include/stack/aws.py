@@ -39,11 +39,15 @@ TAIL_LINES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job at one moment: its status, and the numbers of its last metric line."""
+    """A job at one moment: its status, and the numbers of its last metric line.
+
+    Of a search: how many trials it may run, have ended and are running, and the best value so far, of `objective`.
+    """
 
     name: str
     status: str
     metrics: dict[str, float]
+    objective: str = ""
 
 
 class AwsEndpoint:
@@ -62,6 +66,8 @@ class AwsEndpoint:
     def job(self, name: str, *, kind: str) -> JobView | None:
         """Return a job as it is now, None where the endpoint does not answer or know it (yet)."""
         try:
+            if kind == "tuning":
+                return self._search(name)
             if kind == "training":
                 answer: dict[str, Any] = dict(
                     self._sagemaker.describe_training_job(TrainingJobName=name)
@@ -74,6 +80,31 @@ class AwsEndpoint:
         except (BotoCoreError, ClientError):
             return None
         return JobView(name=name, status=status, metrics=metrics)
+
+    def _search(self, name: str) -> JobView:
+        answer = self._sagemaker.describe_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=name
+        )
+        config, counters = (
+            answer["HyperParameterTuningJobConfig"],
+            answer["TrainingJobStatusCounters"],
+        )
+        running = counters.get("InProgress", 0)
+        numbers = {
+            "trials_ended": float(sum(map(int, counters.values())) - running),
+            "trials_running": float(running),
+        }
+        if most := config["ResourceLimits"].get("MaxNumberOfTrainingJobs"):
+            numbers["trials"] = float(most)
+        best = answer.get("BestTrainingJob", {}).get("FinalHyperParameterTuningJobObjectiveMetric")
+        if best:
+            numbers["best"] = float(best["Value"])
+        return JobView(
+            name=name,
+            status=str(answer["HyperParameterTuningJobStatus"]),
+            metrics=numbers,
+            objective=str(config.get("HyperParameterTuningJobObjective", {}).get("MetricName", "")),
+        )
 
     def job_status(self, name: str, *, kind: str) -> str | None:
         """Return the status of a training, processing or tuning job; None where there is no such job.

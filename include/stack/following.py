@@ -27,6 +27,8 @@ class TaskView:
     @property
     def job_kind(self) -> str:
         """Return which kind of job the task starts, if it starts one."""
+        if "TuneHyperparameters" in self.operator:
+            return "tuning"
         return "processing" if "Processing" in self.operator else "training"
 
 

@@ -108,6 +108,11 @@ def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     test = {key: value for key, value in _evaluated(record) if key.startswith("test_")}
     if test:
         yield "test", "  ".join(f"{key[5:]} {value:.4f}" for key, value in test.items())
+    if found := (record.get("tuning") or {}).get("result"):
+        best, trials = found["best"], sum(found["num_trials"].values())
+        values = "  ".join(f"{n} {v}" for n, v in best["tuned_hyperparameters"].items())
+        metric = found["objective"]["metric_name"]
+        yield "search", f"best of {trials} trials: {metric} {best['value']:.4f} with {values}"
     for job in jobs:
         yield (
             job["task_id"],

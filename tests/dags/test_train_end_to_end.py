@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from include.runs.verify.__main__ import main as verify
+from include.stack.aws import AwsEndpoint
 from tests.plugins.conftest import IMAGE
 
 if TYPE_CHECKING:
@@ -136,6 +137,14 @@ def test_search_comes_before_the_training_which_takes_the_winner(database, aws_c
         "training",
         "processing",
     }
+
+    shown = AwsEndpoint(aws_connection.endpoint_url).job(search["name"], kind="tuning")
+    assert (shown.status, shown.metrics["trials_ended"], shown.metrics["trials"]) == (
+        "Completed",
+        3,
+        3,
+    )
+    assert shown.metrics["best"] == pytest.approx(found["best"]["value"], rel=1e-5)
 
     trials = record["tuning"]["trials"]
     assert len(trials) == 3

@@ -50,6 +50,19 @@ def test_a_training_job_shows_step_loss_speed_and_time_left() -> None:
     assert job_line(job) == "Training  step 120/400  loss 2.3457  12,346 tokens/s  42.0 s left"
 
 
+def test_a_search_shows_its_trials_and_the_best() -> None:
+    numbers = {"trials_ended": 7.0, "trials_running": 2.0, "trials": 12.0}
+    first = JobView(name="t", status="InProgress", metrics=numbers, objective="validation:loss")
+    later = JobView(
+        name="t",
+        status="InProgress",
+        metrics={**numbers, "best": 2.41234},
+        objective="validation:loss",
+    )
+    assert job_line(first) == "InProgress  7/12 trials  2 running"
+    assert job_line(later) == "InProgress  7/12 trials  2 running  best validation:loss 2.4123"
+
+
 def test_a_finished_job_has_no_time_left() -> None:
     job = JobView(name="j", status="Completed", metrics=parse_metrics(STEP))
     assert "left" not in job_line(job)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from include.stack.aws import JobView
 from include.stack.following import RunFollower
 
@@ -38,6 +40,25 @@ class Aws:
 
     def job(self, name: str, *, kind: str) -> JobView:
         return JobView(name=name, status=kind, metrics={})
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [
+        ("TrainingJobOperator", "training"),
+        ("ProcessingJobOperator", "processing"),
+        ("TuneHyperparametersOperator", "tuning"),
+    ],
+)
+def test_a_job_is_looked_for_among_those_of_its_kind(operator: str, kind: str) -> None:
+    api = Airflow()
+    api.task["operator"] = operator
+    api.now("deferred", try_number=1, job_name="j")
+
+    job = RunFollower(api=api, aws=Aws(), dag_id="dag", run_id="run").look().job
+
+    assert job is not None
+    assert job.status == kind
 
 
 def test_a_second_try_shows_its_own_job_once_it_has_one() -> None:

@@ -69,6 +69,18 @@ def test_the_summary_says_what_interruptions_cost_and_how_to_check_it(tmp_path: 
     assert "make verify RUN=manual__1" in text
 
 
+def test_the_summary_names_the_winner_of_the_search(tmp_path: Path) -> None:
+    found = {
+        "best": {"value": 2.41234, "tuned_hyperparameters": {"learning_rate": "0.0021"}},
+        "num_trials": {"Completed": 11, "Failed": 1, "Stopped": 0},
+        "objective": {"metric_name": "validation:loss"},
+    }
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({**RECORD, "tuning": {"result": found}}))
+    text = "\n".join(summary(ended("success"), Report(json_file=file)))
+    assert "best of 12 trials: validation:loss 2.4123 with learning_rate 0.0021" in text
+
+
 @pytest.mark.parametrize("told", [None, CONTINUITY | {"why_unknown": "the log is gone"}])
 def test_the_summary_is_silent_about_what_is_not_known(
     told: dict[str, object] | None, tmp_path: Path
