@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from include.cost.job_cost import job_cost
 from include.errors import ContractError
-from include.tuning.trials import Trial, plain_text
+from include.tuning.trials import TERMINAL_STATUSES, Trial, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,7 @@ class SearchFacts:
         static: the static hyperparameters of its definition, without those of the service and the toolkit.
         counters: how many trials and objectives are in which state; it changes whenever one of them does.
         has_criteria: whether the search may complete before all its trials.
+        max_jobs: how many trials there may be; None where the search does not say.
     """
 
     strategy: str
@@ -42,6 +43,7 @@ class SearchFacts:
     static: Mapping[str, str]
     counters: Mapping[str, int]
     has_criteria: bool
+    max_jobs: int | None = None
 
     @classmethod
     def from_describe(cls, description: Mapping[str, Any]) -> Self:
@@ -78,6 +80,7 @@ class SearchFacts:
                 **{f"o{k}": v for k, v in description.get("ObjectiveStatusCounters", {}).items()},
             },
             has_criteria=bool(config.get("TuningJobCompletionCriteria")),
+            max_jobs=config.get("ResourceLimits", {}).get("MaxNumberOfTrainingJobs"),
         )
 
     @property
@@ -105,7 +108,7 @@ def trial_of(
     if billable is None and started_at is not None and ended_at is not None:
         billable = max(0, round(ended_at - started_at))
     cost = None
-    if ended_at is not None:
+    if summary["TrainingJobStatus"] in TERMINAL_STATUSES:
         known = job_cost({**job.to_dict(), "billable_seconds": billable or 0}) if job else None
         cost = known.cost_usd if known else None
         if cost is None and usd_per_s is not None:

@@ -17,7 +17,7 @@ from include.tuning.result import EndedBy
 from include.units import SECONDS_PER_HOUR, format_duration, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from include.catalog.instances import Catalogue
     from include.specs.training_job import TrainingJobSpec
@@ -155,12 +155,14 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
     )
 
 
-def spent_usd(trials: Iterable[Trial], *, ceiling: Ceiling, now: float) -> float | None:
+def spent_usd(trials: Sequence[Trial], *, ceiling: Ceiling, now: float) -> float | None:
     """Return what the trials have cost by now; None where the price is unknown.
 
-    A trial that runs has cost its seconds so far by the on-demand price, also on spot.
+    A second of a trial that runs costs what one of the trials with a result did, on spot less than on demand; before
+    there is any, the on-demand price.
     """
-    costs = [_cost(each, ceiling, now) for each in trials]
+    rate = _rate(trials, ceiling, now)
+    costs = [_cost(each, rate, now) for each in trials]
     known = [each for each in costs if each is not None]
     return sum(known) if len(known) == len(costs) else None
 
@@ -198,11 +200,8 @@ def _over_budget(
     now: float,
     reaction_s: float,
 ) -> SearchVerdict | None:
-    spent, rate, budget = (
-        spent_usd(trials, ceiling=ceiling, now=now),
-        ceiling.usd_per_s,
-        ceiling.budget_usd,
-    )
+    budget, rate = ceiling.budget_usd, _rate(trials, ceiling, now)
+    spent = spent_usd(trials, ceiling=ceiling, now=now)
     if budget is None or rate is None or spent is None:
         return None
     told = f"{format_usd(spent)} of {format_usd(budget)} spent"
@@ -247,10 +246,17 @@ def _left_s(ceiling: Ceiling, created_at: float, now: float) -> float | None:
     return None if ceiling.max_runtime_s is None else created_at + ceiling.max_runtime_s - now
 
 
-def _cost(trial: Trial, ceiling: Ceiling, now: float) -> float | None:
+def _rate(trials: Sequence[Trial], ceiling: Ceiling, now: float) -> float | None:
+    """Return what a second of a running trial costs."""
+    ended = [each for each in trials if each.is_usable and each.cost_usd is not None]
+    seconds = sum(_seconds(each, now) for each in ended)
+    return sum(each.cost_usd or 0.0 for each in ended) / seconds if seconds else ceiling.usd_per_s
+
+
+def _cost(trial: Trial, rate: float | None, now: float) -> float | None:
     if trial.is_terminal and trial.cost_usd is not None:
         return trial.cost_usd
-    return None if ceiling.usd_per_s is None else _seconds(trial, now) * ceiling.usd_per_s
+    return None if rate is None else _seconds(trial, now) * rate
 
 
 def _seconds(trial: Trial, now: float) -> float:

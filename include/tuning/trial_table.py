@@ -47,7 +47,9 @@ def trial_table(
 def _row(trial: Trial, names: Sequence[str], *, is_best: bool, now: float) -> list[str]:
     status = "EarlyStopped" if trial.is_early_stopped else trial.status
     seconds = (
-        "" if trial.started_at is None else f"{(trial.ended_at or now) - trial.started_at:.0f}"
+        ""
+        if trial.started_at is None
+        else f"{max(0.0, (trial.ended_at or now) - trial.started_at):.0f}"
     )
     values = (trial.tuned_hyperparameters.get(name, "") for name in names)
     return [

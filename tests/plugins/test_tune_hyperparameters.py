@@ -31,7 +31,9 @@ from include.runs.orphans import ThingKind
 from include.runs.run_tags import Owner
 from include.tuning.result import TuningResult
 from include.tuning.trials import Trial, from_parquet
+from tests.local_engine.faults.putting import faults
 from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
+from tests.plugins.lossy_relay import losing_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +61,7 @@ time.sleep(options.pause)
 """
 WAITS = 600.0
 RATE = {"type": "continuous", "min_value": 1, "max_value": 5}
+CREATE = "CreateHyperParameterTuningJob"
 PRICE_PER_S = 0.115 / 3600
 
 
@@ -124,6 +127,15 @@ def deferred(made: TuneHyperparametersOperator, task: Any) -> Any:
     return raised.value.trigger
 
 
+def deferred_by(url: str, made: Any, task: Any, engine: RunningEngine) -> Any:
+    """Return the trigger of a task that reached SageMaker by this address."""
+    connection = json.loads(connection_json(engine))
+    connection["extra"]["service_config"] = {"sagemaker": {"endpoint_url": url}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+        return deferred(made, task)
+
+
 async def only_event(trigger: Any) -> dict[str, Any]:
     """Return the payload of the trigger's one event, having sent the trigger through JSON."""
     _, arguments = trigger.serialize()
@@ -165,7 +177,10 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def ended(connection: RunningEngine, code: str) -> Ended:
-    """A deferred search of four trials, of which the green ones fail, that has ended by itself."""
+    """A deferred search of four trials, of which the green ones fail, that has ended by itself.
+
+    Nobody heard of its Create, and the service was too busy to list trials for a while.
+    """
     task, spec = surroundings(), search(code, static={"fails_for": "green"}, budget_usd=1.0)
     log = io.StringIO()
     handler = logging.StreamHandler(log)
@@ -174,7 +189,11 @@ def ended(connection: RunningEngine, code: str) -> Ended:
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:
-        event = asyncio.run(only_event(deferred(operator(spec, deferrable=True), task)))
+        with losing_answers(connection.endpoint_url, operation=CREATE, status=None) as url:
+            trigger = deferred_by(url, operator(spec, deferrable=True), task, connection)
+        busy = {"what": "throttle", "operation": "ListTrainingJobsForHyper*", "count": 3}
+        with faults(connection.endpoint_url, busy):
+            event = asyncio.run(only_event(trigger))
         result = operator(spec).execute_complete(task.context, event)
     finally:
         root.removeHandler(handler)
@@ -222,11 +241,9 @@ def test_name_fits_the_services_32_characters(ended):
 
 
 def test_log_tells_the_trials_and_no_secret(ended):
-    tables = ended.log.count("trial ")
     last = ended.log.rpartition("Search ")[2]
 
-    assert tables >= 2
-    assert "4 of its 4 trials have ended" in ended.log
+    assert "4 trials have ended, 0 run, of at most 4; $" in ended.log
     (marked,) = [line for line in last.splitlines() if line.startswith("*")]
     assert ended.result["best"]["training_job_name"] in marked
     assert "very-secret" not in ended.log
@@ -247,11 +264,17 @@ def test_ledger_says_what_the_search_cost(ended, connection):
     assert entry.cost_usd == pytest.approx(ended.result["cost_usd"])
 
 
+def test_busy_service_and_a_create_that_nobody_heard_of_cost_no_second_search(ended, sagemaker):
+    assert ended.log.count("ThrottlingException") >= 1
+    assert "asking again" in ended.log
+    assert searches(sagemaker, ended.task) == [ended.result["tuning_job_name"]]
+
+
 def test_second_start_adopts_the_completed_search(ended, sagemaker):
     again = execute(operator(ended.spec), ended.task)
 
     assert again == ended.result
-    assert searches(sagemaker, ended.task) == [ended.result["tuning_job_name"]]
+    assert len(searches(sagemaker, ended.task)) == 1
 
 
 def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by_another(
@@ -299,17 +322,22 @@ def test_running_search_is_known_to_the_janitor_and_whoever_stops_it_fails_the_t
     assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
 
 
-def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(connection, code, sagemaker):
+def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
+    connection, code, sagemaker, caplog
+):
     task = surroundings()
     spec = search(
         code,
         static={"pause": 1.0},
-        training={"max_run": 10},
+        training={"max_run": 11},
         max_jobs=100,
-        budget_usd=10.5 * PRICE_PER_S,
+        max_parallel_jobs=1,
+        budget_usd=11.5 * PRICE_PER_S,
     )
     trigger = deferred(operator(spec, deferrable=True), task)
-    asyncio.run(only_event(trigger))  # the worker that would have been told is lost
+    name = trigger.followed.job_name
+    with caplog.at_level(logging.INFO):
+        asyncio.run(only_event(trigger))  # the worker that would have been told is lost
     result = TuningResult.from_dict(execute(operator(spec), task))
 
     assert (result.status, result.ended_by, result.is_complete) == ("Stopped", "budget", False)
@@ -317,12 +345,12 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(connection, cod
     trials = from_parquet(S3Objects(clients().client("s3")).read(result.trials_uri))
     values = [each.objective for each in trials if each.objective is not None]
     assert result.best.value == min(values)
-    assert result.num_trials["Completed"] >= 2
+    assert result.num_trials["Completed"] >= 1
     assert sum(result.num_trials.values()) == len(trials) < 100
-    # A second of each of two trials until they have stopped, and the seconds are rounded.
-    assert (
-        0.5 * spec["budget_usd"] < (result.cost_usd or 0.0) < spec["budget_usd"] + 4 * PRICE_PER_S
-    )
+    # The running trial ends some seconds after the stop, later on a busy machine.
+    assert 0.5 * spec["budget_usd"] < (result.cost_usd or 0.0) < 1.5 * spec["budget_usd"]
+    tables = [each for each in caplog.messages if each.startswith(f"Search {name}: ")]
+    assert len(tables) == len(set(tables)) > 2
 
 
 def test_search_whose_trials_all_fail_raises_their_cause_and_is_not_repeated(

@@ -148,6 +148,13 @@ def test_trial_without_a_known_price_costs_by_the_rate() -> None:
     assert trial_of(SUMMARY).cost_usd is None
 
 
+def test_trial_that_was_stopped_before_it_ran_cost_nothing() -> None:
+    never = {k: v for k, v in SUMMARY.items() if not k.startswith(("TrainingS", "TrainingE"))}
+    trial = trial_of({**never, "TrainingJobStatus": "Stopped"}, usd_per_s=0.01)
+
+    assert (trial.started_at, trial.billable_seconds, trial.cost_usd) == (None, None, 0.0)
+
+
 def test_running_trial_has_neither_end_nor_cost() -> None:
     running = {k: v for k, v in SUMMARY.items() if k != "TrainingEndTime"}
     running |= {"TrainingJobStatus": "InProgress", "ObjectiveStatus": "Pending"}

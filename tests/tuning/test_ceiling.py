@@ -139,6 +139,14 @@ def test_trial_that_runs_has_cost_its_seconds_so_far() -> None:
     assert spent_usd([ENDED, RUNNING], ceiling=CEILING, now=NOW) == pytest.approx(0.2 + 0.05)
 
 
+def test_second_on_spot_costs_what_it_did_for_those_that_ended() -> None:
+    spot = replace(ENDED, billable_seconds=6.0, cost_usd=0.06)
+    failed = replace(ENDED, status="Failed", objective=None, cost_usd=0.0)
+
+    assert spent_usd([spot, RUNNING], ceiling=CEILING, now=NOW) == pytest.approx(0.06 + 5 * 0.003)
+    assert spent_usd([failed, RUNNING], ceiling=CEILING, now=NOW) == pytest.approx(0.05)
+
+
 def test_search_goes_on_while_the_next_end_is_within_the_budget() -> None:
     # 0.25 are spent, the running one needs 15 s more: 0.40.
     assert verdict([ENDED, RUNNING], budget_usd=0.41) is None

@@ -114,10 +114,11 @@ class SearchLook(Look):
         ended = sum(each.is_terminal for each in trials)
         budget = self._ceiling.budget_usd
         log.info(
-            "Search %s: %d of its %d trials have ended, %s%s spent\n%s",
+            "Search %s: %d trials have ended, %d run%s; %s%s spent\n%s",
             self.followed.job_name,
             ended,
-            len(trials),
+            len(trials) - ended,
+            "" if facts.max_jobs is None else f", of at most {facts.max_jobs}",
             format_usd(spent),
             "" if budget is None else f" of {format_usd(budget)}",
             trial_table(trials, maximize=facts.maximize, now=self.now_s, changed=changed),
