@@ -79,10 +79,16 @@ def configured_rules(
 
 
 def default_rules(profile: Profile = Profile.ROBUST) -> tuple[ConfiguredRule, ...]:
-    """Return every rule of the catalogue that needs no parameter from its author."""
+    """Return every rule of the catalogue; those that an author must ask for say so instead of judging."""
     rules = (make_rule(name, {}, profile=profile) for name in RULES)
     return tuple(
-        ConfiguredRule(name=each.name, rule=each, severity=each.SEVERITY) for each in rules
+        ConfiguredRule(
+            name=each.name,
+            rule=each,
+            severity=each.SEVERITY,
+            left_out=each.ON_REQUEST and f"only where it is asked for: {each.ON_REQUEST}",
+        )
+        for each in rules
     )
 
 

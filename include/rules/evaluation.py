@@ -32,11 +32,16 @@ class RuleStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredRule:
-    """A rule under the name that its author gave it."""
+    """A rule under the name that its author gave it.
+
+    Attributes:
+        left_out: why it is not evaluated although it is listed; None where it is.
+    """
 
     name: str
     rule: Rule
     severity: Severity
+    left_out: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +173,7 @@ class _RuleRun:
     def __init__(self, configured: ConfiguredRule, facts: Facts) -> None:
         self.name = configured.name
         self._configured, self._rule, self._facts = configured, configured.rule, facts
-        self._watches: dict[int, Watch] = {}
+        self._watches: dict[int, Watch[Any]] = {}
         self._streaks: dict[tuple[int, str], _Streak] = {}
         self._issues: list[Issue] = []
         self._known: set[tuple[int, int, str]] = set()
@@ -178,7 +183,7 @@ class _RuleRun:
 
     def take(self, record: Record, *, is_new_attempt: bool) -> list[Issue]:
         """Return the issues that the record brought."""
-        if self._error is not None:
+        if self._error is not None or self._configured.left_out is not None:
             return []
         if isinstance(record, Start):
             self._roll_back(record, is_new_attempt=is_new_attempt)
@@ -216,7 +221,7 @@ class _RuleRun:
             error=self._error,
         )
 
-    def _watch_of(self, record: Record) -> Watch:
+    def _watch_of(self, record: Record) -> Watch[Any]:
         rank = record.rank if self._rule.IS_PER_RANK else 0
         if rank not in self._watches:
             self._watches[rank] = self._rule.watch(self._facts)
@@ -236,7 +241,7 @@ class _RuleRun:
         rule = self._rule
         step = record.step if judgement.step is None else judgement.step
         rank = record.rank if judgement.rank is None else judgement.rank
-        if step <= rule.warm_up:
+        if 0 < rule.warm_up >= step:
             self._is_warming_up = True
             return None
         self._num_judged += 1
@@ -269,11 +274,13 @@ class _RuleRun:
         return issue
 
     def _why_not(self) -> str:
+        if self._configured.left_out is not None:
+            return self._configured.left_out
+        if self._is_warming_up:
+            return f"nothing after the warm-up of {self._rule.warm_up} steps"
         said = [watch.why_not for watch in self._watches.values() if watch.why_not]
         if said:
             return said[0]
-        if self._is_warming_up:
-            return f"nothing after the warm-up of {self._rule.warm_up} steps"
         return f"needs {self._rule.NEEDS}"
 
     def _summary(self) -> Mapping[str, float]:

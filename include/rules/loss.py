@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from include.errors import Severity
-from include.rules.records import Facts, Record, StepRecord
+from include.rules.records import Facts, StepRecord
 from include.rules.rule import HEALTHY, Judgement, Origin, Rule, Watch
 from include.rules.series import (
     LEAST_OBSERVATIONS,
@@ -44,17 +44,16 @@ class NonFinite(_LossRule):
     NEEDS = "the loss or the gradient norm of steps"
     skipped_steps: int = 10
 
-    def watch(self, facts: Facts) -> Watch:
+    def watch(self, facts: Facts) -> Watch[StepRecord]:
         """Return a new state."""
         return _NonFinite(self.skipped_steps if facts.precision == "fp16" else 1)
 
 
-class _NonFinite(Watch):
+class _NonFinite(Watch[StepRecord]):
     def __init__(self, norms_in_a_row: int) -> None:
         self._needed, self._row = norms_in_a_row, 0
 
-    def see(self, record: Record) -> Iterator[Judgement]:
-        assert isinstance(record, StepRecord)  # noqa: S101  # READS says so
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
         if record.loss is None and record.gradient_norm is None:
             return
         if record.loss is not None and not math.isfinite(record.loss):
@@ -90,18 +89,17 @@ class LossSpike(_LossRule):
     stop_patience: int = 5
     warm_up: int = 50
 
-    def watch(self, facts: Facts) -> Watch:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _LossSpike(self)
 
 
-class _LossSpike(Watch):
+class _LossSpike(Watch[StepRecord]):
     def __init__(self, rule: LossSpike) -> None:
         self._rule, self._seen = rule, History()
         self._row = self._stop_row = 0
 
-    def see(self, record: Record) -> Iterator[Judgement]:
-        assert isinstance(record, StepRecord)  # noqa: S101
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
         loss, rule = record.loss, self._rule
         if loss is None or math.isnan(loss):
             return
@@ -146,12 +144,12 @@ class LossNotDecreasing(_LossRule):
 
     Every `num_steps` it is compared with the newest one at least `num_steps` earlier. Source: SageMaker Developer
     Guide, LossNotDecreasing (defaults 10, 0.1 %, 5 %). On losses of minibatches these defaults fire in healthy runs
-    (measured: 20 of 20). The robust profile smooths (decay 0.98 a step), looks 100 steps back, and asks only for a rise
-    that noise does not explain; a flat loss is left to `Plateau`.
+    (measured: 20 of 20). The robust profile smooths (a median of five, then decay 0.98 a step), looks 100 steps back,
+    and asks only for a rise that noise does not explain; a flat loss is left to `Plateau`.
 
     Attributes:
         diff_percent: None does not look at it.
-        smoothing: decay of a moving average per step; 0 compares the losses themselves.
+        smoothing: decay of a moving average per step, over medians of five losses; 0 compares the losses themselves.
         noise_factor: standard errors that a rise must exceed.
     """
 
@@ -173,24 +171,25 @@ class LossNotDecreasing(_LossRule):
     smoothing: float = 0.0
     noise_factor: float = 0.0
 
-    def watch(self, facts: Facts) -> Watch:  # noqa: ARG002
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _LossNotDecreasing(self)
 
 
-class _LossNotDecreasing(Watch):
+class _LossNotDecreasing(Watch[StepRecord]):
     def __init__(self, rule: LossNotDecreasing) -> None:
         self._rule, self._raw = rule, History()
         self._smooth = Smoothed(rule.smoothing)
         self._checked: list[int] = []
 
-    def see(self, record: Record) -> Iterator[Judgement]:
-        assert isinstance(record, StepRecord)  # noqa: S101
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
         if record.loss is None or not math.isfinite(record.loss):
             return
         rule, step = self._rule, record.step
-        now = self._smooth.add(step, record.loss)
         self._raw.add(step, record.loss)
+        now = self._smooth.add(
+            step, median(self._raw.values[-5:]) if rule.smoothing else record.loss
+        )
         before = self._smooth.history.at(step - rule.num_steps)
         if before is None or (self._checked and step - self._checked[-1] < rule.num_steps):
             if not self._checked:
@@ -243,18 +242,17 @@ class NotLearning(_LossRule):
     ratio: float = 0.97
     start_steps: int = 10
 
-    def watch(self, facts: Facts) -> Watch:  # noqa: ARG002
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _NotLearning(self)
 
 
-class _NotLearning(Watch):
+class _NotLearning(Watch[StepRecord]):
     def __init__(self, rule: NotLearning) -> None:
         self._rule, self._seen = rule, History()
         self._rates, self._rose_at = History(), 0
 
-    def see(self, record: Record) -> Iterator[Judgement]:
-        assert isinstance(record, StepRecord)  # noqa: S101
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
         rule = self._rule
         self._note_rate(record)
         if record.loss is None or math.isnan(record.loss):
@@ -296,40 +294,39 @@ class _NotLearning(Watch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plateau(_LossRule):
-    """The loss stopped falling: over the last half of the run it fell by less than `diff_percent`.
+    """The loss stopped falling: from the second to the last third of the run it fell by less than `diff_percent`.
 
-    The mean of the run's last quarter is compared with that of the quarter before; both grow with the run, since losses
-    fall like a power of the steps. It is judged only where the noise would let a fall of `detectable_percent` be seen
-    (`noise_factor` standard errors), so that noise alone is no plateau.
+    The means of the two thirds are compared; they grow with the run, since losses fall like a power of the steps. It
+    is judged only where the noise would let a fall of `detectable_percent` be seen (`noise_factor` standard errors),
+    so that noise alone is no plateau.
     """
 
     diff_percent: float = 0.1
     detectable_percent: float = 1.0
     noise_factor: float = 3.0
     min_steps: int = 200
-    persistence: int = 3
+    persistence: int = 10
 
-    def watch(self, facts: Facts) -> Watch:  # noqa: ARG002
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _Plateau(self)
 
 
-class _Plateau(Watch):
+class _Plateau(Watch[StepRecord]):
     def __init__(self, rule: Plateau) -> None:
         self._rule, self._seen = rule, History()
 
-    def see(self, record: Record) -> Iterator[Judgement]:
-        assert isinstance(record, StepRecord)  # noqa: S101
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
         if record.loss is None or not math.isfinite(record.loss):
             return
         rule, step = self._rule, record.step
         self._seen.add(step, record.loss)
-        quarter = step // 4
-        last = self._seen.between(step - quarter, step)
-        before = self._seen.between(step - 2 * quarter, step - quarter)
+        third = step // 3
+        last = self._seen.between(step - third, step)
+        before = self._seen.between(step - 2 * third, step - third)
         least = min(len(last), len(before))
         if step < rule.min_steps or least < LEAST_OBSERVATIONS:
-            self.why_not = f"{step} steps, {least} losses a quarter; needs {rule.min_steps}, {LEAST_OBSERVATIONS}"
+            self.why_not = f"{step} steps, {least} losses a third; needs {rule.min_steps}, {LEAST_OBSERVATIONS}"
             return
         then, now = sum(before) / len(before), sum(last) / len(last)
         size = max(abs(then), 1e-12)
@@ -342,7 +339,7 @@ class _Plateau(Watch):
         fall = 100.0 * (then - now) / size
         yield Judgement(
             is_violated=fall < rule.diff_percent,
-            text=f"the mean loss went from {then:.4g} to {now:.4g} over the last {2 * quarter} steps, a fall of "
+            text=f"the mean loss went from {then:.4g} to {now:.4g} over the last {2 * third} steps, a fall of "
             f"{fall:.2g} %",
             numbers={"before": then, "now": now, "fall_percent": fall, "noise_percent": error},
         )

@@ -160,6 +160,7 @@ class HostSample(Record):
     Attributes:
         cpu_percent: of all its cores together, 0 to 100. io_wait_percent: likewise.
         memory_bytes: resident, of the training's processes.
+        num_cores: of the host. num_loader_workers: processes that load data, on the host.
     """
 
     host: str = "algo-1"
@@ -167,6 +168,8 @@ class HostSample(Record):
     io_wait_percent: float | None = None
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
+    num_cores: int | None = None
+    num_loader_workers: int | None = None
     gpus: tuple[GpuSample, ...] = ()
 
 
@@ -194,9 +197,10 @@ class Inputs(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checksums(Record):
-    """Checksums of this rank's parameters; ranks of one `group` are replicas of each other."""
+    """Checksums of this rank's parameters; the `group_size` ranks of one `group` are replicas of each other."""
 
     group: str = "0"
+    group_size: int
     values: Mapping[str, str]
 
 

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from include.errors import Severity
-from include.rules.records import Record  # noqa: TC001  # likewise
+from include.rules.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from include.rules.records import Facts
 
@@ -56,21 +56,35 @@ class Judgement:
 HEALTHY = Judgement(is_violated=False)
 
 
-class Watch(ABC):
+Seen_contra = TypeVar("Seen_contra", bound=Record, contravariant=True)
+
+
+class Watch(ABC, Generic[Seen_contra]):
     """The state of one rule over one run, or over one rank of it."""
 
     why_not = ""  # why it could not judge what it saw so far; the rule's NEEDS where it saw nothing
 
     @abstractmethod
-    def see(self, record: Record) -> Iterable[Judgement]:
+    def see(self, record: Seen_contra) -> Iterable[Judgement]:
         """Take one record of a kind that the rule reads, and judge what can be judged by now."""
 
-    def roll_back(self, step: int) -> None:  # noqa: B027  # a state without history has nothing to undo
+    def roll_back(self, step: int) -> None:
         """Forget what came after `step`: the run goes on from there."""
 
     def summary(self) -> Mapping[str, float]:
         """Return numbers about the whole run, for rules that only report."""
         return {}
+
+
+class Stateless(Watch[Seen_contra]):
+    """Judges each record by itself."""
+
+    def __init__(self, judge: Callable[[Seen_contra], Iterable[Judgement]]) -> None:
+        self._judge = judge
+
+    def see(self, record: Seen_contra) -> Iterable[Judgement]:
+        """Judge one record."""
+        return self._judge(record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +96,8 @@ class Rule(ABC):
         persistence: how many violations in a row make an issue.
 
     Class attributes: READS: the kinds of records it takes. NEEDS: what it needs, for `not evaluated`. IS_PER_RANK: it
-    judges each rank alone. ROBUST: parameters of the robust profile, over the documented defaults.
+    judges each rank alone. ROBUST: parameters of the robust profile, over the documented defaults. ON_REQUEST: why it
+    is evaluated only where it is asked for by name; None where it always is.
     """
 
     ORIGIN: ClassVar[Origin] = Origin.TRAINYARD
@@ -91,6 +106,7 @@ class Rule(ABC):
     NEEDS: ClassVar[str]
     IS_PER_RANK: ClassVar[bool] = True
     ROBUST: ClassVar[Mapping[str, Any]] = {}
+    ON_REQUEST: ClassVar[str | None] = None
 
     warm_up: int = 0
     persistence: int = 1
@@ -101,5 +117,5 @@ class Rule(ABC):
         return type(self).__name__
 
     @abstractmethod
-    def watch(self, facts: Facts) -> Watch:
+    def watch(self, facts: Facts) -> Watch[Any]:
         """Return a new state that has seen nothing."""

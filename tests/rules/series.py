@@ -82,3 +82,8 @@ def jump(before: float, after: float, *, at: int) -> Callable[[int], float]:
 
 def _at(fields: dict[str, Any], step: int) -> dict[str, Any]:
     return {name: value(step) if callable(value) else value for name, value in fields.items()}
+
+
+def merged(*series: Iterable[Record]) -> list[Record]:
+    """Return several series in the order of steps, within a step in the order given."""
+    return sorted((record for each in series for record in each), key=lambda record: record.step)

@@ -1,0 +1,375 @@
+"""Rules on time: how fast steps are, how even, and whether there are any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from include.errors import Severity
+from include.rules.records import Facts, Mark, Record, Start, StepRecord, Validation
+from include.rules.rule import HEALTHY, Judgement, Origin, Rule, Watch
+from include.rules.series import LEAST_OBSERVATIONS, SIGMA_PER_MAD, History, median_and_mad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputRegression(Rule):
+    """The median tokens (or samples) per second of the last `window` steps is below `ratio` of the best such median.
+
+    The first observation after a start is left out (processes warm up), and a start with other ranks begins anew.
+    """
+
+    READS = (Start, StepRecord)
+    NEEDS = "tokens or samples per second of steps"
+    window: int = 50
+    ratio: float = 0.7
+    least: int = 5
+    persistence: int = 3
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return _ThroughputRegression(self)
+
+
+class _ThroughputRegression(Watch[Record]):
+    def __init__(self, rule: ThroughputRegression) -> None:
+        self._rule, self._world_size, self._is_first = rule, 0, True
+        self._seen, self._best = History(), History()
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, Start):
+            self._is_first = True
+            if record.world_size and record.world_size != self._world_size:
+                self._world_size = record.world_size
+                self._seen, self._best = History(), History()
+        elif isinstance(record, StepRecord) and record.units_per_second is not None:
+            yield from self._judge(record.step, record.units_per_second)
+
+    def _judge(self, step: int, rate: float) -> Iterator[Judgement]:
+        rule = self._rule
+        is_first, self._is_first = self._is_first, False
+        if is_first:
+            return
+        self._seen.add(step, rate)
+        recent = self._seen.last(rule.window)
+        if len(recent) < rule.least:
+            self.why_not = f"{len(recent)} rates in {rule.window} steps; needs {rule.least}"
+            return
+        now = median(recent)
+        best = max(now, self._best.values[-1] if len(self._best) else 0.0)
+        self._best.add(step, best)
+        yield Judgement(
+            is_violated=now < rule.ratio * best,
+            text=f"{now:.4g} a second over the last {rule.window} steps, {now / best:.0%} of the best {best:.4g}",
+            numbers={"median": now, "best": best},
+        )
+
+    def roll_back(self, step: int) -> None:
+        self._seen.roll_back(step)
+        self._best.roll_back(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataStall(Rule):
+    """Steps wait for data for more than `share` of their time, by the median of the last `window` steps."""
+
+    READS = (StepRecord,)
+    NEEDS = "data_wait_seconds and step_seconds of steps"
+    share: float = 0.3
+    window: int = 50
+    persistence: int = 3
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _DataStall(self)
+
+
+class _DataStall(Watch[StepRecord]):
+    def __init__(self, rule: DataStall) -> None:
+        self._rule, self._seen = rule, History()
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        if record.data_wait_seconds is None or not record.step_seconds:
+            return
+        rule = self._rule
+        self._seen.add(record.step, record.data_wait_seconds / record.step_seconds)
+        recent = self._seen.last(rule.window)
+        if len(recent) < LEAST_OBSERVATIONS:
+            self.why_not = f"{len(recent)} steps; needs {LEAST_OBSERVATIONS}"
+            return
+        now = median(recent)
+        yield Judgement(
+            is_violated=now > rule.share,
+            text=f"{now:.0%} of a step is waiting for data, over the last {rule.window} steps",
+            numbers={"share": now},
+        )
+
+    def roll_back(self, step: int) -> None:
+        self._seen.roll_back(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutlier(Rule):
+    """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps so far.
+
+    Source: SageMaker Developer Guide, StepOutlier (5; rulesconfig 1.0.1 has 3). A few long steps raise mean and
+    deviation alike: the robust profile takes median and MAD, wants twice the median, and leaves the first step of a
+    start out.
+
+    Attributes:
+        is_robust: median and MAD in the place of mean and standard deviation.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (Start, StepRecord)
+    NEEDS = "step_seconds of steps"
+    ROBUST: ClassVar[Mapping[str, Any]] = {"is_robust": True}
+    stddev: float = 5.0
+    mode: str | None = None
+    n_outliers: int = 10
+    is_robust: bool = False
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _StepOutlier(self)
+
+
+class _StepOutlier(Watch[Record]):
+    _RECENT = 500  # steps that the median is taken of
+
+    def __init__(self, rule: StepOutlier) -> None:
+        self._rule, self._seen, self._outliers = rule, History(), History()
+        self._sums, self._squares = History(), History()
+        self._is_first = True
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, Start):
+            self._is_first = True
+        elif isinstance(record, StepRecord) and record.step_seconds is not None:
+            is_first, self._is_first = self._is_first, False
+            if not (is_first and self._rule.is_robust):
+                yield from self._judge(record.step, record.step_seconds)
+
+    def _judge(self, step: int, seconds: float) -> Iterator[Judgement]:
+        rule = self._rule
+        count = len(self._seen)
+        limit = self._limit() if count >= LEAST_OBSERVATIONS else math.inf
+        self._add(step, seconds)
+        if count < LEAST_OBSERVATIONS:
+            self.why_not = f"{count + 1} steps; needs more than {LEAST_OBSERVATIONS}"
+            return
+        if seconds > limit:
+            self._outliers.add(step, seconds)
+        yield Judgement(
+            is_violated=len(self._outliers) > rule.n_outliers,
+            text=f"{len(self._outliers)} steps were outliers, the last took {self._last():.3g} s",
+            numbers={"outliers": len(self._outliers), "limit_seconds": limit},
+        )
+
+    def _limit(self) -> float:
+        if self._rule.is_robust:
+            middle, mad = median_and_mad(self._seen.values[-self._RECENT :])
+            return max(middle + self._rule.stddev * SIGMA_PER_MAD * mad, 2 * middle)
+        mean = self._sums.values[-1] / len(self._sums)
+        variance = self._squares.values[-1] / len(self._squares) - mean**2
+        return mean + self._rule.stddev * math.sqrt(max(0.0, variance))
+
+    def _add(self, step: int, seconds: float) -> None:
+        is_first = not len(self._seen)
+        self._sums.add(step, seconds + (0.0 if is_first else self._sums.values[-1]))
+        self._squares.add(step, seconds**2 + (0.0 if is_first else self._squares.values[-1]))
+        self._seen.add(step, seconds)
+
+    def _last(self) -> float:
+        return self._outliers.values[-1] if len(self._outliers) else 0.0
+
+    def roll_back(self, step: int) -> None:
+        for each in (self._seen, self._outliers, self._sums, self._squares):
+            each.roll_back(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxInitializationTime(Rule):
+    """The first step after a start took longer than `threshold` minutes to come.
+
+    Source: SageMaker Developer Guide, MaxInitializationTime (20); AWS dropped it for PyTorch 2.0 and later.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (Start, StepRecord, Mark)
+    NEEDS = "the times of starts and steps"
+    threshold: float = 20.0
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _MaxInitializationTime(self)
+
+
+class _MaxInitializationTime(Watch[Record]):
+    def __init__(self, rule: MaxInitializationTime) -> None:
+        self._rule = rule
+        self._started: float | None = None
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, Start):
+            self._started = record.time
+            return
+        is_step = isinstance(record, StepRecord)
+        if self._started is None or record.time is None or not (is_step or _is_clock(record)):
+            return
+        minutes = (record.time - self._started) / 60
+        if is_step:
+            self._started = None
+        yield Judgement(
+            is_violated=minutes > self._rule.threshold,
+            text=f"{minutes:.1f} minutes {'until the first step' if is_step else 'without a step'}",
+            numbers={"minutes": minutes},
+        )
+
+
+def _is_clock(record: Record) -> bool:
+    return isinstance(record, Mark) and record.kind in {"clock", "ended"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StalledTrainingRule(Rule):
+    """No step was heard of for `threshold` seconds.
+
+    Source: SageMaker Developer Guide, StalledTraining (1800 s). What AWS does then (`stop_training_on_fire`) is for
+    whoever reads the verdict; a start begins anew.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    SEVERITY = Severity.ERROR
+    READS = (Start, StepRecord, Mark)
+    NEEDS = "the times of steps"
+    threshold: float = 1800.0
+    stop_training_on_fire: bool = False
+    training_job_name_prefix: str | None = None
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _Silence(self.threshold, counts=StepRecord, factor=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled(Rule):
+    """No sign of life for longer than `threshold` seconds and `num_steps` median steps: hung, or as good as.
+
+    Any line is a sign of life. The first step after a start may take `startup_s`. The end of the instances without a
+    `done` counts as silence up to then.
+    """
+
+    SEVERITY = Severity.ERROR
+    READS = (Start, StepRecord, Validation, Mark)
+    NEEDS = "the times of steps"
+    threshold: float = 60.0
+    num_steps: float = 10.0
+    startup_s: float = 600.0
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _Silence(
+            self.threshold, counts=Record, factor=self.num_steps, startup_s=self.startup_s
+        )
+
+
+class _Silence(Watch[Record]):
+    def __init__(
+        self, threshold: float, *, counts: type[Record], factor: float, startup_s: float = 0.0
+    ) -> None:
+        self._threshold, self._counts, self._factor = threshold, counts, factor
+        self._startup_s = startup_s
+        self._heard: float | None = None
+        self._last: tuple[int, float] | None = None
+        self._has_stepped = self._is_done = False
+        self._paces: list[float] = []
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if record.time is None:
+            return
+        if isinstance(record, Start):
+            self._heard, self._last = record.time, None
+            self._has_stepped = self._is_done = False
+            return
+        if self._heard is not None and not self._is_done:
+            yield self._judge(record, record.time - self._heard)
+        if _is_clock(record):
+            return
+        self._is_done = isinstance(record, Mark) and record.kind == "done"
+        if isinstance(record, self._counts):
+            self._heard = max(self._heard or 0.0, record.time)
+        if isinstance(record, StepRecord):
+            self._has_stepped = True
+            self._note_pace(record.step, record.time)
+
+    def _judge(self, record: Record, silence: float) -> Judgement:
+        pace = median(self._paces) if self._paces else 0.0
+        limit = max(self._threshold, self._factor * pace)
+        if not self._has_stepped:
+            limit = max(limit, self._startup_s)
+        if silence <= limit:
+            return HEALTHY
+        return Judgement(
+            is_violated=True,
+            step=self._last[0] if self._last else record.step,
+            text=f"nothing was heard for {silence:.0f} s (allowed: {limit:.0f} s)",
+            numbers={"silence_seconds": silence, "limit_seconds": limit},
+        )
+
+    def _note_pace(self, step: int, time: float) -> None:
+        if self._last is not None and step > self._last[0]:
+            self._paces.append((time - self._last[1]) / (step - self._last[0]))
+            del self._paces[:-101]
+        self._last = step, time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverallFrameworkMetrics(Rule):
+    """Never an issue: shares of the time of steps, by part; see AWS's rule of this name in its Developer Guide."""
+
+    ORIGIN = Origin.PROFILER
+    READS = (StepRecord,)
+    NEEDS = "step_seconds and the seconds of its parts"
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _OverallFrameworkMetrics()
+
+
+class _OverallFrameworkMetrics(Watch[StepRecord]):
+    _PARTS = ("data_wait", "forward", "backward", "optimizer")
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._parts = dict.fromkeys(self._PARTS, 0.0)
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        parts = {name: getattr(record, f"{name}_seconds") for name in self._PARTS}
+        if not record.step_seconds or all(value is None for value in parts.values()):
+            return
+        self._total += record.step_seconds
+        for name, value in parts.items():
+            self._parts[name] += value or 0.0
+        yield HEALTHY
+
+    def summary(self) -> Mapping[str, float]:
+        if not self._total or math.isinf(self._total):
+            return {}
+        return {f"{name} %": 100 * value / self._total for name, value in self._parts.items()}
+
+
+RULES: tuple[type[Rule], ...] = (
+    ThroughputRegression,
+    DataStall,
+    StepOutlier,
+    MaxInitializationTime,
+    StalledTrainingRule,
+    Stalled,
+    OverallFrameworkMetrics,
+)

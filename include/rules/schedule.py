@@ -1,0 +1,105 @@
+"""The learning rate: is it a rate at all, and the declared one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from include.errors import Severity
+from include.rules.records import Facts, StepRecord
+from include.rules.rule import Judgement, Rule, Watch
+from include.rules.series import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LRSanity(Rule):
+    """The learning rate is not finite, not above zero, jumps up, or is not what was declared.
+
+    Zero is right at the first step of a warm-up, and at the end of a decay (the rate before was below `decayed_share`
+    of the highest). After the first fall or standstill a rise by more than `jump_factor` is a jump. Where the conf
+    declares a linear warm-up and a cosine, the rate must be the declared one within `tolerance` of its peak.
+    """
+
+    SEVERITY = Severity.ERROR
+    READS = (StepRecord,)
+    NEEDS = "the learning rate of steps"
+    jump_factor: float = 2.0
+    decayed_share: float = 0.05
+    tolerance: float = 0.01
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:
+        """Return a new state."""
+        return _LRSanity(self, facts)
+
+
+class _LRSanity(Watch[StepRecord]):
+    def __init__(self, rule: LRSanity, facts: Facts) -> None:
+        self._rule, self._facts = rule, facts
+        self._seen, self._peaks = History(), History()
+        self._turned_at: int | None = None
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rate = record.learning_rate
+        if rate is None:
+            return
+        fault = self._fault(record.step, rate)
+        if math.isfinite(rate):
+            self._add(record.step, rate)
+        yield Judgement(
+            is_violated=fault is not None, text=fault or "", numbers={"learning_rate": rate}
+        )
+
+    def _fault(self, step: int, rate: float) -> str | None:
+        rates, rule = self._seen.values, self._rule
+        if not math.isfinite(rate):
+            return f"the learning rate is {rate}"
+        peak = self._peaks.values[-1] if rates else 0.0
+        is_decayed = bool(rates) and peak > 0 and rates[-1] <= rule.decayed_share * peak
+        if rate < 0 or (rate == 0 and step > 1 and not is_decayed):
+            return f"the learning rate is {rate:g}"
+        if self._turned_at is not None and rates[-1] > 0 and rate > rule.jump_factor * rates[-1]:
+            return f"the learning rate jumped from {rates[-1]:.4g} to {rate:.4g}"
+        declared = declared_rate(self._facts, step)
+        if declared is not None:
+            expected, highest = declared
+            if abs(rate - expected) > rule.tolerance * highest:
+                return f"the learning rate is {rate:.4g}, the declared schedule has {expected:.4g}"
+        return None
+
+    def _add(self, step: int, rate: float) -> None:
+        rates = self._seen.values
+        if rates and rate <= rates[-1] and self._turned_at is None:
+            self._turned_at = step
+        self._peaks.add(step, max(rate, self._peaks.values[-1] if rates else 0.0))
+        self._seen.add(step, rate)
+
+    def roll_back(self, step: int) -> None:
+        self._seen.roll_back(step)
+        self._peaks.roll_back(step)
+        if self._turned_at is not None and self._turned_at > step:
+            self._turned_at = None
+
+
+def declared_rate(facts: Facts, step: int) -> tuple[float, float] | None:
+    """Return the declared rate of step `step` (the first is 1) and its peak; None where none is declared.
+
+    Linear warm-up, then a cosine (Loshchilov and Hutter 2017, SGDR, equation 5). Worked: peak 1, 10 steps of warm-up,
+    110 in all, ratio 0: 0.5 at step 5, 1 at step 10, 0.5 at step 61.
+    """
+    peak, warmup, last = facts.peak_learning_rate, facts.warmup_steps, facts.max_steps
+    ratio = facts.min_learning_rate_ratio
+    if peak is None or warmup is None or last is None or ratio is None:
+        return None
+    warmup = min(warmup, last)
+    before = step - 1
+    if before < warmup:
+        return peak * (before + 1) / warmup, peak
+    progress = min(1.0, (before - warmup) / max(1, last - warmup))
+    return peak * (ratio + (1 - ratio) * 0.5 * (1 + math.cos(math.pi * progress))), peak
+
+
+RULES: tuple[type[Rule], ...] = (LRSanity,)

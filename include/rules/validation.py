@@ -1,0 +1,217 @@
+"""Rules on the validation loss, alone and beside the training loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from include.errors import Severity
+from include.rules.records import Facts, Record, StepRecord, Validation
+from include.rules.rule import Judgement, Origin, Rule, Watch
+from include.rules.series import History, Smoothed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overfit(Rule):
+    """The validation loss lies above the training loss by more than `ratio_threshold` of it, `patience` times in a row.
+
+    (mean validation - mean training) / mean training, the training losses being those since the validation before.
+    Source: SageMaker Developer Guide, Overfit. Worked: 2.3 against 2.0 is 0.15.
+
+    Attributes:
+        needs_worse: count only validations that are worse than the best one: a gap that still helps is no harm.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord, Validation)
+    NEEDS = "training and validation losses"
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "ratio_threshold": 0.2,
+        "patience": 3,
+        "needs_worse": True,
+    }
+    tensor_regex: str | None = None
+    start_step: int = 0
+    patience: int = 1
+    ratio_threshold: float = 0.1
+    needs_worse: bool = False
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return _Overfit(self)
+
+
+class _Overfit(Watch[Record]):
+    def __init__(self, rule: Overfit) -> None:
+        self._rule, self._train, self._validation = rule, History(), History()
+        self._row = 0
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, StepRecord) and _is_number(record.loss):
+            self._train.add(record.step, record.loss or 0.0)
+        elif isinstance(record, Validation) and _is_number(record.loss):
+            yield from self._judge(record.step, record.loss or 0.0)
+
+    def _judge(self, step: int, loss: float) -> Iterator[Judgement]:
+        rule = self._rule
+        before = self._validation.steps[-1] if len(self._validation) else 0
+        best = min(self._validation.values, default=math.inf)
+        self._validation.add(step, loss)
+        since = self._train.between(before, step)
+        if not since or step < rule.start_step:
+            self.why_not = f"no training loss between validations until step {step}"
+            return
+        train = sum(since) / len(since)
+        ratio = (loss - train) / max(abs(train), 1e-12)
+        is_worse = loss > best or not rule.needs_worse
+        self._row = self._row + 1 if ratio > rule.ratio_threshold and is_worse else 0
+        yield Judgement(
+            is_violated=self._row >= rule.patience,
+            text=f"validation loss {loss:.4g} is {ratio:.0%} above the training loss {train:.4g}, "
+            f"{self._row} validations in a row",
+            numbers={"validation": loss, "training": train, "ratio": ratio},
+        )
+
+    def roll_back(self, step: int) -> None:
+        self._train.roll_back(step)
+        self._validation.roll_back(step)
+        self._row = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overtraining(Rule):
+    """Training or validation loss have not become better by `delta` for so many observations: to go on is in vain.
+
+    Source: SageMaker Developer Guide, Overtraining; whether one of both is enough is not stated, here it is. It is
+    early stopping. The robust profile looks at validation alone, and waits for half of all validations at least,
+    since losses fall like a power of the steps.
+
+    Attributes:
+        patience_train: None does not look at the training loss.
+        patience_share: patience_validation is at least this share of the validations so far.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord, Validation)
+    NEEDS = "validation losses (or training losses, with patience_train)"
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "patience_train": None,
+        "patience_share": 0.5,
+        "delta": 0.0,
+    }
+    patience_train: int | None = 5
+    patience_validation: int = 10
+    delta: float = 0.01
+    patience_share: float = 0.0
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _Overtraining(self)
+
+
+class _Overtraining(Watch[Record]):
+    def __init__(self, rule: Overtraining) -> None:
+        self._rule, self._train, self._validation = rule, History(), History()
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        rule = self._rule
+        if not isinstance(record, (StepRecord, Validation)) or not _is_number(record.loss):
+            return
+        is_validation = isinstance(record, Validation)
+        if not is_validation and rule.patience_train is None:
+            return
+        seen = self._validation if is_validation else self._train
+        seen.add(record.step, record.loss or 0.0)
+        patience = rule.patience_train or 0
+        if is_validation:
+            patience = max(rule.patience_validation, round(rule.patience_share * len(seen)))
+        kind = "validation" if is_validation else "training"
+        if len(seen) <= patience:
+            self.why_not = f"{len(seen)} {kind} losses; needs more than {patience}"
+            return
+        best, age = _last_gain(seen.values, rule.delta)
+        yield Judgement(
+            key=kind,
+            is_violated=age >= patience,
+            text=f"no better by {rule.delta:g} for {age} observations: best {best:.4g}, now {seen.values[-1]:.4g}",
+            numbers={"best": best, "now": seen.values[-1], "observations": age},
+        )
+
+    def roll_back(self, step: int) -> None:
+        self._train.roll_back(step)
+        self._validation.roll_back(step)
+
+
+def _last_gain(values: list[float], delta: float) -> tuple[float, int]:
+    """Return the best value by steps of at least `delta`, and how many observations ago it came."""
+    best, at = values[0], 0
+    for place, value in enumerate(values):
+        if value < best - delta:
+            best, at = value, place
+    return best, len(values) - 1 - at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValRise(Rule):
+    """The smoothed validation loss is above `ratio` times its best for `patience` validations.
+
+    The best model lies behind. Worked: a best of 2.0 and three smoothed values above 2.1. For losses of zero or below
+    the rise is measured against the best one's size.
+
+    Attributes:
+        smoothing: weight of the smoothed value before, 0 to 1.
+    """
+
+    SEVERITY = Severity.ERROR
+    READS = (Validation,)
+    NEEDS = "validation losses"
+    ratio: float = 1.05
+    patience: int = 3
+    smoothing: float = 0.5
+
+    def watch(self, facts: Facts) -> Watch[Validation]:  # noqa: ARG002
+        """Return a new state."""
+        return _ValRise(self)
+
+
+class _ValRise(Watch[Validation]):
+    def __init__(self, rule: ValRise) -> None:
+        self._rule, self._smooth = rule, Smoothed(rule.smoothing)
+        self._steps: list[int] = []
+        self._row = 0
+
+    def see(self, record: Validation) -> Iterator[Judgement]:
+        if not _is_number(record.loss):
+            return
+        rule = self._rule
+        self._steps.append(record.step)
+        now = self._smooth.add(len(self._steps), record.loss or 0.0)  # one validation is one step
+        best = min(self._smooth.history.values)
+        if len(self._steps) < 2:
+            self.why_not = "1 validation; needs two to compare"
+            return
+        limit = best + (rule.ratio - 1) * abs(best)
+        self._row = self._row + 1 if now > limit else 0
+        yield Judgement(
+            is_violated=self._row >= rule.patience,
+            text=f"the smoothed validation loss {now:.4g} is above {rule.ratio:g} times its best {best:.4g}, "
+            f"{self._row} validations in a row",
+            numbers={"smoothed": now, "best": best, "limit": limit},
+        )
+
+    def roll_back(self, step: int) -> None:
+        self._steps = [each for each in self._steps if each <= step]
+        self._smooth.roll_back(len(self._steps))
+        self._row = 0
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+RULES: tuple[type[Rule], ...] = (Overfit, Overtraining, ValRise)

@@ -1,0 +1,350 @@
+"""Rules on weights: how they begin, whether they move, and how far at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from include.rules.records import GRADIENTS, WEIGHTS, Facts, StepRecord, TensorStatistics
+from include.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+from include.rules.series import History
+from include.rules.tensors import selected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STANDING = 0.97  # of the first losses' median
+_UPDATES = "update_l2 and l2 of weights by tensor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightUpdateRatio(Rule):
+    """The size of an update against the size of the weight is above `large_threshold` or below `small_threshold`.
+
+    Source: SageMaker Developer Guide, WeightUpdateRatio (10, 1e-8, 1e-9); the formula is not stated, here it is
+    norm(update) / (norm(weight) + epsilon). Worked: an update of 0.02 on a weight of 2.0 is 0.01.
+
+    Attributes:
+        num_steps: judge every so many steps; None every one with an update.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = _UPDATES
+    ROBUST: ClassVar[Mapping[str, Any]] = {"warm_up": 50, "persistence": 3}
+    num_steps: int | None = None
+    large_threshold: float = 10.0
+    small_threshold: float = 1e-8
+    epsilon: float = 1e-9
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+        if self.num_steps and record.step % self.num_steps:
+            return
+        for name, each in record.collection(WEIGHTS).items():
+            ratio = _update_ratio(each, self.epsilon)
+            if ratio is not None:
+                yield Judgement(
+                    key=name,
+                    is_violated=not self.small_threshold <= ratio <= self.large_threshold,
+                    text=f"update / weight is {ratio:.3g}, outside {self.small_threshold:g} to "
+                    f"{self.large_threshold:g}",
+                    numbers={"ratio": ratio},
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRatio(Rule):
+    """norm(update) / norm(weight) of a tensor is outside `smallest` to `largest`; about 1e-3 is usual.
+
+    Small ones count only while the learning rate is at least `share_of_peak` of the highest so far: at the end of a
+    decay updates are meant to vanish. Tensors that begin at zero are passed by until their norm is above `epsilon`.
+    """
+
+    READS = (StepRecord,)
+    NEEDS = _UPDATES
+    smallest: float = 1e-7
+    largest: float = 0.1
+    share_of_peak: float = 0.01
+    epsilon: float = 1e-6
+    warm_up: int = 50
+    persistence: int = 3
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _UpdateRatio(self)
+
+
+class _UpdateRatio(Watch[StepRecord]):
+    def __init__(self, rule: UpdateRatio) -> None:
+        self._rule, self._peak = rule, 0.0
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule, rate = self._rule, record.learning_rate
+        self._peak = max(self._peak, rate or 0.0)
+        is_decayed = rate is not None and rate < rule.share_of_peak * self._peak
+        for name, each in record.collection(WEIGHTS).items():
+            ratio = _update_ratio(each, 0.0) if (each.l2 or 0.0) > rule.epsilon else None
+            if ratio is None:
+                continue
+            is_small = ratio < rule.smallest and not is_decayed
+            yield Judgement(
+                key=name,
+                is_violated=is_small or ratio > rule.largest or math.isnan(ratio),
+                text=f"update / weight is {ratio:.3g}, outside {rule.smallest:g} to {rule.largest:g}",
+                numbers={"ratio": ratio},
+            )
+
+
+def _update_ratio(each: TensorStatistics, epsilon: float) -> float | None:
+    if each.update_l2 is None or each.l2 is None:
+        return None
+    return each.update_l2 / max(each.l2 + epsilon, 1e-300)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnchangedTensor(Rule):
+    """A tensor is the same over the last `num_steps` observations.
+
+    Source: SageMaker Developer Guide, UnchangedTensor: numpy.allclose of the values. Here the checksum is the same, or
+    the update's norm is at most atol * sqrt(n) + rtol * norm(tensor), which allclose implies. `equal_nan`: a tensor
+    with a NaN counts as unchanged. The robust profile looks at weights, ten observations.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = (
+        "a choice of tensors (collection_names or tensor_regex), and their checksum or update_l2"
+    )
+    ROBUST: ClassVar[Mapping[str, Any]] = {"collection_names": WEIGHTS, "num_steps": 10}
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    num_steps: int = 3
+    rtol: float = 1e-5
+    atol: float = 1e-8
+    equal_nan: bool = False
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _UnchangedTensor(self)
+
+
+class _UnchangedTensor(Watch[StepRecord]):
+    def __init__(self, rule: UnchangedTensor) -> None:
+        self._rule = rule
+        self._row: dict[str, int] = {}
+        self._checksums: dict[str, str] = {}
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule = self._rule
+        if rule.collection_names is None and rule.tensor_regex is None:
+            return
+        chosen = selected(
+            record, collection_names=rule.collection_names, tensor_regex=rule.tensor_regex
+        )
+        for key, each in chosen:
+            is_same = self._is_same(key, each)
+            if is_same is None:
+                continue
+            self._row[key] = self._row.get(key, 0) + 1 if is_same else 0
+            yield Judgement(
+                key=key,
+                is_violated=self._row[key] >= rule.num_steps,
+                text=f"unchanged over {self._row[key]} observations",
+                numbers={"observations": self._row[key]},
+            )
+
+    def _is_same(self, key: str, each: TensorStatistics) -> bool | None:
+        """Return whether the tensor is what it was; None where it cannot be told."""
+        rule = self._rule
+        if each.checksum is not None:
+            before, self._checksums[key] = self._checksums.get(key), each.checksum
+            return None if before is None else before == each.checksum
+        if each.update_l2 is None or each.l2 is None:
+            return None
+        if math.isnan(each.update_l2):
+            return rule.equal_nan
+        return each.update_l2 <= rule.atol * math.sqrt(each.num_elements or 1) + rule.rtol * each.l2
+
+    def roll_back(self, step: int) -> None:  # noqa: ARG002
+        self._row.clear()
+        self._checksums.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllZero(Rule):
+    """At least `threshold` percent of a tensor's values are zero.
+
+    Source: SageMaker Developer Guide, AllZero. One of the two choices of tensors is required there; the robust profile
+    looks at weights and gradients after 50 steps, ten in a row.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "a choice of tensors (collection_names or tensor_regex), and their zero_fraction"
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "collection_names": f"{WEIGHTS},{GRADIENTS}",
+        "warm_up": 50,
+        "persistence": 10,
+    }
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    threshold: float = 100.0
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+        if self.collection_names is None and self.tensor_regex is None:
+            return
+        chosen = selected(
+            record, collection_names=self.collection_names, tensor_regex=self.tensor_regex
+        )
+        for key, each in chosen:
+            if each.zero_fraction is not None:
+                percent = 100 * each.zero_fraction
+                yield Judgement(
+                    key=key,
+                    is_violated=percent >= self.threshold,
+                    text=f"{percent:.4g} % of the values are zero",
+                    numbers={"zero_percent": percent},
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorVariance(Rule):
+    """A tensor's variance is above `max_threshold` or below `min_threshold`; either may be left open.
+
+    Source: SageMaker Developer Guide, TensorVariance, which has no defaults.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "min_threshold or max_threshold, and the variance by tensor"
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    max_threshold: float | None = None
+    min_threshold: float | None = None
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+        if self.max_threshold is None and self.min_threshold is None:
+            return
+        high = math.inf if self.max_threshold is None else self.max_threshold
+        low = -math.inf if self.min_threshold is None else self.min_threshold
+        chosen = selected(
+            record, collection_names=self.collection_names, tensor_regex=self.tensor_regex
+        )
+        for key, each in chosen:
+            if each.variance is not None:
+                yield Judgement(
+                    key=key,
+                    is_violated=not low <= each.variance <= high,
+                    text=f"the variance is {each.variance:.4g}, outside {low:g} to {high:g}",
+                    numbers={"variance": each.variance},
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoorWeightInitialization(Rule):
+    """Within the first `steps`: weights of very different variance, gradients in a narrow range, or a loss that stands.
+
+    The three: the largest variance of a weight is more than `threshold` times the smallest; the narrowest p95 - p5 of a
+    gradient is below `distribution_range`; the loss did not fall for `patience` steps. Source: SageMaker Developer
+    Guide, PoorWeightInitialization, which does not say how they combine: any one is enough. Healthy networks differ by
+    more than that between layers: the robust profile wants the loss to stand, and one of the others beside it.
+
+    Attributes:
+        activation_inputs_regex: AWS's; statistics of weights take the place of activations here.
+        needs_standing_loss: whether the first two count only while the loss stands: the median of the last `patience`
+            losses is at least 97 % of that of the first.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "variance of weights or p5 and p95 of gradients by tensor, in the first steps"
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "needs_standing_loss": True,
+        "steps": 200,
+        "patience": 50,
+    }
+    activation_inputs_regex: str = ".*relu_input"
+    threshold: float = 10.0
+    distribution_range: float = 0.001
+    patience: int = 5
+    steps: int = 10
+    needs_standing_loss: bool = False
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _PoorWeightInitialization(self)
+
+
+class _PoorWeightInitialization(Watch[StepRecord]):
+    def __init__(self, rule: PoorWeightInitialization) -> None:
+        self._rule, self._losses = rule, History()
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule = self._rule
+        if record.step > rule.steps:
+            return
+        if record.loss is not None:
+            self._losses.add(record.step, record.loss)
+        faults = [fault for fault in (self._variances(record), self._ranges(record)) if fault]
+        if not (record.tensors.get(WEIGHTS) or record.tensors.get(GRADIENTS)):
+            return
+        is_standing = self._is_standing()
+        is_violated = (
+            bool(faults) and is_standing
+            if rule.needs_standing_loss
+            else bool(faults) or is_standing
+        )
+        said = [*faults, *(["the loss does not fall"] if is_standing else [])]
+        yield Judgement(is_violated=is_violated, text="; ".join(said))
+
+    def _variances(self, record: StepRecord) -> str | None:
+        weights = record.collection(WEIGHTS).values()
+        known = [each.variance for each in weights if each.variance]
+        if len(known) < 2 or max(known) <= self._rule.threshold * min(known):
+            return None
+        return (
+            f"the largest variance of a weight is {max(known) / min(known):.3g} times the smallest"
+        )
+
+    def _ranges(self, record: StepRecord) -> str | None:
+        gradients = record.collection(GRADIENTS).values()
+        known = [e.p95 - e.p5 for e in gradients if e.p95 is not None and e.p5 is not None]
+        if not known or min(known) >= self._rule.distribution_range:
+            return None
+        return f"the narrowest gradient spans {min(known):.3g} from p5 to p95"
+
+    def _is_standing(self) -> bool:
+        patience, losses = self._rule.patience, self._losses.values
+        if self._rule.needs_standing_loss:
+            if len(losses) < 2 * patience:
+                return False
+            return median(losses[-patience:]) >= _STANDING * median(losses[:patience])
+        return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
+
+    def roll_back(self, step: int) -> None:
+        self._losses.roll_back(step)
+
+
+RULES: tuple[type[Rule], ...] = (
+    WeightUpdateRatio,
+    UpdateRatio,
+    UnchangedTensor,
+    AllZero,
+    TensorVariance,
+    PoorWeightInitialization,
+)

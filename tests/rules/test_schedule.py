@@ -1,0 +1,88 @@
+"""The learning rate is judged by itself, and against what was declared."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from include.rules.records import Facts
+from include.rules.schedule import declared_rate
+from tests.rules.judged import Case, check_case, judged
+from tests.rules.series import jump, steps
+from trainer.optimization import LearningRateSchedule
+
+DECLARED = Facts(
+    peak_learning_rate=1.0, warmup_steps=10, max_steps=110, min_learning_rate_ratio=0.0
+)
+SCHEDULE = LearningRateSchedule(peak=1.0, warmup_steps=10, max_steps=110, min_ratio=0.0)
+NONE = steps(10, loss=1.0)
+CASES = [
+    Case(
+        name="LRSanity: zero",
+        rule="LRSanity",
+        faulty=steps(50, learning_rate=0.0),
+        healthy=steps(50, learning_rate=lambda step: (step - 1) / 10),
+        without=NONE,
+        fires=2, onset=0, says="the learning rate is 0", needs="the learning rate of steps",
+        severity="error",
+    ),
+    Case(
+        name="LRSanity: not finite",
+        rule="LRSanity",
+        faulty=steps(50, learning_rate=jump(0.1, math.nan, at=9)),
+        healthy=steps(50, learning_rate=0.1),
+        without=NONE,
+        fires=9, onset=9, says="the learning rate is nan", needs="the learning rate of steps",
+        severity="error",
+    ),
+    Case(
+        name="LRSanity: dropped to zero",
+        rule="LRSanity",
+        faulty=steps(50, learning_rate=jump(0.1, 0.0, at=9)),
+        healthy=steps(51, learning_rate=lambda step: 0.1 * (51 - step) / 50),
+        without=NONE,
+        fires=9, onset=9, says="the learning rate is 0", needs="the learning rate of steps",
+        severity="error",
+    ),
+    Case(
+        name="LRSanity: jump",
+        rule="LRSanity",
+        faulty=steps(50, learning_rate=lambda step: 0.3 if step == 40 else 0.1),
+        healthy=steps(50, learning_rate=lambda step: 0.19 if step == 40 else 0.1),
+        without=NONE,
+        fires=40, onset=40, says="jumped from 0.1 to 0.3", needs="the learning rate of steps",
+        severity="error",
+    ),
+    Case(
+        name="LRSanity: not what was declared",
+        rule="LRSanity",
+        facts=DECLARED,
+        faulty=steps(110, learning_rate=lambda step: SCHEDULE.at(step - 1) * (0.9 if step > 30 else 1)),
+        healthy=steps(110, learning_rate=lambda step: SCHEDULE.at(step - 1)),
+        without=NONE,
+        fires=31, onset=31, says="the declared schedule has 0.9", needs="the learning rate of steps",
+        severity="error",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_rule_fires_at_its_step(case: Case) -> None:
+    check_case(case)
+
+
+def test_the_declared_schedule_is_the_trainers() -> None:
+    assert declared_rate(DECLARED, 5) == (0.5, 1.0)
+    assert declared_rate(DECLARED, 10) == (1.0, 1.0)
+    assert declared_rate(DECLARED, 61) == (pytest.approx(0.5), 1.0)
+    assert [declared_rate(DECLARED, step) for step in range(1, 111)] == [
+        (pytest.approx(SCHEDULE.at(step - 1)), 1.0) for step in range(1, 111)
+    ]
+    assert declared_rate(Facts(max_steps=110), 5) is None
+
+
+def test_a_long_warm_up_logged_every_tenth_step_is_no_jump() -> None:
+    rising = steps(40, every=10, learning_rate=lambda step: 1e-3 * min(step, 100) / 100)
+
+    assert judged("LRSanity", rising).issues == ()

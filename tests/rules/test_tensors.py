@@ -1,0 +1,238 @@
+"""Each rule on gradients, weights and activations fires at its step, spares its neighbour, and does not guess."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from include.rules.records import (
+    ACTIVATIONS,
+    GRADIENTS,
+    WEIGHTS,
+    StepRecord,
+    TensorStatistics as Tensor,
+)
+from include.rules.rule import Profile
+from tests.rules.judged import Case, check_case, judged
+from tests.rules.series import jump, noisy, steps, tensor_steps
+
+PLAIN = steps(100, loss=1.0)
+MOVING = tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=0.002)
+DOCUMENTED = Profile.DOCUMENTED
+
+
+def initial(
+    count: int, *, loss: object, small: float = 1e-4, span: float = 0.1
+) -> list[StepRecord]:
+    """Return the first steps of a network whose two weights have the variances 1e-2 and `small`."""
+    weights = {"a": Tensor(variance=1e-2), "b": Tensor(variance=small)}
+    gradients = {"a": Tensor(p5=-span / 2, p95=span / 2)}
+    return [
+        StepRecord(
+            step=step,
+            loss=loss(step) if callable(loss) else loss,  # type: ignore[arg-type]  # one of both
+            tensors={WEIGHTS: weights, GRADIENTS: gradients},
+        )
+        for step in range(1, count + 1)
+    ]
+
+
+CASES = [
+    Case(
+        name="VanishingGradient: documented",
+        rule="VanishingGradient",
+        profile=DOCUMENTED,
+        faulty=tensor_steps(50, mean_abs=jump(1e-3, 0.9e-7, at=30)),
+        healthy=tensor_steps(50, mean_abs=jump(1e-3, 1.1e-7, at=30)),
+        without=PLAIN,
+        fires=30, onset=30, says="9e-08, below 1e-07", needs="gradients by tensor",
+        severity="error",
+    ),
+    Case(
+        name="VanishingGradient: by the norm",
+        rule="VanishingGradient",
+        faulty=tensor_steps(50, l2=jump(1.0, 1e-6, at=30), num_elements=400),
+        healthy=tensor_steps(50, l2=lambda step: 1e-6 if step % 10 else 1.0, num_elements=400),
+        without=tensor_steps(50, l2=1e-9),
+        fires=39, onset=30, says="5e-08", needs="l2 with num_elements",
+        severity="error",
+    ),
+    Case(
+        rule="ExplodingTensor",
+        faulty=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
+        healthy=tensor_steps(50, l2=1e30),
+        without=PLAIN,
+        fires=20, onset=20, says="has an infinity", needs="statistics by tensor",
+        severity="error",
+    ),
+    Case(
+        name="ExplodingTensor: only NaN",
+        rule="ExplodingTensor",
+        parameters={"only_nan": "true", "collection_names": "gradients"},
+        faulty=tensor_steps(50, l2=jump(1.0, math.nan, at=20)),
+        healthy=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
+        without=tensor_steps(50, collection=WEIGHTS, l2=math.nan),
+        fires=20, onset=20, says="has a NaN", needs="statistics by tensor",
+        severity="error",
+    ),
+    Case(
+        rule="GradNormSpike",
+        faulty=steps(80, gradient_norm=lambda step: 30.0 if step == 60 else noisy(1.0, 0.2)(step)),
+        healthy=steps(80, gradient_norm=lambda step: 8.0 if step == 60 else noisy(1.0, 0.2)(step)),
+        without=PLAIN,
+        fires=60, onset=60, says="gradient norm 30 against a median", needs="the gradient norm",
+    ),
+    Case(
+        name="WeightUpdateRatio: documented",
+        rule="WeightUpdateRatio",
+        profile=DOCUMENTED,
+        faulty=tensor_steps(50, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 21.0, at=25)),
+        healthy=tensor_steps(50, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 19.0, at=25)),
+        without=tensor_steps(50, collection=WEIGHTS, l2=2.0),
+        fires=25, onset=25, says="update / weight is 10.5", needs="update_l2 and l2 of weights",
+    ),
+    Case(
+        name="WeightUpdateRatio: robust",
+        rule="WeightUpdateRatio",
+        parameters={"num_steps": "10"},
+        faulty=tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=0.0),
+        healthy=MOVING,
+        without=tensor_steps(50, collection=WEIGHTS, l2=2.0, update_l2=0.0),
+        fires=80, onset=0, says="update / weight is 0", needs="after the warm-up of 50 steps",
+    ),
+    Case(
+        rule="UpdateRatio",
+        faulty=tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 0.3, at=70)),
+        healthy=tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 0.19, at=70)),
+        without=PLAIN,
+        fires=72, onset=70, says="update / weight is 0.15", needs="update_l2 and l2 of weights",
+    ),
+    Case(
+        name="UnchangedTensor: documented",
+        rule="UnchangedTensor",
+        profile=DOCUMENTED,
+        parameters={"collection_names": "weights"},
+        faulty=tensor_steps(50, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 1e-5, at=20)),
+        healthy=tensor_steps(50, collection=WEIGHTS, l2=2.0, update_l2=jump(0.002, 1e-4, at=20)),
+        without=MOVING[:0],
+        fires=22, onset=20, says="unchanged over 3 observations", needs="a choice of tensors",
+    ),
+    Case(
+        name="UnchangedTensor: by checksums",
+        rule="UnchangedTensor",
+        faulty=tensor_steps(50, collection=WEIGHTS, checksum=lambda step: str(min(step, 20))),
+        healthy=tensor_steps(50, collection=WEIGHTS, checksum=lambda step: str(step // 5)),
+        without=tensor_steps(50, checksum="same"),
+        fires=30, onset=20, says="unchanged over 10 observations", needs="their checksum",
+    ),
+    Case(
+        name="AllZero: documented",
+        rule="AllZero",
+        profile=DOCUMENTED,
+        parameters={"tensor_regex": ".*weight", "threshold": "90"},
+        faulty=tensor_steps(50, zero_fraction=jump(0.1, 0.9, at=15)),
+        healthy=tensor_steps(50, zero_fraction=jump(0.1, 0.89, at=15)),
+        without=tensor_steps(50, tensor="0.bias", zero_fraction=1.0),
+        fires=15, onset=15, says="90 % of the values are zero", needs="a choice of tensors",
+    ),
+    Case(
+        name="AllZero: robust",
+        rule="AllZero",
+        faulty=tensor_steps(90, zero_fraction=1.0),
+        healthy=tensor_steps(90, zero_fraction=0.99),
+        without=tensor_steps(50, zero_fraction=1.0),
+        fires=60, onset=0, says="100 %", needs="after the warm-up of 50 steps",
+    ),
+    Case(
+        rule="TensorVariance",
+        parameters={"max_threshold": 4.0, "min_threshold": 1e-6},
+        faulty=tensor_steps(50, variance=jump(1.0, 5.0, at=12)),
+        healthy=tensor_steps(50, variance=jump(1.0, 3.9, at=12)),
+        without=PLAIN,
+        fires=12, onset=12, says="the variance is 5, outside 1e-06 to 4", needs="min_threshold or max_threshold",
+    ),
+    Case(
+        name="PoorWeightInitialization: documented",
+        rule="PoorWeightInitialization",
+        profile=DOCUMENTED,
+        faulty=initial(10, loss=lambda step: 2.0 - step / 10, span=0.0009),
+        healthy=initial(10, loss=lambda step: 2.0 - step / 10, small=1.1e-3, span=0.0011),
+        without=steps(10, loss=2.0),
+        fires=1, onset=0, says="spans 0.0009", needs="in the first steps",
+    ),
+    Case(
+        name="PoorWeightInitialization: robust",
+        rule="PoorWeightInitialization",
+        faulty=initial(200, loss=noisy(2.0, 0.01)),
+        healthy=initial(200, loss=lambda step: 2.0 - step / 500),
+        without=steps(200, loss=2.0),
+        fires=100, onset=0, says="100 times the smallest; the loss does not fall", needs="in the first steps",
+    ),
+    Case(
+        name="DeadRelu: documented",
+        rule="DeadRelu",
+        profile=DOCUMENTED,
+        faulty=tensor_steps(
+            20, collection=ACTIVATIONS, tensor="act_relu_output", inactive_fraction=jump(0.1, 0.51, at=7)
+        ),
+        healthy=tensor_steps(20, collection=ACTIVATIONS, tensor="act_relu_output", inactive_fraction=0.5),
+        without=tensor_steps(20, collection=ACTIVATIONS, tensor="2.act_output_0", inactive_fraction=0.9),
+        fires=7, onset=7, says="51 % of the units are dead", needs="ReLU modules",
+    ),
+    Case(
+        name="DeadRelu: by class",
+        rule="DeadRelu",
+        faulty=tensor_steps(
+            20, collection=ACTIVATIONS, module_class="ReLU",
+            inactivity_percent=1.0, inactive_fraction=jump(0.1, 0.9, at=7),
+        ),
+        healthy=tensor_steps(20, collection=ACTIVATIONS, module_class="ReLU6", inactive_fraction=0.4),
+        without=tensor_steps(
+            20, collection=ACTIVATIONS, module_class="ReLU", inactivity_percent=5.0, inactive_fraction=0.9
+        ),
+        fires=9, onset=7, says="90 % of the units are dead", needs="inactive was counted below 5 %, not 1 %",
+    ),
+    Case(
+        rule="SaturatedActivation",
+        faulty=tensor_steps(20, collection=ACTIVATIONS, module_class="Tanh", saturated_fraction=jump(0.1, 0.6, at=7)),
+        healthy=tensor_steps(20, collection=ACTIVATIONS, module_class="Sigmoid", saturated_fraction=0.5),
+        without=tensor_steps(20, collection=ACTIVATIONS, module_class="GELU", saturated_fraction=0.9),
+        fires=9, onset=7, says="60 % of the units are saturated", needs="tanh or sigmoid modules",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_rule_fires_at_its_step(case: Case) -> None:
+    check_case(case)
+
+
+def test_updates_that_vanish_with_the_learning_rate_are_meant_to() -> None:
+    decayed = [
+        StepRecord(
+            step=step,
+            learning_rate=rate,
+            tensors={WEIGHTS: {"w": Tensor(l2=2.0, update_l2=1e-8)}},
+        )
+        for step, rate in [(1, 1e-2), *((step, 1e-5) for step in range(90, 100))]
+    ]
+
+    assert judged("UpdateRatio", decayed).issues == ()
+    held = [
+        StepRecord(step=each.step, learning_rate=1e-2, tensors=each.tensors) for each in decayed
+    ]
+    assert [issue.step for issue in judged("UpdateRatio", held).issues] == [92]
+
+
+def test_a_weight_that_begins_at_zero_is_passed_by_until_it_has_a_size() -> None:
+    zero = tensor_steps(100, collection=WEIGHTS, l2=1e-9, update_l2=1e-3)
+
+    assert judged("UpdateRatio", zero).num_judged == 0
+
+
+def test_the_issue_names_its_tensor() -> None:
+    verdict = judged("ExplodingTensor", tensor_steps(3, tensor="block.3.weight", l2=math.nan))
+
+    assert verdict.issues[0].key == "gradients/block.3.weight"
+    assert "gradients/block.3.weight: has a NaN" in verdict.status_details
