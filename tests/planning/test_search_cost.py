@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from include.planning.run_plan import plan_run
 from include.planning.search_cost import SearchCost, search_cost
 from include.specs.run_conf import RunConf
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tuning.json"
 TRIAL = 2 * 0.115
 """USD of one trial: 2 x ml.m5.large for an hour."""
 
@@ -88,6 +91,14 @@ def test_a_share_that_holds_not_even_the_first_trials_is_refused() -> None:
         "tuning_budget_share: does not reach for the trials that the search starts with; "
         "got $0.40 with up to $0.46 for 2 at a time" in str(caught.value)
     )
+
+
+def test_the_example_is_a_search_of_twelve_trials_two_at_a_time() -> None:
+    conf = json.loads(EXAMPLE.read_text(encoding="utf-8"))
+    plan = plan_run(conf, job_attempts=4)
+
+    assert (plan.trials, plan.conf.tuning_max_parallel_jobs, plan.trial_steps) == (12, 2, 60)
+    assert plan.warnings == ()
 
 
 def test_training_may_spend_what_the_search_left() -> None:
