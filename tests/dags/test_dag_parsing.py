@@ -17,11 +17,19 @@ from tests.dags.airflow_home import REPOSITORY
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 PIPELINES = {"train_end_to_end": "train_end_to_end.py", "train_on_schedule": "train_end_to_end.py"}
-DAG_IDS = {**PIPELINES, "clean_up_orphans": "janitor.py"}
+DAG_IDS = {
+    **PIPELINES,
+    "clean_up_orphans": "janitor.py",
+    "autopilot_tabular": "autopilot_tabular.py",
+}
 PIPELINE_TASKS = [
     *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
 ]
-TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {"clean_up_orphans": ["stop_orphans"]}
+AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"]
+TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {
+    "clean_up_orphans": ["stop_orphans"],
+    "autopilot_tabular": AUTOML_TASKS,
+}
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
 HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
 PARSE_LIMIT_S = 0.3

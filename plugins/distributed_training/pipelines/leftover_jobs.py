@@ -27,6 +27,8 @@ JOB_TASKS = {
     run_state.TUNE: JobKind.TUNING,
     run_state.TRAIN: JobKind.TRAINING,
     run_state.EVALUATE: JobKind.PROCESSING,
+    run_state.PREPARE: JobKind.PROCESSING,
+    run_state.SEARCH: JobKind.AUTOML,
 }
 _MOST_TRIES = 4
 

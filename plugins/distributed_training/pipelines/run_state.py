@@ -22,6 +22,9 @@ EVALUATE = "evaluate"
 REGISTER = "register"
 REPORT = "report"
 OUTCOME = "outcome"
+# Of `autopilot_tabular`, which shares the other names.
+PREPARE = "prepare"
+SEARCH = "search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

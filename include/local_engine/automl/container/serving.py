@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DATE_PARTS = ("year", "month", "day", "dayofweek", "hour")
 MISSING = "(missing)"
+GAPS = ["", "NA", "NaN", "null"]
+"""What stands for no value in a CSV."""
 
 
 class Model(NamedTuple):
@@ -49,7 +51,7 @@ def input_fn(body: str | bytes, content_type: str = "text/csv") -> pd.DataFrame:
     text = body.decode("utf-8") if isinstance(body, bytes) else body
     kind = content_type.partition(";")[0].strip()
     if kind == "text/csv":
-        return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
+        return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=GAPS)
     if kind == "application/json":
         return pd.DataFrame(json.loads(text))
     raise ValueError(f"content type {content_type!r}; it may be text/csv or application/json")

@@ -13,7 +13,7 @@ import pandas as pd
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from include.local_engine.automl.container.columns import TableError
-from include.local_engine.automl.container.serving import as_numbers, frame_of
+from include.local_engine.automl.container.serving import GAPS, as_numbers, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,6 +145,4 @@ def _read(path: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFrame:
     with (
         gzip.open(path, "rt", encoding="utf-8") if is_gzip else path.open(encoding="utf-8") as file
     ):
-        return pd.read_csv(
-            file, dtype=str, keep_default_na=False, na_values=["", "NA", "NaN", "null"]
-        )
+        return pd.read_csv(file, dtype=str, keep_default_na=False, na_values=GAPS)

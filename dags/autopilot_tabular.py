@@ -1,0 +1,43 @@
+"""A table in, a registered model out, by one AutoML job (SageMaker Autopilot)."""
+
+from __future__ import annotations
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, chain
+
+from distributed_training.operators.automl_tabular import AutoMLTabularOperator
+from distributed_training.operators.processing_job import ProcessingJobOperator
+from distributed_training.operators.register_model import RegisterModelOperator
+from distributed_training.pipelines import automl_specs as specs, run_state
+from distributed_training.pipelines.automl_documentation import AUTOPILOT
+from distributed_training.pipelines.automl_params import automl_params
+from distributed_training.pipelines.automl_report import AutoMLReportOperator
+from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+
+with DAG(
+    dag_id="autopilot_tabular",
+    dag_display_name="Autopilot for a table",
+    schedule=None,
+    catchup=False,
+    params=automl_params(),
+    default_args=DEFAULT_ARGS,
+    max_active_runs=4,
+    tags=["trainyard", "sagemaker", "automl"],
+    doc_md=AUTOPILOT,
+) as autopilot_tabular:
+    prepare = ProcessingJobOperator(
+        task_id=run_state.PREPARE, spec=specs.prepare_spec, retries=JOB_RETRIES
+    )
+    search = AutoMLTabularOperator(
+        task_id=run_state.SEARCH, spec=specs.search_spec, retries=JOB_RETRIES
+    )
+    evaluate = ProcessingJobOperator(
+        task_id=run_state.EVALUATE, spec=specs.evaluate_spec, retries=JOB_RETRIES
+    )
+    register = RegisterModelOperator(task_id=run_state.REGISTER, version=specs.register_version)
+    # A teardown runs whatever happened before it, also when somebody marked the run failed.
+    report = AutoMLReportOperator(task_id=run_state.REPORT).as_teardown()
+    # The run's state is that of this task: it succeeds only if every task before it did.
+    outcome = EmptyOperator(task_id="outcome", on_execute_callback=None, on_failure_callback=None)
+    chain(prepare, search, evaluate, register, report, outcome)
+    register >> outcome

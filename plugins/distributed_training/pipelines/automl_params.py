@@ -1,0 +1,138 @@
+"""The params of an `autopilot_tabular` run: one JSON schema for the form and the REST API."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from airflow.sdk import Param
+
+from include.specs.automl_conf import DATASETS, AutoMLConf
+from include.specs.automl_job import AutoMLMode, ProblemType
+from include.specs.automl_job_rules import MAX_CANDIDATES, METRICS
+from include.specs.capacity_rung import INSTANCE_TYPE
+from include.specs.run_conf_rules import PATTERNS
+
+_TEXT_OR_NONE = {"type": ["null", "string"], "minLength": 1}
+_COUNT_OR_NONE = {"type": ["null", "integer"], "minimum": 1}
+_INSTANCE = {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE})$"}
+_METRICS = sorted({name for names in METRICS.values() for name in names})
+_ALGORITHMS = [
+    *("catboost", "extra-trees", "fastai", "lightgbm", "linear-learner", "mlp", "nn-torch"),
+    *("randomforest", "xgboost"),
+]
+
+
+def _named(name: str, *, or_none: bool = False) -> dict[str, Any]:
+    """Return the schema of a param whose pattern the end-to-end conf's rules know."""
+    return {
+        "type": ["null", "string"] if or_none else "string",
+        "pattern": f"^(?:{PATTERNS[name][0]})$",
+    }
+
+
+# name: (title, description, schema), by section of the form
+_SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
+    "Data": {
+        "dataset": (
+            "Table",
+            "One that comes with scikit-learn, or `own`: the CSV files of the source.",
+            {"type": "string", "enum": list(DATASETS)},
+        ),
+        "source": (
+            "Source",
+            "Of an own table: `s3://bucket/prefix`, CSV with a header.",
+            _TEXT_OR_NONE,
+        ),
+        "target_column": ("Target column", "Of an own table: what to predict.", _TEXT_OR_NONE),
+        "test_fraction": (
+            "Test share",
+            "Rows that the search never sees.",
+            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        ),
+        "validation_fraction": (
+            "Validation share",
+            "Rows that candidates are judged by; 0 leaves that to the service.",
+            {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        ),
+        "seed": ("Seed", "Of the split.", {"type": "integer", "minimum": 0}),
+    },
+    "Search": {
+        "mode": (
+            "Mode",
+            "How candidates come to be.",
+            {"type": "string", "enum": list(AutoMLMode)},
+        ),
+        "problem_type": (
+            "Problem",
+            "Empty: inferred from the target. Goes together with the objective.",
+            {"type": ["null", "string"], "enum": [None, *ProblemType]},
+        ),
+        "objective": (
+            "Objective",
+            "The metric to choose by; empty: F1, Accuracy or MSE.",
+            {"type": ["null", "string"], "enum": [None, *_METRICS]},
+        ),
+        "algorithms": (
+            "Algorithms",
+            "Of the mode's; empty: all of them.",
+            {"type": "array", "items": {"type": "string", "enum": _ALGORITHMS}},
+        ),
+        "max_candidates": (
+            "Candidates",
+            "Models that are fitted at most.",
+            {"type": "integer", "minimum": 1, "maximum": MAX_CANDIDATES},
+        ),
+    },
+    "Time and money": {
+        "max_time_s": (
+            "Time of the search",
+            "Seconds; then the best so far is taken.",
+            _COUNT_OR_NONE,
+        ),
+        "max_time_per_candidate_s": ("Time of one candidate", "Seconds.", _COUNT_OR_NONE),
+        "budget_usd": (
+            "Budget",
+            "USD; the search ends before it could cost more.",
+            {"type": ["null", "number"], "exclusiveMinimum": 0},
+        ),
+        "instance_type": ("Instance type", "Of the jobs that prepare and evaluate.", _INSTANCE),
+        "max_run_s": ("Time of those jobs", "Seconds each.", {"type": "integer", "minimum": 1}),
+        "image_uri": (
+            "Image of the preparation",
+            "Empty: AWS's scikit-learn image.",
+            _TEXT_OR_NONE,
+        ),
+    },
+    "Place and registry": {
+        "role": (
+            "Execution role",
+            "ARN or name; empty: the connection's.",
+            _named("role", or_none=True),
+        ),
+        "model_package_group": (
+            "Model package group",
+            "Made when it is not there.",
+            _named("model_package_group"),
+        ),
+        "approval_status": (
+            "Approval",
+            "Of the registered model.",
+            {"type": "string", "enum": ["PendingManualApproval", "Approved", "Rejected"]},
+        ),
+    },
+}
+
+
+def automl_params() -> dict[str, Param]:
+    """Return the params with `AutoMLConf`'s defaults."""
+    defaults = {
+        each.name: list(each.default) if isinstance(each.default, tuple) else each.default
+        for each in fields(AutoMLConf)
+        if each.default is not MISSING
+    }
+    return {
+        name: Param(defaults[name], title=title, description=description, section=section, **schema)
+        for section, entries in _SECTIONS.items()
+        for name, (title, description, schema) in entries.items()
+    }
