@@ -78,10 +78,14 @@ def failure_view(record: RunRecord) -> FailureView | None:
             return None
         headline = f"Task {', '.join(failed)} failed; its log in Airflow says why"
         return FailureView(headline=headline)
-    error = record.failure
-    task = error.get("task_id") or (failed[0] if failed else None)
+    task = record.failure.get("task_id") or (failed[0] if failed else None)
+    return error_view({**record.failure, "task_id": task})
+
+
+def error_view(error: Mapping[str, Any]) -> FailureView:
+    """Return an error as `TrainingRunError.to_dict()`, with its `task_id`, tells it."""
     labelled = (
-        ("task", task),
+        ("task", error.get("task_id")),
         ("error", error.get("error")),
         ("where", error.get("where")),
         ("got", error.get("got")),

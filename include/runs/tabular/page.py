@@ -61,6 +61,7 @@ def render_tabular_html(record: TabularRecord) -> str:
     css = "".join(path.read_text(encoding="utf-8") for path in _STYLES)
     return environment.get_template("page.html.jinja").render(
         record=record,
+        failure=views.error_view(record.failure) if record.failure else None,
         verdict=("Failed", "bad") if record.failure else ("Succeeded", "good"),
         subtitle=_subtitle(record),
         tiles=list(_tiles(record)),
