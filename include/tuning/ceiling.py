@@ -174,6 +174,7 @@ def judge(
     created_at: float,
     now: float,
     reaction_s: float = 0.0,
+    max_jobs: int | None = None,
 ) -> SearchVerdict | None:
     """Return why a running search is to be stopped now; None while it may go on.
 
@@ -183,8 +184,11 @@ def judge(
         created_at: when the search began, epoch seconds.
         now: the service's clock, epoch seconds.
         reaction_s: until the next look, which would be too late.
+        max_jobs: how many trials there will be; None where that is open. After the last one the search ends by itself.
     """
     running = [each for each in trials if not each.is_terminal]
+    if not running and max_jobs is not None and len(trials) >= max_jobs:
+        return None
     first_end_s = _first_end_s(trials, running, now)
     return _over_budget(
         trials, running, first_end_s, ceiling=ceiling, now=now, reaction_s=reaction_s
@@ -207,13 +211,13 @@ def _over_budget(
     told = f"{format_usd(spent)} of {format_usd(budget)} spent"
     if spent + reaction_s * rate * len(running) >= budget:
         return SearchVerdict(cause=EndedBy.BUDGET, says=told)
-    if first_end_s is not None and spent + first_end_s * rate * len(running) > budget:
-        needed = format_usd(first_end_s * rate * len(running))
-        return SearchVerdict(
-            cause=EndedBy.BUDGET,
-            says=f"{told}, and until the next trial ends the running ones would cost {needed}",
-        )
-    return None
+    needed = (first_end_s or 0.0) * rate * max(1, len(running))
+    if spent + needed <= budget:
+        return None
+    return SearchVerdict(
+        cause=EndedBy.BUDGET,
+        says=f"{told}, and {format_usd(needed)} more would be until the next trial ends",
+    )
 
 
 def _out_of_time(
@@ -230,13 +234,13 @@ def _out_of_time(
 
 
 def _first_end_s(trials: Sequence[Trial], running: Sequence[Trial], now: float) -> float | None:
-    """Return the seconds until a running trial should end; None where none runs or none has shown how long it takes.
+    """Return the seconds until a trial should end, where none runs the next one; None where none has shown how long.
 
     A trial takes as long as the median of those that ended with a result; one that takes longer may end any moment.
     """
     took = [_seconds(each, now) for each in trials if each.is_usable]
     started = [each for each in running if each.started_at is not None]
-    if not running or not took:
+    if not took:
         return None
     left = [max(0.0, median(took) - _seconds(each, now)) for each in started]
     return min(left, default=median(took))

@@ -237,6 +237,9 @@ def test_all_trials_are_in_the_table(ended):
 def test_name_fits_the_services_32_characters(ended):
     assert len(ended.result["tuning_job_name"]) <= 32
     assert ended.result["tuning_job_name"] == ended.task.xcoms["job_name"]
+    links = ended.task.xcoms["job_links"]
+    assert links["JobConsoleLink"].endswith(f"#/hyper-tuning-jobs/{ended.task.xcoms['job_name']}")
+    assert links["JobLogsLink"].endswith(f"{ended.task.xcoms['job_name']}-")
     assert re.fullmatch(r"plugins-test-tune-[0-9a-f]{10}", ended.result["tuning_job_name"])
 
 
@@ -294,8 +297,12 @@ def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by
     assert time.monotonic() - began < 30
     assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
 
-    quick = search(code, static={"pause": 0.0}, max_jobs=1, max_parallel_jobs=1)
-    result = operator(quick).execute_complete(task.context, event)
+    quick = search(code, static={"pause": 0.0}, max_jobs=1, max_parallel_jobs=1, budget_usd=1.0)
+    with pytest.raises(TaskDeferred) as raised:
+        operator(quick, deferrable=True).execute_complete(task.context, event)
+    third = raised.value.trigger
+    assert 0.99 < third.followed.patience.ceiling.budget_usd < 1.0
+    result = operator(quick).execute_complete(task.context, asyncio.run(only_event(third)))
     assert result["status"] == "Completed"
     assert result["tuning_job_name"] != first.followed.job_name
     assert re.search(r"-a2-[0-9a-f]{10}$", result["tuning_job_name"])

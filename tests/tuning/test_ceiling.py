@@ -172,6 +172,19 @@ def test_search_is_stopped_when_the_next_end_would_cross_the_budget(
     assert "spent" in found.says
 
 
+def test_trial_that_is_about_to_be_launched_counts_where_none_runs() -> None:
+    assert verdict([ENDED], budget_usd=0.41) is None
+    assert verdict([ENDED], budget_usd=0.39) is not None
+
+
+def test_search_that_has_run_all_its_trials_ends_by_itself() -> None:
+    spent = {"ceiling": replace(CEILING, budget_usd=0.2), "created_at": NOW - 130, "now": NOW}
+
+    assert judge([ENDED], **spent, max_jobs=1) is None
+    assert judge([ENDED], **spent, max_jobs=2) is not None
+    assert judge([ENDED, RUNNING], **spent, max_jobs=2) is not None
+
+
 def test_look_that_would_come_too_late_is_not_waited_for() -> None:
     late = judge(
         [RUNNING],

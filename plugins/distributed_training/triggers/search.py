@@ -40,6 +40,7 @@ class SearchLook(Look):
     jobs: dict[str, JobSnapshot | None] = field(default_factory=dict)
     counters: Mapping[str, int] | None = None
     told: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    max_jobs: int | None = None
 
     async def now(self) -> JobSnapshot:
         """Return the search as it is; log its trials where there is news of one."""
@@ -50,6 +51,7 @@ class SearchLook(Look):
         if facts.counters != self.counters or self._awaits_start:
             self.trials = {each.training_job_name: each for each in await self._listed()}
             self.counters = facts.counters  # last: what raises before it is asked for again
+        self.max_jobs = facts.max_jobs
         self._tell(facts)
         return snapshot
 
@@ -63,6 +65,7 @@ class SearchLook(Look):
                 created_at=snapshot.created_at or self.now_s,
                 now=self.now_s,
                 reaction_s=self.followed.poll_interval_s,
+                max_jobs=self.max_jobs,
             )
         if verdict is not None:
             log.warning("Search %s is stopped: %s", snapshot.name, verdict.says)
