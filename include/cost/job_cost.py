@@ -121,7 +121,7 @@ def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobC
 
 
 def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str | None:
-    """Return what spot did to an ended job, in one line; None for a job that was not on spot.
+    """Return what spot did to an ended job, in one line; None for a job that was not on spot, and for a search.
 
     `spot: 2 interruptions, waited 40 s, billed 2 min 00 s of 6 min 40 s, saved 70 % ($0.0179)`
 
@@ -129,7 +129,7 @@ def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str
         job: its snapshot as a mapping (`JobSnapshot.to_dict`).
         prices: the catalogue when absent.
     """
-    if not job.get("is_spot"):
+    if not job.get("is_spot") or job.get("kind") == "tuning":
         return None
     cost, waited_s = job_cost(job, prices=prices), job.get("waiting_seconds")
     count = int(job.get("interruptions") or 0)

@@ -69,7 +69,7 @@ class TuningResult:
         status: `Completed`, or `Stopped` where a ceiling ended it.
         is_complete: False where the search was cut short, so that `best` is only the best so far.
         num_trials: by status: Completed, Failed, Stopped.
-        billable_seconds: of all trials, each by its number of instances.
+        billable_seconds: of all trials, each per instance.
         cost_usd: of all trials; None where the price is unknown. `estimated_cost_usd`: the most it could have cost.
         trials_uri: the Parquet of all trials (`include.tuning.trials`).
         importance: each tuned hyperparameter's share of the objective's variance, 0 to 1; empty where unknown.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -160,5 +161,6 @@ def test_a_spot_job_that_never_ran_tells_its_waiting_alone() -> None:
     assert spot_line(job) == "spot: 0 interruptions, waited 10 min 00 s"
 
 
-def test_a_job_on_demand_has_no_spot_line() -> None:
-    assert spot_line({"is_spot": False}) is None
+@pytest.mark.parametrize("job", [{"is_spot": False}, {"is_spot": True, "kind": "tuning"}])
+def test_a_job_on_demand_and_a_search_have_no_spot_line(job: dict[str, Any]) -> None:
+    assert spot_line(job) is None
