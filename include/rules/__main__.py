@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.errors import ContractError, Finding, Severity, SpecError
+from include.rules.comparison import SimilarAcrossRuns
 from include.rules.configuration import configured_rules
 from include.rules.document import rules_document
-from include.rules.evaluation import evaluate
-from include.rules.run_folder import RULES_NAME, read_run
+from include.rules.evaluation import ConfiguredRule, evaluate
+from include.rules.records import StepRecord
+from include.rules.run_folder import RULES_NAME, read_conf, read_run
 from include.rules.table import summary_sentence, table_lines
 
 if TYPE_CHECKING:
@@ -27,11 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="include.rules", description="Judge a finished run by its training log."
     )
     parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
-    parser.add_argument("--rules", type=Path, help="a JSON list of rules; all of them without it")
+    parser.add_argument(
+        "--rules",
+        type=Path,
+        help="a JSON list of rules; without it those of the run's conf, or all",
+    )
     arguments = parser.parse_args(argv)
     try:
-        rules = configured_rules(_wanted(arguments.rules), where=str(arguments.rules or "rules"))
+        rules = _rules(arguments.rules, arguments.folder)
         records, facts = read_run(arguments.folder)
+        facts = replace(facts, other_runs=_other_runs(rules))
     except (ContractError, SpecError) as error:
         sys.stderr.write(f"{error}\n")
         return NOTHING_TO_JUDGE
@@ -44,9 +52,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return ISSUES if any(each.worst is Severity.ERROR for each in verdicts) else OK
 
 
-def _wanted(path: Path | None) -> Sequence[Any]:
+def _rules(path: Path | None, folder: Path) -> tuple[ConfiguredRule, ...]:
     if path is None:
-        return ()
+        return configured_rules(read_conf(folder).get("rules") or ())
+    return configured_rules(_wanted(path), where=path.name, folder=path.parent)
+
+
+def _other_runs(rules: Sequence[ConfiguredRule]) -> dict[str, tuple[StepRecord, ...]]:
+    """Return the steps of the runs that rules compare with, by the folder that they name."""
+    folders = {each.rule.other for each in rules if isinstance(each.rule, SimilarAcrossRuns)}
+    return {
+        folder: tuple(each for each in read_run(Path(folder))[0] if isinstance(each, StepRecord))
+        for folder in folders
+        if folder
+    }
+
+
+def _wanted(path: Path) -> Sequence[Any]:
     try:
         wanted = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

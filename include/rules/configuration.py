@@ -2,10 +2,13 @@
 
     "LossSpike"
     {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "profile": "robust"}
-    {"RuleConfigurationName": "spikes", "RuleParameters": {"rule_to_invoke": "LossNotDecreasing", "num_steps": "50"}}
-    {"name": "too-hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)", "persistence": 3}
+    {"RuleConfigurationName": "spikes", "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}
+    {"name": "too-hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)",
+     "parameters": {"persistence": 3}}
+    {"name": "odd", "file": "my_rules.py:odd_loss", "parameters": {"limit": 3}}
 
-An AWS configuration has the documented defaults, as it would have there; everything else the robust profile.
+The last is for `python -m include.rules --rules` only. An AWS configuration has the documented defaults, as it would
+have there; everything else the robust profile.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, FindingsError, Severity, SpecError, near_matches
 from include.rules.catalogue import RULES
+from include.rules.custom_file import load_rule
 from include.rules.evaluation import ConfiguredRule
+from include.rules.expression import Expression
 from include.rules.rule import Profile, Rule
 from include.specs.reading import read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 # Parameters of the service around a rule, not of the rule; they change nothing here.
 _OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
@@ -43,22 +49,45 @@ class RuleSpec:
     """One rule as its author asks for it.
 
     Attributes:
-        rule: a name of the catalogue.
-        name: in verdicts; the rule's own where it is None.
+        rule: a name of the catalogue; or expression: a condition; or file: `my_rules.py:name`. One of the three.
+        name: in verdicts; the rule's own where it is None, an expression needs one.
         severity: None for the rule's own.
     """
 
-    rule: str
+    rule: str | None = None
+    expression: str | None = None
+    file: str | None = None
     name: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity | None = None
     profile: Profile = Profile.ROBUST
 
+    def __post_init__(self) -> None:
+        """Check that it is one rule.
+
+        Raises:
+            SpecError: it is none or several, or an expression without a name.
+        """
+        given = [key for key in ("rule", "expression", "file") if getattr(self, key) is not None]
+        if len(given) != 1:
+            got = ", ".join(given) or "none"
+            allowed = "one of rule, expression and file"
+            raise SpecError(
+                [Finding(where="rule", what="must be one rule", got=got, allowed=allowed)]
+            )
+        if self.expression is not None and not self.name:
+            raise SpecError([Finding(where="name", what="is required beside an expression")])
+
 
 def configured_rules(
-    wanted: Sequence[object] = (), *, where: str = "rules"
+    wanted: Sequence[object] = (), *, where: str = "rules", folder: Path | None = None
 ) -> tuple[ConfiguredRule, ...]:
     """Return the rules that are asked for; all of the catalogue in the robust profile where none are.
+
+    Args:
+        wanted: rules as the module's head describes them.
+        where: what to call the list in findings.
+        folder: where files of rules lie; None refuses such files.
 
     Raises:
         SpecError: unknown rules, parameters or values, names given twice; everything at once.
@@ -69,7 +98,7 @@ def configured_rules(
     made: list[ConfiguredRule] = []
     for number, each in enumerate(wanted):
         try:
-            made.append(_configured(each, where=f"{where}[{number}]"))
+            made.append(_configured(each, where=f"{where}[{number}]", folder=folder))
         except FindingsError as error:
             findings += error.findings
     findings += _twice(made, where)
@@ -124,12 +153,32 @@ def make_rule(
     return read_spec(cls, {**base, **own}, where=where)
 
 
-def _configured(value: object, *, where: str) -> ConfiguredRule:
+def _configured(value: object, *, where: str, folder: Path | None) -> ConfiguredRule:
     spec = _spec(value, where=where)
-    rule = make_rule(spec.rule, spec.parameters, profile=spec.profile, where=where)
+    if spec.file is not None:
+        rule = _rule_of_file(spec.file, spec.parameters, folder=folder, where=where)
+    elif spec.expression is not None:
+        rule = read_spec(
+            Expression, {**spec.parameters, "expression": spec.expression}, where=where
+        )
+    else:
+        parameters = spec.parameters
+        rule = make_rule(str(spec.rule), parameters, profile=spec.profile, where=where)
     return ConfiguredRule(
         name=spec.name or rule.name, rule=rule, severity=spec.severity or rule.SEVERITY
     )
+
+
+def _rule_of_file(
+    place: str, parameters: Mapping[str, Any], *, folder: Path | None, where: str
+) -> Rule:
+    if folder is None:
+        next_step = "write an expression, or run `python -m include.rules --rules` with the file"
+        what = "is not loaded here: files of rules are code"
+        raise SpecError(
+            [Finding(where=f"{where}.file", what=what, got=repr(place), next_step=next_step)]
+        )
+    return load_rule(place, parameters, folder=folder, where=where)
 
 
 def _spec(value: object, *, where: str) -> RuleSpec:

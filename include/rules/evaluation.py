@@ -132,19 +132,25 @@ class Evaluation:
     def __init__(self, rules: Sequence[ConfiguredRule], facts: Facts | None = None) -> None:
         self._runs = [_RuleRun(each, facts or Facts()) for each in rules]
         self._attempt = 0
+        self._readers: dict[type[Record], list[_RuleRun]] = {}
 
     def feed(self, records: Iterable[Record]) -> list[tuple[str, Issue]]:
         """Take more records; return the issues that they brought, each with its rule's configured name."""
         found = []
         for record in records:
-            is_new_attempt = isinstance(record, Start) and record.attempt > self._attempt
             if isinstance(record, Start):
+                is_new_attempt = record.attempt > self._attempt
                 self._attempt = max(self._attempt, record.attempt)
-            for run in self._runs:
-                found += [
-                    (run.name, issue) for issue in run.take(record, is_new_attempt=is_new_attempt)
-                ]
+                for run in self._runs:
+                    run.roll_back(record, is_new_attempt=is_new_attempt)
+            for run in self._readers_of(type(record)):
+                found += [(run.name, issue) for issue in run.take(record)]
         return found
+
+    def _readers_of(self, kind: type[Record]) -> list[_RuleRun]:
+        if kind not in self._readers:
+            self._readers[kind] = [run for run in self._runs if run.reads(kind)]
+        return self._readers[kind]
 
     def verdicts(self, *, is_final: bool = True) -> tuple[Verdict, ...]:
         """Return what each rule found so far; while the run goes on, what found nothing is in progress."""
@@ -181,21 +187,32 @@ class _RuleRun:
         self._is_warming_up = False
         self._error: str | None = None
 
-    def take(self, record: Record, *, is_new_attempt: bool) -> list[Issue]:
+    def reads(self, kind: type[Record]) -> bool:
+        """Return whether records of this kind are for the rule."""
+        return self._configured.left_out is None and issubclass(kind, self._rule.READS)
+
+    def take(self, record: Record) -> list[Issue]:
         """Return the issues that the record brought."""
-        if self._error is not None or self._configured.left_out is not None:
+        if self._error is not None:
             return []
-        if isinstance(record, Start):
-            self._roll_back(record, is_new_attempt=is_new_attempt)
-        if not isinstance(record, self._rule.READS):
-            return []
-        watch = self._watch_of(record)
         try:
-            judgements = list(watch.see(record))
+            judgements = list(self._watch_of(record).see(record))
         except Exception as error:  # noqa: BLE001  # a failing rule says nothing about the training
-            self._error = f"InternalServerError: the rule failed at step {record.step}: {type(error).__name__}: {error}"
+            self._fail(record, error)
             return []
         return [issue for each in judgements if (issue := self._weigh(each, record))]
+
+    def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
+        """Wind back the state of the rank that started, of a rule over all ranks once an attempt."""
+        rank = start.rank if self._rule.IS_PER_RANK else 0
+        if rank not in self._watches or not (self._rule.IS_PER_RANK or is_new_attempt):
+            return
+        try:
+            self._watches[rank].roll_back(start.step)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._fail(start, error)
+        for key in [key for key in self._streaks if key[0] == rank or not self._rule.IS_PER_RANK]:
+            del self._streaks[key]
 
     def verdict(self, *, is_final: bool) -> Verdict:
         """Return what was found so far."""
@@ -212,7 +229,7 @@ class _RuleRun:
             origin=rule.ORIGIN,
             severity=self._configured.severity,
             status=status,
-            parameters={key: value for key, value in asdict(rule).items() if value is not None},
+            parameters=rule.settings(),
             not_evaluated=None if self._num_judged or self._error else self._why_not(),
             num_judged=self._num_judged,
             num_issues=len(issues),
@@ -221,20 +238,15 @@ class _RuleRun:
             error=self._error,
         )
 
+    def _fail(self, record: Record, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"
+        self._error = f"InternalServerError: the rule failed at step {record.step}: {said}"
+
     def _watch_of(self, record: Record) -> Watch[Any]:
         rank = record.rank if self._rule.IS_PER_RANK else 0
         if rank not in self._watches:
             self._watches[rank] = self._rule.watch(self._facts)
         return self._watches[rank]
-
-    def _roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
-        """Wind back the state of the rank that started, of a rule over all ranks once an attempt."""
-        rank = start.rank if self._rule.IS_PER_RANK else 0
-        if rank not in self._watches or not (self._rule.IS_PER_RANK or is_new_attempt):
-            return
-        self._watches[rank].roll_back(start.step)
-        for key in [key for key in self._streaks if key[0] == rank or not self._rule.IS_PER_RANK]:
-            del self._streaks[key]
 
     def _weigh(self, judgement: Judgement, record: Record) -> Issue | None:
         """Count a judgement; return an issue at the last of as many violations in a row as it takes."""

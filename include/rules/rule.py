@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -115,6 +115,11 @@ class Rule(ABC):
     def name(self) -> str:
         """AWS's name where it is AWS's."""
         return type(self).__name__
+
+    def settings(self) -> dict[str, Any]:
+        """Return the parameters that are set, JSON-safe."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {key: value for key, value in own.items() if value is not None}
 
     @abstractmethod
     def watch(self, facts: Facts) -> Watch[Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from include.errors import ContractError
 from include.rules.conf_facts import facts_of
+from include.rules.statistics_file import read_statistics
 from include.rules.training_log import read_rows
 
 if TYPE_CHECKING:
@@ -16,14 +19,23 @@ if TYPE_CHECKING:
     from include.rules.records import Facts, Record
 
 LOG_NAME, REPORT_NAME, RULES_NAME = "training_log.jsonl.gz", "report.json", "rules.json"
+STATISTICS_FOLDER = "statistics"
 
 
 def read_run(folder: Path) -> tuple[list[Record], Facts]:
     """Return what was observed of a run, and what its conf says.
 
+    The statistics of its ranks (`statistics/*.jsonl` or `.jsonl.gz`) where there are any: they hold what the log holds,
+    and more. Else the log.
+
     Raises:
-        ContractError: there is no training log, or a file cannot be read.
+        ContractError: there is neither, or a file cannot be read.
     """
+    facts = facts_of(read_conf(folder))
+    statistics = sorted((folder / STATISTICS_FOLDER).glob("*.jsonl*"))
+    if statistics:
+        files = {each.name: _lines(each) for each in statistics}
+        return read_statistics(files), facts
     log = folder / LOG_NAME
     if not log.is_file():
         raise ContractError(
@@ -33,10 +45,17 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
             allowed=f"a folder with {LOG_NAME}, and {REPORT_NAME} for the run's conf",
             next_step="name a folder that 'make run' left below runs/, or copy the run's report prefix from S3",
         )
-    report = folder / REPORT_NAME
-    conf = _document(report).get("conf") or {} if report.is_file() else {}
-    facts = facts_of(conf)
     return list(read_rows(_rows(log), facts)), facts
+
+
+def read_conf(folder: Path) -> dict[str, Any]:
+    """Return the conf in the run's report.json; empty where there is none.
+
+    Raises:
+        ContractError: report.json cannot be read.
+    """
+    report = folder / REPORT_NAME
+    return (_document(report).get("conf") or {}) if report.is_file() else {}
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -49,10 +68,18 @@ def _document(path: Path) -> dict[str, Any]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file]
-            return [{key: row[key] for key in ("time_ms", "job", "stream", "line")} for row in rows]
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        rows = [json.loads(line) for line in _lines(path)]
+        return [{key: row[key] for key in ("time_ms", "job", "stream", "line")} for row in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        content = path.read_bytes()
+        text = gzip.decompress(content) if path.suffix == ".gz" else content
+        return list(io.StringIO(text.decode(), newline="\n"))
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise _unreadable(path, error) from error
 
 

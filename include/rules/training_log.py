@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _SIGNS_OF_LIFE = frozenset({"alive", "checkpoint", "durable", "checkpoint_failed", "done"})
+_START, _STEP, _DONE = "trainyard start ", "trainyard step=", "trainyard done "
 _RATES = ("tokens_per_second", "samples_per_second")
 
 
@@ -84,7 +85,7 @@ def read_rows(rows: Iterable[Mapping[str, Any]], facts: Facts | None = None) -> 
     """Yield the records of a whole log: rows with time_ms, job, stream and line, in any order.
 
     A stream is one host of one life of the instances. Streams come in the order of their first lines; within a stream
-    lines are ordered by time, within a millisecond a start comes first, then lower steps.
+    lines are ordered by time; within a millisecond a start comes first, then lower steps, and of one step its own line.
     """
     streams: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for row in rows:
@@ -99,10 +100,11 @@ def read_rows(rows: Iterable[Mapping[str, Any]], facts: Facts | None = None) -> 
                 yield record
 
 
-def _place(line: tuple[int, str]) -> tuple[int, bool, int, str]:
+def _place(line: tuple[int, str]) -> tuple[int, bool, int, bool, bool, str]:
     time_ms, text = line
     step = _whole(dict(_PAIR.findall(text)), "step") or 0
-    return time_ms, not text.startswith("trainyard start "), step, text
+    is_start = text.startswith(_START)
+    return time_ms, not is_start, step, text.startswith(_DONE), not text.startswith(_STEP), text
 
 
 def _whole(pairs: Mapping[str, str], key: str) -> int | None:
