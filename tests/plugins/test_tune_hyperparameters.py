@@ -20,6 +20,8 @@ from distributed_training.hooks.ledger import RunLedger, ledger_uri
 from distributed_training.hooks.objects import S3Objects
 from distributed_training.hooks.paid_things import PaidThings
 from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
+from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
+from distributed_training.pipelines.run_paths import RunPaths
 from include.errors import (
     BudgetExceededError,
     JobStoppedError,
@@ -292,9 +294,10 @@ def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by
 
     began = time.monotonic()
     asyncio.run(first.on_kill())
+    assert time.monotonic() - began < 30
+    assert describe(sagemaker, task)["HyperParameterTuningJobStatus"] in {"Stopping", "Stopped"}
     event = asyncio.run(only_event(second))
     assert event["snapshot"]["status"] == "Stopped"
-    assert time.monotonic() - began < 30
     assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
 
     quick = search(code, static={"pause": 0.0}, max_jobs=1, max_parallel_jobs=1, budget_usd=1.0)
@@ -309,13 +312,28 @@ def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by
     assert len(result["tuning_job_name"]) <= 32
 
 
-def test_running_search_is_known_to_the_janitor_and_whoever_stops_it_fails_the_task(
+def test_search_that_the_report_finds_left_running_is_stopped_and_fails_its_task(
     connection, code, sagemaker
 ):
     task, spec = surroundings(), search(code, static={"pause": WAITS}, training={"max_run": 900})
     trigger = deferred(operator(spec, deferrable=True), task)
-    name, things = task.xcoms["job_name"], PaidThings(clients())
-    (found,) = [each for each in things.live() if each.name == name]
+    paths = RunPaths(
+        bucket=connection.bucket, prefix="trainyard", dag_id=task.dag_id, run_id=task.run_id
+    )
+    stopped = stop_leftover_jobs(clients(), paths, task_ids=["tune"])
+    event = asyncio.run(only_event(trigger))
+
+    assert stopped == [task.xcoms["job_name"]]
+    with pytest.raises(JobStoppedError, match="the search was stopped"):
+        operator(spec).execute_complete(task.context, event)
+    assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
+
+
+def test_orphan_is_known_to_the_janitor_by_its_owner_and_stopped(connection, code, sagemaker):
+    task, spec = surroundings(), search(code, static={"pause": WAITS}, max_parallel_jobs=1)
+    deferred(operator(spec, deferrable=True), task)
+    things = PaidThings(clients())
+    (found,) = [each for each in things.live() if each.name == task.xcoms["job_name"]]
     owner = Owner.from_tags(found.tags)
 
     assert found.kind is ThingKind.TUNING
@@ -323,10 +341,7 @@ def test_running_search_is_known_to_the_janitor_and_whoever_stops_it_fails_the_t
     assert (owner.run_id, owner.task_id) == (task.run_id, "tune")
 
     things.stop(found)
-    event = asyncio.run(only_event(trigger))
-    with pytest.raises(JobStoppedError, match="the search was stopped"):
-        operator(spec).execute_complete(task.context, event)
-    assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
+    assert describe(sagemaker, task)["HyperParameterTuningJobStatus"] in {"Stopping", "Stopped"}
 
 
 def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
