@@ -41,15 +41,10 @@ def check_automl_request(request: Request) -> None:
 
 
 def _problem_type(request: Request) -> Iterator[str]:
-    given = sorted(request["AutoMLProblemTypeConfig"])
-    if len(given) != 1:
+    (given,) = request["AutoMLProblemTypeConfig"]  # a union: it has one member
+    if given != "TabularJobConfig":
         yield (
-            "Exactly one member of AutoMLProblemTypeConfig must be set; got "
-            f"{' and '.join(given) or 'none'}."
-        )
-    elif given != ["TabularJobConfig"]:
-        yield (
-            f"AutoMLProblemTypeConfig {given[0]} is not supported by the local engine; it supports "
+            f"AutoMLProblemTypeConfig {given} is not supported by the local engine; it supports "
             "TabularJobConfig (BinaryClassification, MulticlassClassification and Regression)."
         )
 

@@ -67,9 +67,7 @@ class Search:
             if not active:
                 self._finish(ending)
             return not active
-        if not active:
-            self._launch_next(steps)
-        self._tell_phase(steps)
+        self._tell_phase(steps if active else [*steps, *self._launch_next(steps)])
         return False
 
     def _look_at(self, step: Step) -> Step | None:
@@ -140,8 +138,8 @@ class Search:
             return None
         return read_plan(self.row.request, results.analysis_of(steps[0]))
 
-    def _launch_next(self, steps: Sequence[Step]) -> None:
-        """Decide on the next steps, now that none is running; store each before anything of it is done."""
+    def _launch_next(self, steps: Sequence[Step]) -> list[Step]:
+        """Return the next steps, decided now that none is running; each is stored before anything of it is done."""
         decided = [
             Step(
                 number=number,
@@ -154,8 +152,7 @@ class Search:
         ]
         for step in decided:
             self.yard.tables.decide(self.row.arn, step)
-        for step in decided:
-            self._launch(step)
+        return [self._launch(step) for step in decided]
 
     def _next(self, steps: Sequence[Step]) -> list[tuple[StepKind, dict[str, Any]]]:
         plan = self._plan(steps)

@@ -107,7 +107,10 @@ def metric_names(problem: Problem) -> tuple[str, ...]:
 
 
 def num_threads() -> int:
-    """Return how many threads a candidate may use, such that a batch of them fits the machine."""
+    """Return how many threads a step may use, such that a batch of them fits the machine.
+
+    More would not only share the cores: boosting's threads wait for each other by spinning.
+    """
     return max(1, (os.cpu_count() or 1) // BATCH)
 
 
@@ -199,6 +202,7 @@ def _processing(
             ]
         },
         "ProcessingResources": {"ClusterConfig": _cluster(security)},
+        "Environment": {"OMP_NUM_THREADS": str(num_threads())},
         "StoppingCondition": {"MaxRuntimeInSeconds": MAX_STEP_RUNTIME_S},
         **({"NetworkConfig": network} if network else {}),
     }

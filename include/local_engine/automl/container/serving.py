@@ -18,7 +18,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DATE_PARTS = ("year", "month", "day", "dayofweek", "hour")
+DATE_PARTS = ("year", "month", "day", "day_of_week", "hour")
 MISSING = "(missing)"
 GAPS = ["", "NA", "NaN", "null"]
 """What stands for no value in a CSV."""
