@@ -227,7 +227,7 @@ def _cost(
     total, is_complete = total_usd(costs)
     saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
     tokens = _tokens_trained(history, conf)
-    training = [c.cost_usd for c, j in zip(costs, jobs, strict=True) if j.kind == "training"]
+    training = [c.cost_usd for c, j in zip(costs, jobs, strict=True) if j.task_id == "train"]
     known = sum(each for each in training if each is not None) if None not in training else None
     per_token = cost_per_unit(known if training else None, tokens)
     return {

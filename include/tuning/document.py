@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def tuning_document(
     search = search_of(conf)
     assert search is not None  # noqa: S101  # said above
     mattered = importance(
-        ((_values(each), each.objective) for each in trials if each.status == "Completed"),
+        ((_values(each), each.objective) for each in trials if _is_whole(each)),
         log_scaled=[name for name, each in search.ranges.items() if is_logarithmic(each)],
         seed=conf.seed % 2**31,
     )
@@ -57,7 +58,7 @@ def tuning_document(
             "max_steps": conf.max_steps,
             "ranges": {name: _range(each) for name, each in search.ranges.items()},
         },
-        "trials": [{**asdict(each), "tuned_hyperparameters": _values(each)} for each in trials],
+        "trials": [_trial(each) for each in trials],
         "result": None if result is None else result.to_dict(),
         "importance": asdict(mattered),
         "hyperparameters": [each.to_dict() for each in chosen],
@@ -79,6 +80,11 @@ def _unit(conf: RunConf) -> str:
     return "nats per token" if conf.model == "gpt" else "training objective"
 
 
+def _is_whole(trial: Trial) -> bool:
+    """Return whether the trial took all its steps: only such objectives can be compared."""
+    return trial.status == "Completed" and not trial.is_early_stopped
+
+
 def _range(given: ParameterRange) -> dict[str, Any]:
     if isinstance(given, CategoricalRange):
         return {"type": "categorical", "values": list(given.values)}
@@ -88,6 +94,16 @@ def _range(given: ParameterRange) -> dict[str, Any]:
         "max_value": given.max_value,
         "scaling_type": str(given.scaling_type),
         "is_logarithmic": is_logarithmic(given),
+    }
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    """Return the trial as data; a loss that is no number is no objective."""
+    is_number = trial.objective is not None and math.isfinite(trial.objective)
+    return {
+        **asdict(trial),
+        "objective": trial.objective if is_number else None,
+        "tuned_hyperparameters": _values(trial),
     }
 
 

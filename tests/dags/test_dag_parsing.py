@@ -21,14 +21,17 @@ DAG_IDS = {
     **PIPELINES,
     "clean_up_orphans": "janitor.py",
     "autopilot_tabular": "autopilot_tabular.py",
+    "tune_mapped": "tune_mapped.py",
 }
 PIPELINE_TASKS = [
     *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
 ]
 AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"]
+ROUNDS = [f"{kind}_{number}" for number in range(1, 7) for kind in ("ask", "trials")]
 TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {
     "clean_up_orphans": ["stop_orphans"],
     "autopilot_tabular": AUTOML_TASKS,
+    "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[2:]],
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
 HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]

@@ -51,6 +51,15 @@ Announce new data with `POST /api/v2/assets/events` and
 params holds for that run. {_TASKS}{_REPEATING}
 """
 
+TUNE_MAPPED = """
+## Tune in rounds, then train
+
+As `train_end_to_end` with `tune`, but the trials are training jobs that Airflow maps. Each of up to six rounds asks Optuna for
+trials, `tuning_max_parallel_jobs` at a time, and tells it what they came to. A trial is trained short (`tuning_max_steps`) first; the best
+third of them is trained three times as long, the rest is pruned. What was asked and told lies in S3: a retry or a clear gives the same
+trials and finds their jobs. `tuning_strategy` is Bayesian or Random. `train` takes the winner's hyperparameters.
+"""
+
 JANITOR = """
 ## Clean up orphans
 
@@ -60,4 +69,13 @@ stops those that this Airflow created for a DAG run that is no longer queued or 
 What it may stop is decided by tags: the thing's `trainyard:deployment` must equal the connection's extra
 `trainyard.deployment`, which no other Airflow in the account may use. Tag a thing `trainyard:keep` to keep it. `dry_run` only
 tells. The log of `stop_orphans` holds one line for each thing, its XCom the same as data.
+"""
+
+PLAN = """
+## Plan training
+
+Ranks ways to train a model, without training: instances, mesh (replicas, shards, tensor and pipeline parallel), micro batch, recomputation, with bytes
+of each accelerator by part, step time, MFU, communication, hours and money, and why each won or is out. The log of `plan` holds the table,
+its XCom the same as data. The figures are modelled: formulas, sources and what they were held against are in `docs/distribution.md`.
+`make plan CONF=file.json` prints the same.
 """

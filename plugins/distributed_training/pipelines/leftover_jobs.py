@@ -34,7 +34,12 @@ _MOST_TRIES = 4
 
 
 def stop_leftover_jobs(
-    clients: AwsClients, paths: RunPaths, *, task_ids: Iterable[str]
+    clients: AwsClients,
+    paths: RunPaths,
+    *,
+    task_ids: Iterable[str],
+    trial_tasks: Iterable[str] = (),
+    num_mapped: int = 0,
 ) -> list[str]:
     """Tell the jobs of these tasks that still run to stop, and return their names.
 
@@ -46,25 +51,33 @@ def stop_leftover_jobs(
         clients: of the run's connection.
         paths: of the run.
         task_ids: tasks that have ended; those that have no jobs are passed over.
+        trial_tasks: tasks that are mapped, `num_mapped` times each at most, onto training jobs.
+        num_mapped: see there.
     """
     from distributed_training.hooks.jobs import SageMakerJobs
 
+    asked = [(each, -1) for each in task_ids if each in JOB_TASKS]
+    asked += [(each, index) for each in trial_tasks for index in range(num_mapped)]
     return [
         name
-        for task_id in task_ids
-        if task_id in JOB_TASKS
+        for task_id, map_index in asked
         for name in _stop_patiently(
-            SageMakerJobs(clients, JOB_TASKS[task_id]), paths, task_id=task_id
+            SageMakerJobs(clients, JOB_TASKS.get(task_id, JobKind.TRAINING)),
+            paths,
+            task_id=task_id,
+            map_index=map_index,
         )
     ]
 
 
-def _stop_patiently(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> list[str]:
+def _stop_patiently(
+    jobs: SageMakerJobs, paths: RunPaths, *, task_id: str, map_index: int
+) -> list[str]:
     from botocore.exceptions import BotoCoreError
 
     for tries in range(1, _MOST_TRIES + 1):
         try:
-            return _stop_running(jobs, paths, task_id=task_id)
+            return _stop_running(jobs, paths, task_id=task_id, map_index=map_index)
         except (TrainingRunError, BotoCoreError) as error:
             log.warning("Job of task %s cannot be looked at or stopped: %s", task_id, error)
         if tries < _MOST_TRIES:
@@ -72,14 +85,19 @@ def _stop_patiently(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> li
     log.error(
         "A job of task %s may still run: look for %s and its next attempts, and stop them by hand",
         task_id,
-        job_name_of(paths, task_id=task_id, attempt=1),
+        job_name_of(paths, task_id=task_id, attempt=1, map_index=map_index),
     )
     return []
 
 
-def _stop_running(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> list[str]:
+def _stop_running(
+    jobs: SageMakerJobs, paths: RunPaths, *, task_id: str, map_index: int
+) -> list[str]:
+    def name(attempt: int) -> str:
+        return job_name_of(paths, task_id=task_id, attempt=attempt, map_index=map_index)
+
     stopped, attempt = [], 1
-    while snapshot := jobs.describe(job_name_of(paths, task_id=task_id, attempt=attempt)):
+    while snapshot := jobs.describe(name(attempt)):
         attempt += 1
         if snapshot.status == "InProgress" and _is_of_run(snapshot, paths):
             log.warning("Job %s was left running: telling it to stop", snapshot.name)
@@ -88,14 +106,15 @@ def _stop_running(jobs: SageMakerJobs, paths: RunPaths, *, task_id: str) -> list
     return stopped
 
 
-def job_name_of(paths: RunPaths, *, task_id: str, attempt: int) -> str:
+def job_name_of(paths: RunPaths, *, task_id: str, attempt: int, map_index: int = -1) -> str:
     """Return the name of a task's job number `attempt`."""
     return job_name(
         dag_id=paths.dag_id,
         run_id=paths.run_id,
         task_id=task_id,
+        map_index=map_index,
         attempt=attempt,
-        longest=JOB_APIS[JOB_TASKS[task_id]].longest_name,
+        longest=JOB_APIS[JOB_TASKS.get(task_id, JobKind.TRAINING)].longest_name,
     )
 
 

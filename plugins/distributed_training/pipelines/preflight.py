@@ -57,10 +57,18 @@ class PreflightOperator(BaseOperator, SkipMixin):
 
     ui_color = "#fdf6e3"
 
-    def __init__(self, *, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        aws_conn_id: str = "aws_default",
+        more_findings: Callable[[Mapping[str, Any]], Iterable[Finding]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`more_findings` yields what of the run's params this DAG cannot do."""
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
         super().__init__(**kwargs)
         self.aws_conn_id = aws_conn_id
+        self.more_findings = more_findings
         self._result: dict[str, Any] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -78,6 +86,7 @@ class PreflightOperator(BaseOperator, SkipMixin):
         params = {**context["params"], **found.of_events(triggering_params(context))}
         plan = found.result_of(lambda: plan_run(params, job_attempts=JOB_RETRIES + 1))
         found.add(params_findings(params))
+        found.add(self.more_findings(params) if self.more_findings else ())
         clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
         region = found.of_connection(clients)
         place = found.of_account(clients, params) if region else {}

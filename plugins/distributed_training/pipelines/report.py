@@ -25,7 +25,7 @@ from distributed_training.pipelines.search_account import (
 from include.runs.builder import build_run_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -66,9 +66,13 @@ class ReportOperator(BaseOperator):
 
     ui_color = "#f0f0f0"
 
-    def __init__(self, *, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
+    def __init__(
+        self, *, aws_conn_id: str = "aws_default", trial_tasks: Sequence[str] = (), **kwargs: Any
+    ) -> None:
+        """`trial_tasks` are mapped onto a search's trials, as many at a time as the conf says."""
         super().__init__(**kwargs)
         self.aws_conn_id = aws_conn_id
+        self.trial_tasks = tuple(trial_tasks)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the addresses of the report and the status it shows.
@@ -114,7 +118,13 @@ class ReportOperator(BaseOperator):
         state = facts[run_state.PREFLIGHT].result
         if state:  # without it no task has come to a job
             unfinished = [each.task_id for each in facts.values() if not each.result]
-            stop_leftover_jobs(self.clients, RunPaths(**state["paths"]), task_ids=unfinished)
+            stop_leftover_jobs(
+                self.clients,
+                RunPaths(**state["paths"]),
+                task_ids=unfinished,
+                trial_tasks=self.trial_tasks,
+                num_mapped=int(state["conf"]["tuning_max_parallel_jobs"]),
+            )
 
     def _paths(self, context: Context, facts: dict[str, TaskFacts]) -> RunPaths:
         """Return the run's addresses: as preflight fixed them, or as they would have been."""

@@ -9,7 +9,7 @@ from include.errors import ContractError
 from include.planning.run_cost import evaluation_instance_type
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
-from include.specs.run_conf_tuning import search_of, with_values
+from include.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
 from include.specs.training_job import TrainingJobSpec
 from include.specs.tuning_job import HyperbandResources, Strategy, TuningJobSpec
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from distributed_training.pipelines.run_paths import RunPaths
     from include.specs.run_conf import RunConf
+    from include.specs.run_conf_tuning import Search
 
 SOURCE_DIR = "training_scripts"
 TRAINING_ENTRY_POINT = "train_ddp.py"
@@ -115,19 +116,12 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
     search = search_of(conf)
     if search is None:
         raise ContractError("the run has no search", got="tune false")
-    short = {
-        "max_steps": search.num_steps,
-        "eval_interval": search.eval_interval,
-        "checkpoint_interval": conf.checkpoint_interval if conf.use_spot_instances else -1,
-        "early_stopping_patience": 0,
-        "max_run_s": search.max_run_s,
-        "max_wait_s": None,
-        "instance_count": search.instance_count,
-        "capacity_ladder": (),
-        "warmup_steps": min(conf.warmup_steps, search.num_steps - 1),
-    }
     trial = training_spec(
-        with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
+        with_values(conf, _in_short(conf, search, num_steps=search.num_steps)),
+        paths=paths,
+        dataset_uri=dataset_uri,
+        role=role,
+        task_id="tune",
     )
     static = {name: v for name, v in trial.hyperparameters.items() if name not in search.ranges}
     evaluations = -(-search.num_steps // search.eval_interval)
@@ -152,6 +146,56 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
         hyperband=HyperbandResources(max_resource=evaluations) if is_hyperband else None,
         budget_usd=search.budget_usd,
     )
+
+
+def trial_training_spec(
+    conf: RunConf,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    role: str,
+    trial_id: str,
+    num_steps: int,
+    values: Mapping[str, Any],
+) -> TrainingJobSpec:
+    """Return the training job of one trial of a search that Airflow runs, with these values.
+
+    Args:
+        conf: what the run shall do.
+        paths: where it keeps what.
+        dataset_uri: the sharded data set.
+        role: the execution role's ARN.
+        trial_id: of its own among the run's trials: its checkpoints lie there.
+        num_steps: its optimizer steps.
+        values: what the search chose.
+
+    Raises:
+        ContractError: the conf has no search.
+    """
+    search = search_of(conf)
+    if search is None:
+        raise ContractError("the run has no search", got="tune false")
+    short = {**_in_short(conf, search, num_steps=num_steps), **values}
+    trial = training_spec(
+        with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
+    )
+    spot = f"{paths.tuning}/checkpoints/{trial_id}" if conf.use_spot_instances else None
+    return replace(trial, output_path=f"{paths.tuning}/output", checkpoint_s3_uri=spot)
+
+
+def _in_short(conf: RunConf, search: Search, *, num_steps: int) -> dict[str, Any]:
+    """Return what a trial of so many steps has otherwise than the training."""
+    return {
+        "max_steps": num_steps,
+        "eval_interval": max(1, num_steps // EVALUATIONS_OF_A_TRIAL),
+        "checkpoint_interval": conf.checkpoint_interval if conf.use_spot_instances else -1,
+        "early_stopping_patience": 0,
+        "max_run_s": search.max_run_s,
+        "max_wait_s": None,
+        "instance_count": search.instance_count,
+        "capacity_ladder": (),
+        "warmup_steps": min(conf.warmup_steps, num_steps - 1),
+    }
 
 
 def evaluation_spec(

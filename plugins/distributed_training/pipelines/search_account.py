@@ -112,11 +112,20 @@ def _account(
     objects.write(f"{paths.report}/{TRIALS_NAME}", content, content_type=_PARQUET)
     text = json.dumps(document, indent=1, allow_nan=False).encode()
     objects.write(f"{paths.report}/{DOCUMENT_NAME}", text, content_type="application/json")
-    records = (
+    records = [
         job_record(run_state.TUNE, each.to_dict(), attempts=number, links=facts.links)
         for number, each in enumerate(jobs, 1)
-    )
+    ] or [job_record(run_state.TUNE, each.to_dict()) for each in _trainings(clients, trials)]
     return SearchAccount(jobs=tuple(records), document=document)
+
+
+def _trainings(clients: AwsClients, trials: Sequence[Trial]) -> Iterator[JobSnapshot]:
+    """Yield the training jobs of a search that Airflow ran: it has no tuning job."""
+    from distributed_training.hooks.jobs import SageMakerJobs
+
+    service = SageMakerJobs(clients, JobKind.TRAINING)
+    described = (service.describe(each.training_job_name) for each in trials)
+    yield from (each for each in described if each is not None)
 
 
 def _tuning_jobs(clients: AwsClients, paths: RunPaths) -> Iterator[JobSnapshot]:

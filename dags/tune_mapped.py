@@ -1,0 +1,80 @@
+"""Search in rounds, then train: trials are training jobs that Airflow maps, chosen by Optuna's ask and tell.
+
+Beside `train_end_to_end`, whose search is a tuning job of the service: for trials that need what tuning jobs lack (an
+entrypoint of the container's own, long names), and for pruning: each trial is trained short, the best third long.
+"""
+
+from __future__ import annotations
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, chain
+
+from distributed_training.operators.processing_job import ProcessingJobOperator
+from distributed_training.operators.register_model import RegisterModelOperator
+from distributed_training.operators.shard_dataset import ShardDatasetOperator
+from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.operators.trial_job import TrialJobOperator
+from distributed_training.pipelines import documentation, task_specs
+from distributed_training.pipelines.assets import MODEL_ASSET, SHARDS_ASSET
+from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from distributed_training.pipelines.params import run_params
+from distributed_training.pipelines.preflight import PreflightOperator
+from distributed_training.pipelines.report import ReportOperator
+from distributed_training.pipelines.tuning_rounds import (
+    TRIAL_TASKS,
+    AskTrialsOperator,
+    ChooseTrialOperator,
+    rounds_findings,
+    trial_task_spec,
+)
+
+_LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
+
+with DAG(
+    dag_id="tune_mapped",
+    dag_display_name="Tune in rounds, then train",
+    schedule=None,
+    catchup=False,
+    max_active_runs=2,
+    params=run_params(tune=True),
+    default_args=DEFAULT_ARGS,
+    tags=["trainyard", "sagemaker", "distributed-training", "tuning"],
+    doc_md=documentation.TUNE_MAPPED,
+) as tune_mapped:
+    preflight = PreflightOperator(task_id="preflight", more_findings=rounds_findings)
+    shard = ShardDatasetOperator(
+        task_id="shard", spec=task_specs.shard_task_spec, asset=SHARDS_ASSET, ledger_uri=_LEDGER_URI
+    )
+    # A round without trials is skipped; the next one, and the choice, come all the same.
+    rounds = []
+    for number, trials_id in enumerate(TRIAL_TASKS, 1):
+        ask = AskTrialsOperator(task_id=f"ask_{number}", number=number, trigger_rule="none_failed")
+        trials = TrialJobOperator.partial(
+            task_id=trials_id, spec=trial_task_spec, ledger_uri=_LEDGER_URI, retries=JOB_RETRIES
+        ).expand(trial=ask.output)
+        rounds += [ask, trials]
+    tune = ChooseTrialOperator(
+        task_id="tune",
+        trials_uri="{{ ti.xcom_pull(task_ids='preflight')['trials_uri'] }}",
+        trigger_rule="none_failed",
+    )
+    train = TrainingJobOperator(
+        task_id="train",
+        spec=task_specs.train_task_spec,
+        ledger_uri=_LEDGER_URI,
+        retries=JOB_RETRIES,
+    )
+    evaluate = ProcessingJobOperator(
+        task_id="evaluate",
+        spec=task_specs.evaluate_task_spec,
+        code_location="{{ ti.xcom_pull(task_ids='preflight')['code_uri'] }}",
+        ledger_uri=_LEDGER_URI,
+        retries=JOB_RETRIES,
+    )
+    register = RegisterModelOperator(
+        task_id="register", version=task_specs.register_task_version, asset=MODEL_ASSET
+    )
+    report = ReportOperator(task_id="report", trial_tasks=TRIAL_TASKS).as_teardown()
+    outcome = EmptyOperator(task_id="outcome", on_execute_callback=None, on_failure_callback=None)
+    chain(preflight, shard, *rounds, tune, train, evaluate, register, report, outcome)
+    register >> outcome

@@ -1,0 +1,59 @@
+"""`TrialJobOperator`: one training of a search that Airflow maps; a trial that fails counts, and fails nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.operators.training_job import TrainingJobOperator
+from include.errors import DeviceMemoryError, ScriptError, TimeLimitError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+_OF_ITS_VALUES = (ScriptError, DeviceMemoryError, TimeLimitError)
+
+
+class TrialJobOperator(TrainingJobOperator):
+    """Trains one trial; what its hyperparameters alone can be blamed for is a result, `{"failure": ...}`.
+
+    Everything else (the service, a lost machine, a stop) is an error as for any training: retried where that helps.
+
+    Args:
+        trial: which trial this is (`Asked.to_dict()`), for the function that makes its `spec`. Mapped over.
+    """
+
+    def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.trial = trial
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the snapshot of the ended job with `trial`, and `failure` in words where the trial failed.
+
+        Raises:
+            TrainingRunError: the job did not complete, and not for its hyperparameters.
+        """
+        try:
+            return {**super().execute(context), "trial": dict(self.trial)}
+        except _OF_ITS_VALUES as error:
+            return self._failed_trial(context, error)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what `execute` returns.
+
+        Raises:
+            TrainingRunError: likewise.
+        """
+        try:
+            return {**super().execute_complete(context, event), "trial": dict(self.trial)}
+        except _OF_ITS_VALUES as error:
+            return self._failed_trial(context, error)
+
+    def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
+        self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)
+        name = getattr(error, "job_name", None) or self.name_of(context, 1)
+        snapshot = self.jobs.describe(name)
+        told = snapshot.to_dict() if snapshot else {"name": name, "status": "Failed"}
+        what = str(getattr(error, "what", error))
+        return {**told, "job_name": name, "trial": dict(self.trial), "failure": what}
