@@ -84,8 +84,8 @@ def channel(endpoint: Endpoint) -> dict[str, Any]:
         ),
         pytest.param(
             {"tabular": {"GenerateCandidateDefinitionsOnly": True}},
-            "GenerateCandidateDefinitionsOnly is not supported in ENSEMBLING mode",
-            id="definitions only in ensembling",
+            "GenerateCandidateDefinitionsOnly is not supported by the local engine",
+            id="definitions only",
         ),
         pytest.param(
             {

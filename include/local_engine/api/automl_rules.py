@@ -127,12 +127,6 @@ def _weights(request: Request) -> Iterator[str]:
         yield "SampleWeightAttributeName must not be the TargetAttributeName."
 
 
-def _definitions_only(request: Request) -> Iterator[str]:
-    config = request["AutoMLProblemTypeConfig"]["TabularJobConfig"]
-    if config.get("GenerateCandidateDefinitionsOnly") and config.get("Mode") == Mode.ENSEMBLING:
-        yield "GenerateCandidateDefinitionsOnly is not supported in ENSEMBLING mode."
-
-
 def _limits(request: Request) -> Iterator[str]:
     config = request["AutoMLProblemTypeConfig"]["TabularJobConfig"]
     criteria = config.get("CompletionCriteria", {})
@@ -153,6 +147,12 @@ def _not_here(request: Request) -> Iterator[str]:
             "ModelDeployConfig is not supported by the local engine, which has no endpoints; create "
             "them from the best candidate's InferenceContainers."
         )
+    config = request["AutoMLProblemTypeConfig"]["TabularJobConfig"]
+    if config.get("GenerateCandidateDefinitionsOnly"):
+        yield (
+            "GenerateCandidateDefinitionsOnly is not supported by the local engine, whose candidates "
+            "are no notebooks; set MaxCandidates to bound what is trained."
+        )
     if "AutoMLComputeConfig" in request:
         yield "AutoMLComputeConfig (EMR Serverless) is not supported by the local engine."
 
@@ -171,7 +171,6 @@ _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
     _objective,
     _algorithms,
     _weights,
-    _definitions_only,
     _limits,
     _not_here,
     _tags,

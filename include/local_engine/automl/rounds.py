@@ -225,8 +225,6 @@ class Search:
             return _outcome("Failed", "Failed", FailureReason=results.analysis_failure(steps[0]))
         plan = self._plan(steps)
         assert plan is not None  # noqa: S101  # the analysis has completed
-        if tabular(self.row.request).get("GenerateCandidateDefinitionsOnly"):
-            return _outcome("Completed", "CandidateDefinitionsGenerated")
         return (
             self._fruitless(steps, plan) or self._explained(steps) or self._time_is_up(steps, plan)
         )

@@ -321,14 +321,6 @@ def test_candidate_that_the_account_refuses_fails_with_the_refusal(store: JobSto
     assert ensemble.result["FailureReason"] == "ClientError: the name is taken"
 
 
-def test_definitions_only_ends_before_any_candidate(store: JobStore) -> None:
-    world = world_of(store, Mode="HYPERPARAMETER_TUNING", GenerateCandidateDefinitionsOnly=True)
-    world.round()
-    world.end(world.steps[0], ExitMessage=FOUND)
-    assert secondary(world.round()) == ("Completed", "CandidateDefinitionsGenerated")
-    assert len(world.created) == 1
-
-
 def test_time_limits_and_tags_reach_the_candidates(store: JobStore) -> None:
     world = analyzed(store, CompletionCriteria={"MaxRuntimePerTrainingJobInSeconds": 77})
     job = store.get(JobKind.TRAINING, world.active[0].job_name)
