@@ -60,6 +60,22 @@ def uploaded_code(
     return UploadedCode(s3_uri=uri, sha256=archive.sha256)
 
 
+def training_code(clients: AwsClients, spec: TrainingJobSpec) -> UploadedCode | None:
+    """Return the code of a training, uploaded; None where it has no entry point, or its source is on S3 already.
+
+    Raises:
+        SpecError: no such folder, or the entry point is not in it.
+    """
+    if not spec.entry_point or (spec.source_dir or "").startswith("s3://"):
+        return None
+    return uploaded_code(
+        clients,
+        source_dir=spec.source_dir,
+        entry_point=spec.entry_point,
+        prefix_uri=spec.code_location or f"s3://{clients.bucket()}/trainyard/code",
+    )
+
+
 def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str | None:
     """Return the image the job runs in: the spec's own, else AWS's for its framework and instance type.
 

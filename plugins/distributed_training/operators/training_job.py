@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distributed_training.operators.job import SageMakerJobOperator
-from distributed_training.operators.job_code import job_image, uploaded_code
+from distributed_training.operators.job_code import job_image, training_code
 from distributed_training.operators.ladder import place_next, place_of, rungs_of, spec_on_rung
 from distributed_training.triggers.watch import Patience
 from include.cost.attempt_budget import check_budget
@@ -43,15 +43,7 @@ class TrainingJobOperator(SageMakerJobOperator):
         if spec.capacity_ladder:
             spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
         clients = self.clients
-        code = None
-        if spec.entry_point and not (spec.source_dir or "").startswith("s3://"):
-            location = spec.code_location or f"s3://{clients.bucket()}/trainyard/code"
-            code = uploaded_code(
-                clients,
-                source_dir=spec.source_dir,
-                entry_point=spec.entry_point,
-                prefix_uri=location,
-            )
+        code = training_code(clients, spec)
         image = job_image(spec, region=clients.region)
         request = render_training_job(
             spec,

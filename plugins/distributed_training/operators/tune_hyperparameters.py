@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distributed_training.operators.job import SageMakerJobOperator
-from distributed_training.operators.job_code import job_image, uploaded_code
+from distributed_training.operators.job_code import job_image, training_code
 from distributed_training.operators.tune_hyperparameters_result import (
     ended_by,
     tuning_result,
@@ -78,14 +78,8 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
         spec, clients = self._spec(context), self.clients
-        training, code = spec.training, None
-        if training.entry_point and not (training.source_dir or "").startswith("s3://"):
-            code = uploaded_code(
-                clients,
-                source_dir=training.source_dir,
-                entry_point=training.entry_point,
-                prefix_uri=training.code_location or f"s3://{clients.bucket()}/trainyard/code",
-            )
+        training = spec.training
+        code = training_code(clients, training)
         image = job_image(training, region=clients.region)
         request = render_tuning_job(
             spec,
