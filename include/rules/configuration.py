@@ -107,6 +107,15 @@ def configured_rules(
     return tuple(made)
 
 
+def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
+    """Return what is wrong with the rules that are asked for."""
+    try:
+        configured_rules(wanted)
+    except SpecError as error:
+        return error.findings
+    return ()
+
+
 def default_rules(profile: Profile = Profile.ROBUST) -> tuple[ConfiguredRule, ...]:
     """Return every rule of the catalogue; those that an author must ask for say so instead of judging."""
     rules = (make_rule(name, {}, profile=profile) for name in RULES)

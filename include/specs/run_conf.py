@@ -31,6 +31,7 @@ class RunConf:
             resumed by a new attempt; 0 = never.
         budget_usd: None = no ceiling.
         hyperparameters: further ones, put over those the other fields make.
+        rules: what judges the training, as include.rules.configuration reads it; empty = every rule, robust profile.
         tune: whether a search chooses hyperparameters before the training, which takes the winner's. What it varies and
             how is in the fields that begin with `tuning_`; `search_of` fills in their defaults.
         tuning_ranges: hyperparameter to range (`read_ranges`); empty = `default_ranges`.
@@ -81,6 +82,7 @@ class RunConf:
     checkpoint_interval: int = 0
     early_stopping_patience: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    rules: tuple[Any, ...] = ()
     tune: bool = False
     tuning_strategy: str = "Bayesian"
     tuning_max_jobs: int = 12

@@ -50,6 +50,10 @@ _LADDER = {
         },
     },
 }
+_RULES_HELP = (
+    "What judges the training for the report: names of rules, SageMaker's rule configurations, or own expressions such "
+    'as {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: every rule.'
+)
 _RANGES_HELP = (
     "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "
     "values. Empty: learning rate, weight decay and warm-up around the settings above, for the mlp dropout."
@@ -174,6 +178,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
             "Go to the training script over those the form makes.",
             {"type": "object"},
         ),
+        "rules": ("Rules", _RULES_HELP, {"type": "array", "items": {"type": ["string", "object"]}}),
     },
     "Tuning": {
         "tune": (

@@ -22,11 +22,17 @@ _SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
 
 
 def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Return what AWS would refuse, ignore or do badly about the run's training; nothing for an unreadable conf."""
+    """Return what AWS would refuse, ignore or do badly about the run's training, and rules that there are not.
+
+    Nothing for an unreadable conf.
+    """
+    from include.rules.configuration import rules_findings
+
     try:
-        return conf_findings(RunConf.from_params(params))
+        conf = RunConf.from_params(params)
     except SpecError:  # `plan_run` reports it
         return ()
+    return (*conf_findings(conf), *rules_findings(conf.rules))
 
 
 def conf_findings(conf: RunConf) -> tuple[Finding, ...]:

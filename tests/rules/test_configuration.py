@@ -1,0 +1,190 @@
+"""What an author asks for becomes rules: by name, as AWS writes it, or as we do; every fault at once."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from distributed_training.pipelines.run_lint import params_findings
+from include.errors import Severity, SpecError
+from include.rules.catalogue import FAMILIES, RULES
+from include.rules.configuration import configured_rules, default_rules, make_rule
+from include.rules.judging import judge_log
+from include.rules.loss import LossNotDecreasing, LossSpike
+from include.rules.rule import Origin, Profile
+from include.specs.run_conf import RunConf
+
+# Of the field study: every built-in rule, but the two that only write a report (ProfilerReport, CreateXgboostReport).
+DEBUGGER = {
+    "VanishingGradient", "ExplodingTensor", "PoorWeightInitialization", "SaturatedActivation", "DeadRelu",
+    "WeightUpdateRatio", "AllZero", "TensorVariance", "UnchangedTensor", "SimilarAcrossRuns", "LossNotDecreasing",
+    "Overfit", "Overtraining", "ClassImbalance", "StalledTrainingRule", "Confusion", "FeatureImportanceOverweight",
+    "TreeDepth", "CheckInputImages", "NLPSequenceRatio",
+}  # fmt: skip
+PROFILER = {
+    "BatchSize", "CPUBottleneck", "GPUMemoryIncrease", "IOBottleneck", "LoadBalancing", "LowGPUUtilization",
+    "OverallSystemUsage", "MaxInitializationTime", "OverallFrameworkMetrics", "StepOutlier", "Dataloader",
+}  # fmt: skip
+OURS = {
+    "NonFinite", "LossSpike", "GradNormSpike", "NotLearning", "Plateau", "ValRise", "ThroughputRegression",
+    "Straggler", "DataStall", "MemoryGrowth", "LRSanity", "UpdateRatio", "ReplicaDivergence", "Stalled", "TokenStats",
+}  # fmt: skip
+# Parameter, documented default: SageMaker Developer Guide, 2023-03-17.
+DOCUMENTED = [
+    ("VanishingGradient", "threshold", 1e-7),
+    ("ExplodingTensor", "only_nan", False),
+    ("PoorWeightInitialization", "distribution_range", 0.001),
+    ("SaturatedActivation", "threshold_sigmoid_max", 16.99999),
+    ("DeadRelu", "threshold_inactivity", 1.0),
+    ("WeightUpdateRatio", "small_threshold", 1e-8),
+    ("AllZero", "threshold", 100.0),
+    ("UnchangedTensor", "num_steps", 3),
+    ("LossNotDecreasing", "increase_threshold_percent", 5.0),
+    ("LossNotDecreasing", "num_steps", 10),
+    ("LossNotDecreasing", "diff_percent", 0.1),
+    ("Overfit", "ratio_threshold", 0.1),
+    ("Overtraining", "patience_train", 5),
+    ("Overtraining", "patience_validation", 10),
+    ("ClassImbalance", "threshold_misprediction", 0.7),
+    ("StalledTrainingRule", "threshold", 1800.0),
+    ("Confusion", "min_diag", 0.9),
+    ("FeatureImportanceOverweight", "nfeatures", 3),
+    ("TreeDepth", "depth", 4),
+    ("CheckInputImages", "threshold_mean", 0.2),
+    ("NLPSequenceRatio", "token_thresholds_percent", "50"),
+    ("BatchSize", "patience", 100),
+    ("CPUBottleneck", "cpu_threshold", 90.0),
+    ("GPUMemoryIncrease", "increase", 10.0),
+    ("IOBottleneck", "gpu_threshold", 70.0),
+    ("LoadBalancing", "threshold", 0.5),
+    ("LowGPUUtilization", "threshold_p5", 10.0),
+    ("MaxInitializationTime", "threshold", 20.0),
+    ("StepOutlier", "stddev", 5.0),
+    ("Dataloader", "max_threshold", 200.0),
+]
+
+
+def refusal(*wanted: object) -> str:
+    """Return what is said of rules that are refused."""
+    with pytest.raises(SpecError) as raised:
+        configured_rules(wanted)
+    return str(raised.value)
+
+
+def test_the_catalogue_has_every_rule_with_its_origin() -> None:
+    origins = {
+        origin: {name for name, rule in RULES.items() if rule.ORIGIN is origin} for origin in Origin
+    }
+
+    assert origins == {
+        Origin.DEBUGGER: DEBUGGER, Origin.PROFILER: PROFILER, Origin.TRAINYARD: OURS, Origin.AUTHOR: set()
+    }  # fmt: skip
+    assert sum(len(each) for each in FAMILIES.values()) == len(RULES)
+
+
+@pytest.mark.parametrize(("name", "parameter", "value"), DOCUMENTED)
+def test_the_documented_profile_has_the_documented_defaults(
+    name: str, parameter: str, value: object
+) -> None:
+    assert getattr(make_rule(name, {}, profile=Profile.DOCUMENTED), parameter) == value
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_robust_profile_changes_parameters_that_there_are(name: str) -> None:
+    known = {each.name for each in fields(RULES[name])}
+
+    assert set(RULES[name].ROBUST) <= known
+    assert make_rule(name, {}, profile=Profile.ROBUST).NEEDS
+
+
+def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
+    aws = {
+        "RuleConfigurationName": "falling",
+        "RuleEvaluatorImage": "503895931360.dkr.ecr.us-east-1.amazonaws.com/sagemaker-debugger-rules:latest",
+        "RuleParameters": {
+            "rule_to_invoke": "LossNotDecreasing",
+            "num_steps": "50",
+            "action_json": "[]",
+        },
+    }
+    own = {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": "2"}, "severity": "error"}
+
+    named, spikes, falling = configured_rules(["LossNotDecreasing", own, aws])
+
+    assert (named.name, named.rule) == (
+        "LossNotDecreasing",
+        LossNotDecreasing(**LossNotDecreasing.ROBUST),
+    )
+    assert (spikes.name, spikes.severity, spikes.rule) == (
+        "spikes",
+        Severity.ERROR,
+        LossSpike(ratio=2.0),
+    )
+    assert (falling.name, falling.rule) == ("falling", LossNotDecreasing(num_steps=50))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("LosSpike", "rules[0]: is no rule; got 'LosSpike'; did you mean LossSpike?"),
+        ({"rule": "LossSpike", "parameter": {}}, "rules[0].parameter: is no key"),
+        (
+            {"rule": "LossSpike", "parameters": {"ratio": "much"}},
+            "rules[0].ratio: has the wrong type",
+        ),
+        ({"rule": "LossSpike", "severity": "fatal"}, "one of error, warning"),
+        ({"name": "x"}, "must be one rule; got none"),
+        ({"rule": "LossSpike", "expression": "loss > 1"}, "got rule, expression"),
+        ({"expression": "loss > 1"}, "name: is required beside an expression"),
+        ({"name": "x", "expression": "los > 1"}, "did you mean loss?"),
+        ({"RuleConfigurationName": "x"}, "names no rule to invoke"),
+        ({"RuleParameters": {"rule_to_invoke": "X"}}, "is no rule; got 'X'"),
+        (3, "rules[0]: has the wrong type"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named_with_its_place(wanted: Any, words: str) -> None:
+    assert words in refusal(wanted)
+
+
+def test_every_fault_is_reported_at_once_and_names_are_given_once() -> None:
+    said = refusal("Lossy", {"rule": "ValRise", "parameters": {"x": 1}}, "NonFinite", "NonFinite")
+
+    assert said.startswith("rules: 3 problem(s)")
+    assert "two rules have one name; got NonFinite" in said
+
+
+def test_rules_of_expectation_wait_until_they_are_asked_for() -> None:
+    left_out = {each.name for each in default_rules() if each.left_out}
+
+    assert left_out == {"Confusion", "TreeDepth", "Dataloader"}
+    assert configured_rules(["Confusion"])[0].left_out is None
+
+
+def test_a_runs_conf_says_which_rules_judge_it() -> None:
+    rows = [
+        {"time_ms": 1000 * n, "job": "j", "stream": "s", "line": f"trainyard step={n} loss=3.0"}
+        for n in range(9)
+    ]
+    conf = RunConf(rules=("NonFinite", {"name": "high", "expression": "loss > 2"}))
+
+    document = judge_log(rows, {"rules": conf.rules})
+
+    assert [(each["name"], each["status"]) for each in document["verdicts"]] == [
+        ("NonFinite", "NoIssuesFound"), ("high", "IssuesFound")
+    ]  # fmt: skip
+    assert len(judge_log(rows, {})["verdicts"]) == len(RULES)
+
+
+def test_preflight_refuses_rules_that_there_are_not() -> None:
+    found = params_findings({"rules": ["LossSpike", "Nonfinite", {"name": "x", "file": "x.py:f"}]})
+
+    assert [each.where for each in found if each.where.startswith("rules")] == [
+        "rules[1]",
+        "rules[2].file",
+    ]
+    assert not [
+        each for each in params_findings({"rules": ["LossSpike"]}) if each.where.startswith("rules")
+    ]
