@@ -36,8 +36,8 @@ def job_name(
     suffix = (f"-{map_index}" if map_index >= 0 else "") + (f"-r{rung}" if rung else "")
     suffix += (f"-a{attempt}" if attempt > 1 else "") + f"-{digest}"
     room = longest - len(suffix)
-    task = slug(task_id)[: max(8, room // 2)].strip("-")
-    dag = slug(dag_id)[: room - len(task) - 1].strip("-")
+    task = slug(task_id)[: max(min(8, room), room // 2)].strip("-")
+    dag = slug(dag_id)[: max(0, room - len(task) - 1)].strip("-")
     readable = "-".join(part for part in (dag, task) if part) or "job"
     return f"{readable}{suffix}"
 

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
 from distributed_training.hooks.redaction import (
+    description_secrets,
     is_secret_name,
     masked,
     redacted,
@@ -73,6 +74,25 @@ def test_redacted_request_keeps_names_and_hides_values():
         "Environment": {"MODE": "***", "HF_TOKEN": "***"},
         "HyperParameters": {"wandb_api_key": "***", "steps": "3"},
     }
+
+
+def test_secrets_of_a_search_are_those_of_its_trials():
+    spec = {"training": {"environment": {"HF_TOKEN": "one"}, "hyperparameters": {"api_key": "two"}}}
+    definition = {
+        "Environment": {"HF_TOKEN": "first-secret"},
+        "StaticHyperParameters": {"api_key": '"second-secret"', "epochs": "3"},
+    }
+
+    assert list(spec_secrets(spec)) == ["one", "two"]
+    for described in (
+        {"TrainingJobDefinition": definition},
+        {"TrainingJobDefinitions": [definition]},
+    ):
+        assert {"first-secret", "second-secret"} <= set(description_secrets(described))
+        assert "3" not in description_secrets(described)
+        told = repr(redacted(described))
+        assert "first-secret" not in told
+        assert "second-secret" not in told
 
 
 def test_spec_secrets_are_those_under_secret_names():

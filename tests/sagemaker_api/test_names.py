@@ -29,6 +29,14 @@ def test_a_job_name_is_legal(identity: dict[str, Any]) -> None:
     assert LEGAL.fullmatch(job_name(**identity))
 
 
+@given(IDENTITIES)
+def test_name_of_a_tuning_job_is_legal(identity: dict[str, Any]) -> None:
+    name = job_name(**identity, longest=32)
+
+    assert LEGAL.fullmatch(name)
+    assert len(name) <= 32
+
+
 @given(IDENTITIES, IDENTITIES)
 def test_different_jobs_have_different_names(one: dict[str, Any], other: dict[str, Any]) -> None:
     assume(one != other)
