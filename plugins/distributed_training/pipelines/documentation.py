@@ -63,7 +63,7 @@ trials and finds their jobs. `tuning_strategy` is Bayesian or Random. `train` ta
 JANITOR = """
 ## Clean up orphans
 
-Every 15 minutes: finds the training, processing and tuning jobs, the endpoints and the warm pools that cost money now, and
+Every 15 minutes: finds the training, processing, tuning and AutoML jobs, the endpoints and the warm pools that cost money now, and
 stops those that this Airflow created for a DAG run that is no longer queued or running (it ended, or was deleted).
 
 What it may stop is decided by tags: the thing's `trainyard:deployment` must equal the connection's extra
