@@ -26,6 +26,7 @@ def tuning_document(
     trials: Sequence[Trial],
     result: TuningResult | None,
     chosen: Sequence[Chosen] = (),
+    num_steps: int | None = None,
 ) -> dict[str, Any]:
     """Return the document, JSON-safe.
 
@@ -38,6 +39,7 @@ def tuning_document(
         trials: all of them, in the order of their numbers.
         result: what the search handed on.
         chosen: the final training's hyperparameters; empty where there was none.
+        num_steps: of the longest trials, where they differ from the conf's.
     """
     search = search_of(conf)
     assert search is not None  # noqa: S101  # said above
@@ -54,7 +56,7 @@ def tuning_document(
             "unit": _unit(conf),
             "max_jobs": search.max_jobs,
             "max_parallel_jobs": search.max_parallel_jobs,
-            "trial_steps": trial_steps(conf),
+            "trial_steps": num_steps or trial_steps(conf),
             "max_steps": conf.max_steps,
             "ranges": {name: _range(each) for name, each in search.ranges.items()},
         },

@@ -84,7 +84,7 @@ def test_the_section_says_who_won_and_why() -> None:
 
     assert (shown.sentence, shown.tone) == ("Trial 8 of 12 won with validation:loss 2.412", "good")
     first, second, third = shown.reasons
-    assert "2.412 is 0.019 (0.8%) below the next best trial's, and 0.098 below the median" in first
+    assert "2.412 is 0.019 (0.8%) below the next best trial's, and 0.078 below the median" in first
     assert second.startswith("learning_rate mattered most: it alone explains ")
     assert second.endswith("; the winner has 0.0021.")
     assert "Trials took 100 steps, the final training takes 400" in third
@@ -109,6 +109,19 @@ def test_the_numbers_count_trials_and_money() -> None:
     assert numbers["Trials"].note == "10 completed, 1 stopped early, 1 failed"
     assert numbers["Cost of the search"].value == "$0.0442"
     assert numbers["Cost of the search"].note == "estimated at most $2.76, budget $1.00"
+
+
+def test_short_trainings_are_told_from_those_they_cannot_be_compared_with() -> None:
+    trials = [
+        dataclasses.replace(each, is_early_stopped=True, definition="trial 1, 60 steps")
+        for each in sample_trials()[:3]
+    ]
+    shown = view(trials=[*trials, *sample_trials()[3:]])
+
+    assert next(iter(shown.numbers)).note == "7 completed, 4 short, 1 failed"
+    row = next(each for each in shown.trials if each.number == 3)
+    assert (row.state, row.note) == ("short", "trial 1, 60 steps")
+    assert "median of the other 6." in shown.reasons[0]
 
 
 def test_an_unknown_price_is_not_shown_as_zero() -> None:

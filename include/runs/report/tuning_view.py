@@ -146,11 +146,12 @@ def _reasons(found: Mapping[str, Any], *, maximize: bool) -> Iterator[str]:
 def _numbers(found: Mapping[str, Any]) -> Iterator[Number]:
     search, result = found["search"], found["result"]
     states = [_kind(trial, winner=None) for trial in found["trials"]]
+    is_pruned = any(_is_pruned(trial) for trial in found["trials"])
     notes = [
         f"{states.count(kind)} {word}"
         for kind, word in (
             ("completed", "completed"),
-            ("stopped", "stopped early"),
+            ("stopped", "short" if is_pruned else "stopped early"),
             ("failed", "failed"),
         )
         if kind in states
@@ -232,7 +233,14 @@ def _dots(found: Mapping[str, Any]) -> list[Dot]:
 def _kind(trial: Mapping[str, Any], *, winner: str | None) -> str:
     if trial["training_job_name"] == winner:
         return "best"
-    return {"Completed": "completed", "Failed": "failed"}.get(trial["status"], "stopped")
+    if trial["status"] == "Completed":
+        return "stopped" if _is_pruned(trial) else "completed"
+    return "failed" if trial["status"] == "Failed" else "stopped"
+
+
+def _is_pruned(trial: Mapping[str, Any]) -> bool:
+    """Return whether the trial was asked for fewer steps than others, and took them all."""
+    return bool(trial["status"] == "Completed" and trial["is_early_stopped"])
 
 
 def _ranked(
@@ -253,10 +261,8 @@ def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialR
     best = found["result"]["best"]["value"] if found["result"] else None
     behind = None if best is None or dot.objective is None else abs(dot.objective - best)
     started, ended = trial["started_at"], trial["ended_at"]
-    states = {
-        "best": "winner",
-        "stopped": "stopped early" if trial["is_early_stopped"] else "stopped",
-    }
+    cut = "stopped early" if trial["is_early_stopped"] else "stopped"
+    states = {"best": "winner", "stopped": "short" if _is_pruned(trial) else cut}
     return TrialRow(
         number=dot.number,
         job=trial["training_job_name"],
@@ -267,7 +273,7 @@ def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialR
         values=tuple(_text(dot.values.get(name)) for name in found["search"]["ranges"]),
         time=_NONE if started is None or ended is None else format_duration(ended - started),
         cost=format_usd(trial["cost_usd"]),
-        note=trial["failure_reason"] or "",
+        note="; ".join(filter(None, (trial["definition"], trial["failure_reason"]))),
     )
 
 
@@ -280,6 +286,7 @@ def _others(found: Mapping[str, Any]) -> list[float]:
         if trial["training_job_name"] != winner
         and trial["objective"] is not None
         and trial["status"] != "Failed"
+        and not trial["is_early_stopped"]
     ]
 
 

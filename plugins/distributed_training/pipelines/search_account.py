@@ -14,7 +14,8 @@ from distributed_training.pipelines.run_jobs import training_hyperparameters
 from include.errors import SpecError, TrainingRunError
 from include.runs.builder import job_record
 from include.specs.run_conf import RunConf
-from include.specs.run_conf_tuning import with_values
+from include.specs.run_conf_tuning import search_of, with_values
+from include.tuning.ask_tell import LONG, rung_steps
 from include.tuning.provenance import provenance
 from include.tuning.result import TuningResult
 
@@ -108,7 +109,13 @@ def _account(
         content = to_parquet(trials)
     else:
         return SearchAccount()
-    document = tuning_document(conf, trials=trials, result=result, chosen=_chosen(conf, result))
+    document = tuning_document(
+        conf,
+        trials=trials,
+        result=result,
+        chosen=_chosen(conf, result),
+        num_steps=None if jobs else _longest_trial(conf),
+    )
     objects.write(f"{paths.report}/{TRIALS_NAME}", content, content_type=_PARQUET)
     text = json.dumps(document, indent=1, allow_nan=False).encode()
     objects.write(f"{paths.report}/{DOCUMENT_NAME}", text, content_type="application/json")
@@ -117,6 +124,12 @@ def _account(
         for number, each in enumerate(jobs, 1)
     ] or [job_record(run_state.TUNE, each.to_dict()) for each in _trainings(clients, trials)]
     return SearchAccount(jobs=tuple(records), document=document)
+
+
+def _longest_trial(conf: RunConf) -> int:
+    """Return the steps of a long trial of a search in rounds."""
+    search = search_of(conf)
+    return rung_steps(search, max_steps=conf.max_steps)[LONG] if search else conf.max_steps
 
 
 def _trainings(clients: AwsClients, trials: Sequence[Trial]) -> Iterator[JobSnapshot]:

@@ -315,7 +315,7 @@ def _cost(job: Mapping[str, Any]) -> float | None:
 
 def _trial(row: Mapping[str, Any], told: Sequence[Told]) -> Trial:
     asked = Asked.from_dict(row["asked"])
-    has_long = any(e.asked.number == asked.number and e.asked.rung == LONG for e in told)
+    has_long = any(each.asked.rung == LONG for each in told)
     return Trial(
         training_job_name=row["training_job_name"],
         definition=f"trial {asked.number}, {asked.num_steps} steps",
@@ -327,7 +327,7 @@ def _trial(row: Mapping[str, Any], told: Sequence[Told]) -> Trial:
         billable_seconds=row["billable_seconds"],
         cost_usd=row["cost_usd"],
         failure_reason=row["failure"],
-        is_early_stopped=asked.rung == SHORT and not has_long and not row["failure"],
+        is_early_stopped=asked.rung == SHORT and has_long and not row["failure"],
     )
 
 
