@@ -15,7 +15,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run lint-run verify rules chaos up down engine test test-resilience check format bench lock clean
+.PHONY: help setup run lint-run plan verify rules chaos up down engine test test-resilience check format bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ run: $(RUN_READY) ## run the DAG once, from start to report  [CONF=file.json]
 
 lint-run: $(RUN_READY) ## say what AWS would refuse of a run or a job, without starting it  [CONF=file.json]
 	@PYTHONPATH=plugins $(PY) -m distributed_training.pipelines.lint_command $(CONF)
+
+plan: $(RUN_READY) ## rank ways to train a model: memory, time, money, without training  [CONF=file.json]
+	@$(PY) -m include.planning $(CONF)
 
 chaos: $(RUN_READY) ## the same run while faults strike it everywhere  [SEED=7] [CONF=file.json]
 	@$(STACK) chaos $(if $(SEED),--seed $(SEED)) $(if $(CONF),--conf $(CONF)) $(ARGS)

@@ -20,6 +20,7 @@ PIPELINES = {"train_end_to_end": "train_end_to_end.py", "train_on_schedule": "tr
 DAG_IDS = {
     **PIPELINES,
     "clean_up_orphans": "janitor.py",
+    "plan_training": "plan_training.py",
     "autopilot_tabular": "autopilot_tabular.py",
     "tune_mapped": "tune_mapped.py",
 }
@@ -30,6 +31,7 @@ AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"
 ROUNDS = [f"{kind}_{number}" for number in range(1, 7) for kind in ("ask", "trials")]
 TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {
     "clean_up_orphans": ["stop_orphans"],
+    "plan_training": ["plan"],
     "autopilot_tabular": AUTOML_TASKS,
     "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[2:]],
 }

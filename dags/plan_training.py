@@ -1,0 +1,21 @@
+"""`plan_training`: which instances, how many, laid out how, for how long and how much; by hand or by REST."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from distributed_training.pipelines import documentation
+from distributed_training.pipelines.default_args import DEFAULT_ARGS
+from distributed_training.pipelines.planning import PlanOperator, plan_params
+
+with DAG(
+    dag_id="plan_training",
+    dag_display_name="Plan training",
+    schedule=None,
+    catchup=False,
+    params=plan_params(),
+    default_args=DEFAULT_ARGS,
+    tags=["trainyard", "planning"],
+    doc_md=documentation.PLAN,
+) as plan_training:
+    PlanOperator(task_id="plan")

@@ -1,0 +1,69 @@
+"""How ranks are laid out: the axes of a device mesh, and the strategy that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """Degrees of parallelism; their product is the number of ranks.
+
+    Ranks of one tensor-parallel group are neighbours in an instance, then come dp_shard, dp_replicate and, outermost,
+    pp.
+
+    Attributes:
+        dp_replicate: copies of the model (of its shards), each with other samples.
+        dp_shard: ranks over which parameters, gradients and optimizer state are sharded (FSDP, ZeRO-3); 1 = whole.
+        tp: ranks over which each layer's matrices are split, with sequence parallelism.
+        pp: stages of layers.
+    """
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    tp: int = 1
+    pp: int = 1
+
+    @property
+    def dp(self) -> int:
+        """Ranks that see different samples."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def num_ranks(self) -> int:
+        """All ranks."""
+        return self.dp * self.tp * self.pp
+
+    @property
+    def strategy(self) -> str:
+        """`single`, `ddp`, `fsdp` or `hsdp`, with `tp` and `pp` where there are such axes."""
+        names = []
+        if self.dp_shard > 1:
+            names.append("hsdp" if self.dp_replicate > 1 else "fsdp")
+        elif self.dp_replicate > 1:
+            names.append("ddp")
+        names += ["tp"] * (self.tp > 1) + ["pp"] * (self.pp > 1)
+        return "+".join(names) or "single"
+
+    @property
+    def complexity(self) -> int:
+        """What simpler means where two are equally fast: fewer kinds of parallelism, replication before sharding."""
+        return (
+            (self.dp_replicate > 1)
+            + 2 * (self.dp_shard > 1)
+            + 4 * (self.tp > 1)
+            + 8 * (self.pp > 1)
+        )
+
+    def __str__(self) -> str:
+        """Return the degrees above 1, such as `dp_shard 8 x tp 8`."""
+        axes = {
+            "dp_replicate": self.dp_replicate,
+            "dp_shard": self.dp_shard,
+            "tp": self.tp,
+            "pp": self.pp,
+        }
+        return (
+            " x ".join(f"{name} {degree}" for name, degree in axes.items() if degree > 1)
+            or "1 rank"
+        )

@@ -1,0 +1,85 @@
+"""`make plan` prints the ranking, what the first takes by part, and what is out; a wrong request says so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from include.planning.__main__ import EXAMPLE, NO_PLAN, PLANNED, UNREADABLE, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+P4D = "ml.p4d.24xlarge"
+
+
+@pytest.fixture
+def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs the command on a content and returns its exit status and what it printed."""
+
+    def run(content: Any) -> tuple[int, str]:
+        path = tmp_path / "conf.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        status = main([str(path)])
+        captured = capsys.readouterr()
+        return status, captured.out + captured.err
+
+    return run
+
+
+def test_the_table_has_ranking_parts_rejections_and_dates(plan: Any) -> None:
+    status, said = plan({**EXAMPLE, "instance_types": [P4D, "ml.p3.16xlarge"], "max_instances": 2})
+
+    lines = said.splitlines()
+    assert status == PLANNED
+    assert lines[0] == (
+        "model: 124M parameters (12 layers of 768, sequence 1024, vocabulary 50304)"
+    )
+    assert lines[1] == "training: 9G tokens in 18,311 steps of 480 sequences, bf16"
+    assert lines[3].split()[:4] == ["#", "cluster", "strategy", "mesh"]
+    assert lines[4].startswith(f"1  1 x {P4D}  ddp       dp_replicate 8   4 x 15")
+    assert lines[4].endswith("cheapest; each accelerator holds the whole model, so data parallel")
+    assert lines[5].startswith(f"2  2 x {P4D}  ddp")
+    assert "memory of a rank in plan 1: parameters 475 MiB, gradients 475 MiB, optimizer" in said
+    assert "seconds of a step in plan 1: computation 0.255, data-parallel communication" in said
+    assert "out: 1 x ml.p3.16xlarge, 2 x ml.p3.16xlarge: NVIDIA V100 has no bf16" in said
+    assert "Modelled, not measured. Speeds of 2026-11-21, prices of 2025-06-30" in lines[-1]
+
+
+def test_long_lists_are_cut_with_their_count(plan: Any) -> None:
+    _, said = plan({**EXAMPLE, "max_instances": 4})
+
+    assert "more that keep the limits" in said
+    assert sum(line.startswith("out: ") for line in said.splitlines()) <= 12
+    assert " more: NVIDIA T4 has no bf16" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "says"),
+    [
+        ({"model": "llama3-8", "global_batch_size": 1, "tokens": 1}, NO_PLAN, "got llama3-8"),
+        (
+            {
+                "model": "llama3-70b",
+                "global_batch_size": 8,
+                "tokens": 1e9,
+                "instance_types": ["ml.g5.xlarge"],
+            },
+            NO_PLAN,
+            "no plan fits, 1 reason(s)",
+        ),
+        ("{", UNREADABLE, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_so(plan: Any, content: Any, status: int, says: str) -> None:
+    got, said = plan(content)
+
+    assert got == status
+    assert says in said
+
+
+def test_without_a_file_an_example_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == PLANNED
+    assert "124M parameters" in capsys.readouterr().out
