@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from include.errors import Severity
-from include.rules.records import Facts, StepRecord
+from include.rules.records import Facts, Record, Start, StepRecord
 from include.rules.rule import Judgement, Rule, Watch
 from include.rules.series import History
 
@@ -25,31 +25,34 @@ class LRSanity(Rule):
     """
 
     SEVERITY = Severity.ERROR
-    READS = (StepRecord,)
+    READS = (Start, StepRecord)
     NEEDS = "the learning rate of steps"
     jump_factor: float = 2.0
     decayed_share: float = 0.05
     tolerance: float = 0.01
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:
+    def watch(self, facts: Facts) -> Watch[Record]:
         """Return a new state."""
         return _LRSanity(self, facts)
 
 
-class _LRSanity(Watch[StepRecord]):
+class _LRSanity(Watch[Record]):
     def __init__(self, rule: LRSanity, facts: Facts) -> None:
         self._rule, self._facts = rule, facts
         self._seen, self._peaks = History(), History()
         self._turned_at: int | None = None
 
-    def see(self, record: StepRecord) -> Iterator[Judgement]:
-        rate = record.learning_rate
-        if rate is None:
-            return
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, Start) and record.max_steps is not None:
+            self._facts = replace(self._facts, max_steps=record.max_steps)
+        if isinstance(record, StepRecord) and record.learning_rate is not None:
+            yield self._judged(record, record.learning_rate)
+
+    def _judged(self, record: StepRecord, rate: float) -> Judgement:
         fault = self._fault(record.step, rate)
         if math.isfinite(rate):
             self._add(record.step, rate)
-        yield Judgement(
+        return Judgement(
             is_violated=fault is not None, text=fault or "", numbers={"learning_rate": rate}
         )
 

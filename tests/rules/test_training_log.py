@@ -9,6 +9,7 @@ from include.rules.conf_facts import facts_of
 from include.rules.records import Facts, Mark, Start, StepRecord, Validation
 from include.rules.training_log import TrainingLogReader, read_rows
 from tests.runs.interrupted_run import Break, InterruptedRun
+from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import format_line
 
 if TYPE_CHECKING:
@@ -130,5 +131,10 @@ def test_a_conf_says_what_the_log_does_not() -> None:
     assert (
         facts_of({**conf, "hyperparameters": {"reference_batch_size": 8}}).peak_learning_rate
         is None
+    )
+    assert facts_of({**conf, "tune": True}).peak_learning_rate is None
+    assert (
+        facts_of({"model": "mlp"}).min_learning_rate_ratio
+        == Hyperparameters().min_learning_rate_ratio
     )
     assert facts_of({}) == Facts()
