@@ -45,7 +45,7 @@ class AutoMLJobSpec:
         max_candidates: models that are fitted.
         max_runtime_s: of the whole job; a job that it ends hands on the best candidate so far.
         max_runtime_per_candidate_s: of one candidate's training job.
-        validation_fraction: share of the training rows that is held out, above 0, at most 0.5.
+        validation_fraction: share of the training rows that is held out, above 0 and below 1.
         budget_usd: what all jobs of all attempts of the task may cost by the on-demand price; None = no bound. The
             request's time limit is set so that `num_parallel` candidates on `candidate_instance_type` cannot cross it.
         candidate_instance_type: what the service is taken to train on: it chooses by itself, and does not say before.

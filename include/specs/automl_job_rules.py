@@ -20,7 +20,6 @@ METRICS = {
 }
 """The service's metrics of each problem, its default first."""
 MAX_CANDIDATES = 750
-MAX_VALIDATION_FRACTION = 0.5
 _COUNTS = (
     *("max_candidates", "max_runtime_s", "max_runtime_per_candidate_s", "budget_usd"),
     "num_parallel",
@@ -76,12 +75,12 @@ def _bounds(spec: AutoMLJobSpec) -> Iterator[Finding]:
             allowed=f"at most {MAX_CANDIDATES}",
         )
     fraction = spec.validation_fraction
-    if fraction is not None and not 0 < fraction <= MAX_VALIDATION_FRACTION:
+    if fraction is not None and not 0 < fraction < 1:
         yield Finding(
             where="validation_fraction",
             what="is no share to hold out",
             got=str(fraction),
-            allowed=f"above 0, at most {MAX_VALIDATION_FRACTION}",
+            allowed="above 0 and below 1; below 0.5 is recommended",
         )
     one, whole = spec.max_runtime_per_candidate_s, spec.max_runtime_s
     if one is not None and whole is not None and one > whole:

@@ -62,6 +62,7 @@ def channel(endpoint: Endpoint) -> dict[str, Any]:
             "metric AUC is not supported for the problem type Regression; supported are MSE, RMSE, MAE, R2",
             id="objective of another problem",
         ),
+        pytest.param({"algorithms": ()}, "must name a minimum of 1 algorithm", id="no algorithm"),
         pytest.param(
             {"tabular": {"Mode": "AUTO"}},
             "AlgorithmsConfig must not be set in AUTO training mode",
@@ -100,9 +101,9 @@ def channel(endpoint: Endpoint) -> dict[str, Any]:
             id="a candidate longer than the job",
         ),
         pytest.param(
-            {"DataSplitConfig": {"ValidationFraction": 0.75}},
-            "ValidationFraction must be above 0 and at most 0.5; got 0.75",
-            id="more validation than training",
+            {"DataSplitConfig": {"ValidationFraction": 0}},
+            "ValidationFraction must be greater than 0 and less than 1; got 0",
+            id="no validation rows",
         ),
         pytest.param(
             {"ModelDeployConfig": {"AutoGenerateEndpointName": True}},
@@ -204,18 +205,9 @@ def test_other_problem_types_are_refused_and_told_what_is_supported(
     [
         pytest.param({}, "one channel of ChannelType training", id="two training channels"),
         pytest.param(
-            {"ChannelType": "validation", "ContentType": "text/csv;header=absent"},
-            "ContentType text/csv;header=absent is not supported for tabular data",
-            id="no header",
-        ),
-        pytest.param(
-            {
-                "ChannelType": "validation",
-                "ContentType": "x-application/vnd.amazon+parquet",
-                "CompressionType": "Gzip",
-            },
-            "CompressionType must be None for Parquet",
-            id="compressed parquet",
+            {"ChannelType": "validation", "ContentType": "x-application/vnd.amazon+parquet"},
+            "must share the same ContentType; got text/csv;header=present, x-application",
+            id="formats that differ",
         ),
         pytest.param(
             {
@@ -242,6 +234,39 @@ def test_channel_is_refused(
 ) -> None:
     other = {key: value for key, value in {**channel, **second}.items() if value is not None}
     code, said = refusal(endpoint, automl.request(endpoint, channels=[channel, other]))
+    assert code == "ValidationException"
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param(
+            {"ContentType": "text/csv;header=absent"},
+            "ContentType text/csv;header=absent is not supported for tabular data",
+            id="no header",
+        ),
+        pytest.param(
+            {"ContentType": "x-application/vnd.amazon+parquet", "CompressionType": "Gzip"},
+            "CompressionType must be None for Parquet",
+            id="compressed parquet",
+        ),
+        pytest.param(
+            {
+                "CompressionType": "Gzip",
+                "DataSource": {
+                    "S3DataSource": {"S3DataType": "ManifestFile", "S3Uri": "s3://bucket/m"}
+                },
+            },
+            "Gzip is only supported for S3DataType S3Prefix; got ManifestFile",
+            id="compressed files of a manifest",
+        ),
+    ],
+)
+def test_training_channel_is_refused(
+    endpoint: Endpoint, channel: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    code, said = refusal(endpoint, automl.request(endpoint, channels=[{**channel, **changes}]))
     assert code == "ValidationException"
     assert message in said
 

@@ -254,7 +254,7 @@ def test_another_deployments_job_of_the_name_is_not_taken_for_its_own(ended):
 
 def test_wrong_spec_reports_every_fault_and_starts_nothing(connection, sagemaker):
     task = surroundings()
-    spec = job(connection, objective="RMSE", validation_fraction=0.9, train="table.csv")
+    spec = job(connection, objective="RMSE", validation_fraction=1.0, train="table.csv")
     with pytest.raises(SpecError) as raised:
         execute(operator(spec), task)
 

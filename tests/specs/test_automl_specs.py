@@ -57,7 +57,7 @@ def test_mapping_is_read_into_typed_values() -> None:
             "only without validation rows",
             id="fraction beside rows",
         ),
-        pytest.param({"validation_fraction": 0.6}, "no share to hold out", id="fraction too large"),
+        pytest.param({"validation_fraction": 1.0}, "no share to hold out", id="fraction too large"),
         pytest.param({"max_candidates": 751}, "at most 750", id="too many candidates"),
         pytest.param({"budget_usd": 0}, "budget_usd: must be above 0", id="no budget"),
         pytest.param(

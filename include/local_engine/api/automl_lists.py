@@ -17,9 +17,9 @@ _JOB_ORDER: dict[str, Callable[[AutoMLRow], Any]] = {
 
 
 def select_jobs(rows: Sequence[AutoMLRow], request: dict[str, Any]) -> list[AutoMLRow]:
-    """Return the jobs that a List request asks for, in its order; the newest first if none, as documented."""
+    """Return the jobs that a List request asks for, in its order; descending by name if none, as documented."""
     found = [row for row in rows if _passes(row, request)]
-    key = _JOB_ORDER[request.get("SortBy", "CreationTime")]
+    key = _JOB_ORDER[request.get("SortBy", "Name")]
     is_descending = request.get("SortOrder", "Descending") == "Descending"
     return sorted(found, key=key, reverse=is_descending)
 
@@ -38,8 +38,7 @@ def select_candidates(
         wanted = request.get(filter_name)
         found = [each for each in found if wanted in {None, each[member]}]
     by = request.get("SortBy", "CreationTime")
-    is_descending = request.get("SortOrder", "Descending" if by == "CreationTime" else "Ascending")
-    reverse = is_descending == "Descending"
+    reverse = request.get("SortOrder", "Ascending") == "Descending"
     if by == "FinalObjectiveMetricValue":
         judged = [each for each in found if "FinalAutoMLJobObjectiveMetric" in each]
         rest = [each for each in found if "FinalAutoMLJobObjectiveMetric" not in each]

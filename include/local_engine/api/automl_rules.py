@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Request = dict[str, Any]
 
-MAX_VALIDATION_FRACTION = 0.5
 CONTENT_TYPES = frozenset({"text/csv;header=present", "x-application/vnd.amazon+parquet"})
 ALGORITHMS = {
     Mode.TUNING: frozenset({"linear-learner", "mlp", "xgboost"}),
@@ -57,30 +56,44 @@ def _channels(request: Request) -> Iterator[str]:
             "AutoMLJobInputDataConfig must have one channel of ChannelType training and at most one "
             f"of ChannelType validation; got {', '.join(kinds)}."
         )
+    contents = {_content_type(each) for each in channels}
+    if len(contents) > 1:
+        yield (
+            "Channels for training and validation must share the same ContentType; got "
+            f"{', '.join(sorted(contents))}."
+        )
     for each in channels:
         if "DataSource" not in each:
             yield "DataSource is required in each channel of AutoMLJobInputDataConfig."
             continue
-        if each["DataSource"]["S3DataSource"]["S3DataType"] == "AugmentedManifestFile":
+        kind, is_gzip = (
+            each["DataSource"]["S3DataSource"]["S3DataType"],
+            each.get("CompressionType", "None") == "Gzip",
+        )
+        if is_gzip and kind != "S3Prefix":
+            yield f"CompressionType Gzip is only supported for S3DataType S3Prefix; got {kind}."
+        if kind == "AugmentedManifestFile":
             yield "S3DataType AugmentedManifestFile is only supported for image classification jobs."
-        content = each.get("ContentType", "text/csv;header=present").replace(" ", "")
+        content = _content_type(each)
         if content not in CONTENT_TYPES:
             yield (
                 f"ContentType {content} is not supported for tabular data; supported are "
                 f"{', '.join(sorted(CONTENT_TYPES))}."
             )
-        elif "parquet" in content and each.get("CompressionType", "None") != "None":
+        elif "parquet" in content and is_gzip:
             yield "CompressionType must be None for Parquet, which is compressed in itself."
+
+
+def _content_type(channel: Request) -> str:
+    return str(channel.get("ContentType", "text/csv;header=present")).replace(" ", "")
 
 
 def _split(request: Request) -> Iterator[str]:
     fraction = request.get("DataSplitConfig", {}).get("ValidationFraction")
     if fraction is None:
         return
-    if not 0 < fraction <= MAX_VALIDATION_FRACTION:
-        yield (
-            f"ValidationFraction must be above 0 and at most {MAX_VALIDATION_FRACTION}; got {fraction}."
-        )
+    if not 0 < fraction < 1:
+        yield f"ValidationFraction must be greater than 0 and less than 1; got {fraction}."
     if len(request["AutoMLJobInputDataConfig"]) > 1:
         yield "DataSplitConfig cannot be given together with a channel of ChannelType validation."
 
@@ -105,6 +118,8 @@ def _algorithms(request: Request) -> Iterator[str]:
     config = request["AutoMLProblemTypeConfig"]["TabularJobConfig"]
     mode, chosen = Mode(config.get("Mode", Mode.AUTO)), chosen_algorithms(config)
     if not chosen:
+        if config.get("CandidateGenerationConfig", {}).get("AlgorithmsConfig"):
+            yield "AutoMLAlgorithms must name a minimum of 1 algorithm."
         return
     if mode is Mode.AUTO:
         yield "AlgorithmsConfig must not be set in AUTO training mode."

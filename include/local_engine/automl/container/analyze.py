@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sklearn.model_selection import train_test_split
 
 from include.local_engine.automl.container import columns, places
-from include.local_engine.automl.container.tables import Tables, read_channel, target_of, weights_of
+from include.local_engine.automl.container.serving import as_numbers
+from include.local_engine.automl.container.tables import Tables, read_channel, target_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,15 +32,16 @@ def main() -> None:
         weight=given.get("weight"),
         **_specification(),
     )
-    train = _with_target(_rows("training", given), wishes.target)
+    train = _usable(_rows("training", given), wishes)
     schema = columns.schema_of(train, wishes)
     schema |= {"seed": int(given["seed"]), "num_folds": 0}
-    train, validation = _split(train, schema, given)
+    train, validation = _split(train, schema, given, wishes)
     tables = Tables(schema=schema, train=train, validation=validation)
     for rows in (train, validation):
         if rows is not None:
-            target_of(rows, schema)
-            weights_of(rows, schema)
+            target_of(
+                rows, schema
+            )  # A target that cannot be read shall end this job, not each candidate.
     tables.write(places.PROCESSING / "prepared")
     _report(tables)
 
@@ -49,9 +51,13 @@ def _rows(channel: str, given: dict[str, str]) -> pd.DataFrame:
     return read_channel(folder, is_parquet=kind == "parquet", is_gzip=kind == "csv.gz")
 
 
-def _with_target(rows: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Return the rows that have a target: the others cannot be learned from."""
-    return rows[rows[target].notna()].reset_index(drop=True) if target in rows else rows
+def _usable(rows: pd.DataFrame, wishes: columns.Wishes) -> pd.DataFrame:
+    """Return the rows that have a target and, where weights are given, a valid one."""
+    if wishes.target in rows:
+        rows = rows[rows[wishes.target].notna()]
+    if wishes.weight in rows:
+        rows = rows[as_numbers(rows[wishes.weight]) >= 0]
+    return rows.reset_index(drop=True)
 
 
 def _specification() -> dict[str, Any]:
@@ -79,7 +85,7 @@ def _specification() -> dict[str, Any]:
 
 
 def _split(
-    train: pd.DataFrame, schema: dict[str, Any], given: dict[str, str]
+    train: pd.DataFrame, schema: dict[str, Any], given: dict[str, str], wishes: columns.Wishes
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Return training and validation rows; without the latter, the schema gets a number of folds.
 
@@ -91,7 +97,7 @@ def _split(
         missing = sorted(set(train.columns) - set(rows.columns))
         if missing:
             raise columns.TableError(f"The validation data lacks the columns {missing}.")
-        return train, _with_target(rows, schema["target"])
+        return train, _usable(rows, wishes)
     fraction = float(given.get("validation_fraction", 0))
     if not fraction and len(train) <= MAX_ROWS_FOR_FOLDS:
         schema["num_folds"] = NUM_FOLDS

@@ -49,7 +49,7 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
     Raises:
         TableError: Columns are missing, or the target does not fit the problem.
     """
-    for name in (wishes.target, wishes.weight, *wishes.only):
+    for name in (wishes.target, wishes.weight, *wishes.only, *(wishes.types or {})):
         if name is not None and name not in table:
             raise TableError(
                 f"The attribute {name!r} is not in the header of the training data; it has "
@@ -59,6 +59,8 @@ def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
         raise TableError(
             f"The training data has {len(table)} rows with a target; at least {MIN_ROWS} are needed."
         )
+    if wishes.target in {*wishes.only, *(wishes.types or {})}:
+        raise TableError(f"The target {wishes.target!r} must not be among the features.")
     problem = wishes.problem_type or problem_of(table[wishes.target])
     kept: list[dict[str, Any]] = []
     dropped: list[dict[str, Any]] = []

@@ -126,17 +126,10 @@ def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
 
 
 def weights_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array | None:
-    """Return the sample weights, None where the schema names no such column.
-
-    Raises:
-        TableError: A weight is no number, or negative.
-    """
+    """Return the sample weights, None where the schema names no such column."""
     if schema["weight"] is None:
         return None
-    values = as_numbers(rows[schema["weight"]])
-    if values.isna().any() or (values < 0).any():
-        raise TableError(f"The sample weights {schema['weight']!r} must be numbers from 0 on.")
-    return np.asarray(values, dtype=float)
+    return np.asarray(as_numbers(rows[schema["weight"]]), dtype=float)
 
 
 def _read(path: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFrame:
