@@ -1,0 +1,231 @@
+"""The rounds of a mapped search: what was asked and told is kept, so that nothing is asked for twice."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.objects import S3Objects
+from distributed_training.operators.trial_job import TrialJobOperator
+from distributed_training.pipelines.run_paths import RunPaths
+from distributed_training.pipelines.run_state import RunState
+from distributed_training.pipelines.tuning_rounds import (
+    AskTrialsOperator,
+    ChooseTrialOperator,
+    rounds_findings,
+    trial_task_spec,
+)
+from include.errors import BudgetExceededError, JobFailedError, ScriptError
+from include.planning.run_plan import plan_run
+from include.tuning.result import TuningResult
+from include.tuning.trials import from_parquet
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+ROLE = "arn:aws:iam::123456789012:role/Trainer"
+
+
+class Run:
+    """A run of the mapped search, as its tasks see it: what they return is told by `returns`."""
+
+    def __init__(self, bucket: str, run_id: str, **conf: Any) -> None:
+        plan = plan_run({"tune": True, "tuning_max_jobs": 4, **conf})
+        paths = RunPaths(bucket=bucket, prefix="p", dag_id="d", run_id=run_id)
+        state = RunState(
+            conf=plan.conf, paths=paths, role=ROLE, region="us-east-1", plan=plan.to_dict()
+        )
+        self.returned: dict[str, Any] = {
+            "preflight": state.to_dict(),
+            "shard": {"dataset_uri": f"s3://{bucket}/datasets/x"},
+        }
+        self.trials_uri = f"{paths.tuning}/trials.parquet"
+
+    def context(self) -> dict[str, Any]:
+        return {"ti": SimpleNamespace(task_id="x", xcom_pull=self._pull)}
+
+    def ask(self, number: int) -> list[dict[str, Any]]:
+        operator = AskTrialsOperator(task_id=f"ask_{number}", number=number)
+        return AskTrialsOperator.execute.__wrapped__(operator, self.context())
+
+    def choose(self) -> Any:
+        operator = ChooseTrialOperator(task_id="tune", trials_uri=self.trials_uri)
+        return ChooseTrialOperator.execute.__wrapped__(operator, self.context())
+
+    def told(self, number: int, *losses: float | None) -> None:
+        """Let the trials of a round have ended with these losses; None failed."""
+        self.returned[f"trials_{number}"] = [
+            ended(f"r{number}-{n}", e) for n, e in enumerate(losses)
+        ]
+
+    def _pull(self, task_ids: str, map_indexes: list[int] | None = None) -> Any:
+        returned = self.returned[task_ids]
+        return returned if map_indexes is None else [returned[index] for index in map_indexes]
+
+
+def ended(name: str, loss: float | None) -> dict[str, Any]:
+    failure = {} if loss is not None else {"failure": "ScriptError: the loss is not finite"}
+    return {
+        "name": name,
+        "status": "Completed" if loss is not None else "Failed",
+        "final_metrics": {} if loss is None else {"validation:loss": loss},
+        "instance_type": "ml.m5.large",
+        "instance_count": 2,
+        "billable_seconds": 3600,
+        "training_seconds": 3600,
+        "model_artifact": f"s3://b/{name}/model.tar.gz",
+        **failure,
+    }
+
+
+@pytest.fixture
+def run(aws_connection, task) -> Run:
+    return Run(aws_connection.bucket, task.run_id)
+
+
+def test_a_round_asked_for_again_gives_the_same_trials(run: Run) -> None:
+    assert run.ask(1) == run.ask(1)
+
+    run.told(1, 3.0, 2.0)
+    second = run.ask(2)
+    run.returned["trials_1"] = "what a cleared task might have left"
+    assert run.ask(2) == second
+
+
+def test_the_next_round_trains_the_best_of_the_one_before_long(run: Run) -> None:
+    first = run.ask(1)
+    run.told(1, 3.0, 2.0)
+
+    second = run.ask(2)
+
+    assert [each["rung"] for each in first] == [0, 0]
+    assert [(each["number"], each["rung"]) for each in second] == [(2, 1), (1, 1)]
+    assert second[0]["values"] == first[1]["values"]
+    assert (first[0]["num_steps"], second[0]["num_steps"]) == (100, 300)
+
+
+def test_a_search_whose_trials_are_used_up_asks_for_none(run: Run) -> None:
+    run.ask(1)
+    run.told(1, 3.0, 2.0)
+    run.ask(2)
+    run.told(2, 1.5, 1.8)
+
+    assert run.ask(3) == []
+
+
+def test_the_choice_is_the_best_long_trial_with_all_trials_beside_it(run: Run) -> None:
+    first = run.ask(1)
+    run.told(1, 3.0, 2.0)
+    run.ask(2)
+    run.told(2, 1.8, 1.5)
+    for number in range(3, 7):
+        run.ask(number)
+
+    found = TuningResult.from_dict(run.choose())
+
+    assert (found.best.value, found.best.training_job_name) == (1.5, "r2-1")
+    assert found.best.tuned_values == first[0]["values"]
+    assert (found.is_complete, found.num_trials["Completed"]) == (True, 4)
+    assert found.cost_usd == pytest.approx(4 * 2 * 0.115)
+    content = S3Objects(AwsClients(ConnectionArguments()).client("s3")).read(run.trials_uri)
+    assert [each.definition for each in from_parquet(content)] == [
+        "trial 1, 100 steps",
+        "trial 2, 100 steps",
+        "trial 2, 300 steps",
+        "trial 1, 300 steps",
+    ]
+
+
+def test_a_failed_trial_counts_and_does_not_go_on(run: Run) -> None:
+    run.ask(1)
+    run.told(1, None, 2.0)
+    second = run.ask(2)
+    assert [(each["number"], each["rung"]) for each in second] == [(2, 1)]
+    run.told(2, 1.5)
+
+    found = TuningResult.from_dict(run.choose())
+
+    assert (found.num_trials["Failed"], found.best.training_job_name) == (1, "r2-0")
+    assert found.ended_by == "service"
+
+
+def test_a_search_without_any_result_fails_and_says_where_to_look(run: Run) -> None:
+    run.ask(1)
+    run.told(1, None, None)
+    for number in range(2, 7):
+        assert run.ask(number) == []
+
+    with pytest.raises(JobFailedError, match="none of the 2 trials came to a result"):
+        run.choose()
+
+
+def test_the_search_ends_before_its_share_of_the_budget_is_crossed(aws_connection, task) -> None:
+    run = Run(aws_connection.bucket, task.run_id, budget_usd=1.4, tuning_max_jobs=12)
+    assert len(run.ask(1)) == 2
+    run.told(1, 3.0, 2.0)  # 0.46 USD of 0.70: one more of 0.23 fits
+
+    second = run.ask(2)
+    assert len(second) == 1
+    run.told(2, 1.5)
+    for number in range(3, 7):
+        assert run.ask(number) == []
+
+    found = TuningResult.from_dict(run.choose())
+    assert (found.is_complete, found.ended_by, found.status) == (False, "budget", "Stopped")
+    assert (found.cost_usd or 0) <= (found.budget_usd or 0)
+
+
+def test_a_budget_for_not_one_trial_is_an_error(aws_connection, task) -> None:
+    run = Run(aws_connection.bucket, task.run_id, budget_usd=1.4)
+    run.returned["preflight"]["conf"]["budget_usd"] = 0.4
+
+    with pytest.raises(BudgetExceededError, match="not even one trial"):
+        run.ask(1)
+
+
+def test_a_trials_training_has_its_values_steps_and_entrypoint(run: Run) -> None:
+    asked = run.ask(1)[1]
+    context = {**run.context(), "task": SimpleNamespace(trial=asked)}
+
+    spec = trial_task_spec(context, None)
+
+    assert spec.hyperparameters["learning_rate"] == asked["values"]["learning_rate"]
+    assert (spec.hyperparameters["max_steps"], spec.hyperparameters["eval_interval"]) == (100, 20)
+    assert spec.forward_sigterm
+    assert spec.checkpoint_s3_uri is None
+
+
+def test_only_what_a_trial_is_to_blame_for_is_a_result(aws_connection, task) -> None:
+    operator = TrialJobOperator(task_id=task.task_id, spec={}, trial={"number": 3})
+    error = ScriptError("the loss is not finite", job_name="job-3")
+
+    told = operator._failed_trial(task.context, error)
+
+    assert told["failure"] == "the loss is not finite"
+    assert (told["job_name"], told["trial"]) == ("job-3", {"number": 3})
+    assert json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        (
+            {"tuning_max_jobs": 13},
+            "tuning_max_jobs: does not fit into 6 rounds; got 13, 2 at a time",
+        ),
+        ({"tuning_strategy": "Hyperband"}, "tuning_strategy: does not go in rounds"),
+    ],
+)
+def test_what_rounds_cannot_do_is_said_by_preflight(params: dict[str, Any], says: str) -> None:
+    (finding,) = rounds_findings({"tune": True, **params})
+
+    assert says in str(finding)
+
+
+@pytest.mark.parametrize("params", [{}, {"tune": True}, {"tune": True, "max_steps": "many"}])
+def test_rounds_find_nothing_else_to_say(params: dict[str, Any]) -> None:
+    assert list(rounds_findings(params)) == []
