@@ -109,7 +109,7 @@ def test_run_trains_evaluates_registers_and_reports(
 
 SEARCH = {
     "tune": True,
-    "tuning_max_jobs": 3,
+    "tuning_max_jobs": 2,
     "tuning_max_steps": 3,
     "tuning_instance_count": 1,
     "tuning_early_stopping": False,
@@ -141,13 +141,13 @@ def test_search_comes_before_the_training_which_takes_the_winner(database, aws_c
     shown = AwsEndpoint(aws_connection.endpoint_url).job(search["name"], kind="tuning")
     assert (shown.status, shown.metrics["trials_ended"], shown.metrics["trials"]) == (
         "Completed",
-        3,
-        3,
+        2,
+        2,
     )
     assert shown.metrics["best"] == pytest.approx(found["best"]["value"], rel=1e-5)
 
     trials = record["tuning"]["trials"]
-    assert len(trials) == 3
+    assert len(trials) == 2
     best = min(trials, key=lambda each: each["objective"])
     assert best["training_job_name"] == found["best"]["training_job_name"]
     tuned = {

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from include.planning.__main__ import EXAMPLE, NO_PLAN, PLANNED, UNREADABLE, main
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 P4D = "ml.p4d.24xlarge"
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plan_llama3_70b.json"
 
 
 @pytest.fixture
@@ -83,3 +82,10 @@ def test_what_cannot_be_planned_is_said_so(plan: Any, content: Any, status: int,
 def test_without_a_file_an_example_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == PLANNED
     assert "124M parameters" in capsys.readouterr().out
+
+
+def test_the_documented_example_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DOCUMENTED)]) == PLANNED
+    said = capsys.readouterr().out
+    assert "cheapest within 24.0 h" in said
+    assert "1 x ml.g5.48xlarge: does not fit" in said

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distributed_training.pipelines.lint_command import CLEAN, FAULTY, UNREADABLE, main
 from distributed_training.pipelines.run_lint import params_findings
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "examples" / "job_smp_v2.json"
 OLD_TORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:1.10.2-cpu-py38"
 JOB: dict[str, Any] = {
     "role": "arn:aws:iam::123456789012:role/Training",
@@ -100,3 +99,8 @@ def test_what_is_no_conf_is_said_so(lint_run: Any, content: str, says: str) -> N
 
 def test_a_conf_that_cannot_be_read_is_left_to_its_own_rules() -> None:
     assert params_findings({"instance_count": 0}) == ()
+
+
+def test_the_documented_job_has_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DOCUMENTED)]) == CLEAN
+    assert capsys.readouterr().out.startswith("0 error(s), 0 warning(s)")
