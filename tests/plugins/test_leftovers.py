@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from distributed_training.hooks.aws_clients import AwsClients, ConnectionArgumen
 from distributed_training.hooks.job_kinds import JobKind
 from distributed_training.hooks.jobs import SageMakerJobs
 from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
+from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
+from distributed_training.pipelines.leftover_jobs import job_name_of, stop_leftover_jobs
 from distributed_training.pipelines.output_archive import lines_in_archive
 from distributed_training.pipelines.run_paths import RunPaths
+from distributed_training.pipelines.run_state import TUNE
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -102,3 +105,30 @@ def test_metrics_are_read_without_the_rest_of_a_large_archive():
 
     assert list(lines_in_archive(archive, name="metrics.jsonl")) == ["one", "two"]
     assert archive.tell() < size / 10
+
+
+def test_search_is_looked_for_by_the_name_that_its_operator_gives(aws_connection, task):
+    operator = TuneHyperparametersOperator(task_id=TUNE, spec={})
+    paths = paths_of(task, bucket=aws_connection.bucket)
+
+    name = job_name_of(paths, task_id=TUNE, attempt=2)
+
+    assert name == operator.name_of(task.context | {"ti": replace(task, task_id=TUNE)}, 2)
+    assert len(name) <= 32
+
+
+def test_mapped_trial_that_left_no_xcom_is_stopped(aws_connection, task, script):
+    paths = paths_of(task, bucket=aws_connection.bucket)
+    spec = script(WAITS, output_path=f"{paths.tuning}/output")
+    made = TrainingJobOperator(task_id="trials_1", spec=spec)
+    context = task.context | {"ti": replace(task, task_id="trials_1", map_index=1)}
+    name = made.name_of(context, 1)
+    made.jobs.create(made.render(context, name=name, place={})[0])
+    clients = AwsClients(ConnectionArguments())
+
+    stopped = stop_leftover_jobs(
+        clients, paths, task_ids=[], trial_tasks=["trials_1"], num_mapped=2
+    )
+
+    assert stopped == [name]
+    assert status_of(name) in {"Stopping", "Stopped"}
