@@ -8,22 +8,29 @@ from include.rules.conf_facts import facts_of
 from include.rules.configuration import configured_rules
 from include.rules.document import rules_document
 from include.rules.evaluation import evaluate
-from include.rules.training_log import read_rows
+from include.rules.training_log import ends_of, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def judge_log(rows: Iterable[Mapping[str, Any]], conf: Mapping[str, Any]) -> dict[str, Any]:
+def judge_log(
+    rows: Iterable[Mapping[str, Any]],
+    conf: Mapping[str, Any],
+    *,
+    continuity: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the content of rules.json: the rules that `conf["rules"]` asks for, or all of them.
 
     Args:
         rows: the lines of the log, each with time_ms, job, stream and line.
         conf: of the run, as `RunConf` in JSON.
+        continuity: as continuity.json has it: when each attempt ended; None where it is not known.
 
     Raises:
         SpecError: the rules of the conf are wrong.
     """
     facts = facts_of(conf)
     rules = configured_rules(conf.get("rules") or ())
-    return rules_document(evaluate(rules, read_rows(rows, facts), facts))
+    records = read_rows(rows, facts, ends=ends_of(continuity or {}))
+    return rules_document(evaluate(rules, records, facts))

@@ -286,6 +286,7 @@ class _Silence(Watch[Record]):
         self._threshold, self._counts, self._factor = threshold, counts, factor
         self._startup_s = startup_s
         self._heard: float | None = None
+        self._step = 0
         self._last: tuple[int, float] | None = None
         self._has_stepped = self._is_done = False
         self._paces: list[float] = []
@@ -294,21 +295,21 @@ class _Silence(Watch[Record]):
         if record.time is None:
             return
         if isinstance(record, Start):
-            self._heard, self._last = record.time, None
+            self._heard, self._step, self._last = record.time, record.step, None
             self._has_stepped = self._is_done = False
             return
         if self._heard is not None and not self._is_done:
-            yield self._judge(record, record.time - self._heard)
+            yield self._judge(record.time - self._heard)
         if _is_clock(record):
             return
         self._is_done = isinstance(record, Mark) and record.kind == "done"
         if isinstance(record, self._counts):
-            self._heard = max(self._heard or 0.0, record.time)
+            self._heard, self._step = max(self._heard or 0.0, record.time), record.step
         if isinstance(record, StepRecord):
             self._has_stepped = True
             self._note_pace(record.step, record.time)
 
-    def _judge(self, record: Record, silence: float) -> Judgement:
+    def _judge(self, silence: float) -> Judgement:
         pace = median(self._paces) if self._paces else 0.0
         limit = max(self._threshold, self._factor * pace)
         if not self._has_stepped:
@@ -317,7 +318,7 @@ class _Silence(Watch[Record]):
             return HEALTHY
         return Judgement(
             is_violated=True,
-            step=self._last[0] if self._last else record.step,
+            step=self._step,
             text=f"nothing was heard for {silence:.0f} s (allowed: {limit:.0f} s)",
             numbers={"silence_seconds": silence, "limit_seconds": limit},
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from include.errors import ContractError
 from include.rules.conf_facts import facts_of
 from include.rules.statistics_file import read_statistics
-from include.rules.training_log import read_rows
+from include.rules.training_log import ends_of, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,8 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
             allowed=f"a folder with {LOG_NAME}, and {REPORT_NAME} for the run's conf",
             next_step="name a folder that 'make run' left below runs/, or copy the run's report prefix from S3",
         )
-    return list(read_rows(_rows(log), facts)), facts
+    ends = ends_of(_report(folder).get("continuity") or {})
+    return list(read_rows(_rows(log), facts, ends=ends)), facts
 
 
 def read_conf(folder: Path) -> dict[str, Any]:
@@ -54,8 +55,12 @@ def read_conf(folder: Path) -> dict[str, Any]:
     Raises:
         ContractError: report.json cannot be read.
     """
+    return _report(folder).get("conf") or {}
+
+
+def _report(folder: Path) -> dict[str, Any]:
     report = folder / REPORT_NAME
-    return (_document(report).get("conf") or {}) if report.is_file() else {}
+    return _document(report) if report.is_file() else {}
 
 
 def _document(path: Path) -> dict[str, Any]:

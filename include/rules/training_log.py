@@ -81,7 +81,12 @@ class TrainingLogReader:
         )
 
 
-def read_rows(rows: Iterable[Mapping[str, Any]], facts: Facts | None = None) -> Iterator[Record]:
+def read_rows(
+    rows: Iterable[Mapping[str, Any]],
+    facts: Facts | None = None,
+    *,
+    ends: Mapping[int, float] | None = None,
+) -> Iterator[Record]:
     """Yield the records of a whole log: rows with time_ms, job, stream and line, in any order.
 
     A stream is one host of one life of the instances. Streams come in the order of their first lines; within a stream
@@ -93,11 +98,36 @@ def read_rows(rows: Iterable[Mapping[str, Any]], facts: Facts | None = None) -> 
         streams[str(row["job"]), str(row["stream"])].append(line)
     reader = TrainingLogReader(facts)
     ordered = (sorted(lines, key=_place) for lines in streams.values())
+    attempt, last = 0, Record()
     for lines in sorted(ordered, key=lambda each: each[0][0]):
         for time_ms, text in lines:
             record = reader.read(text, time=time_ms / 1000)
+            if isinstance(record, Start):
+                yield from _end(attempt, last, ends or {})
+                attempt = record.attempt
             if record is not None:
+                last = record
                 yield record
+    yield from _end(attempt, last, ends or {})
+
+
+def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:
+    """Return when the training of each start of the processes ended, by the service's times.
+
+    Args:
+        continuity: as continuity.json has it.
+    """
+    started = [each for each in continuity.get("attempts", ()) if each["started_at"] is not None]
+    return {
+        number: each["started_at"] + each["training_seconds"]
+        for number, each in enumerate(started, 1)
+    }
+
+
+def _end(attempt: int, last: Record, ends: Mapping[int, float]) -> Iterator[Record]:
+    """Yield the end of an attempt, where it is known and after its last line."""
+    if attempt in ends and ends[attempt] > (last.time or 0.0):
+        yield Mark(kind="ended", step=last.step, time=ends[attempt])
 
 
 def _place(line: tuple[int, str]) -> tuple[int, bool, int, bool, bool, str]:

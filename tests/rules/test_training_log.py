@@ -6,8 +6,10 @@ import random
 from typing import TYPE_CHECKING
 
 from include.rules.conf_facts import facts_of
+from include.rules.judging import judge_log
 from include.rules.records import Facts, Mark, Start, StepRecord, Validation
-from include.rules.training_log import TrainingLogReader, read_rows
+from include.rules.training_log import TrainingLogReader, ends_of, read_rows
+from include.runs.continuity import measure_continuity
 from tests.runs.interrupted_run import Break, InterruptedRun
 from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import format_line
@@ -106,6 +108,49 @@ def test_the_order_of_the_rows_does_not_matter_and_starts_are_numbered() -> None
     assert [(each.attempt, each.step) for each in starts] == [(1, 0), (2, 16), (3, 24)]
     losses = [each for each in records if isinstance(each, StepRecord)]
     assert len(losses) == sum(" loss=" in line.text for line in run.lines)
+
+
+def test_an_attempt_ends_when_the_service_says_so() -> None:
+    run = InterruptedRun(
+        logs_checkpoints=True, breaks=(Break(after_steps=21), Break(is_before_the_first_line=True))
+    )
+    ends = ends_of(measure_continuity(run.lines, run.jobs).to_dict())
+
+    records = list(read_rows(rows_of(run), ends=ends))
+
+    marks = [
+        (n, each)
+        for n, each in enumerate(records)
+        if isinstance(each, Mark) and each.kind == "ended"
+    ]
+    assert [(each.step, each.time) for _, each in marks] == [(20, ends[1])]
+    assert records[marks[0][0] + 1] == next(
+        each for each in records if isinstance(each, Start) and each.attempt == 2
+    )
+    assert set(ends) == {1, 2}
+    assert ends_of({}) == {}
+
+
+def test_a_training_that_hung_until_it_was_stopped_is_told_by_its_end() -> None:
+    lines = [
+        (0, "start step=0 global_batch_size=4"),
+        *((n, f"step={n} loss=2.0") for n in range(1, 31)),
+    ]
+    rows = [
+        {"time_ms": 1000 * at, "job": "j", "stream": "s", "line": f"trainyard {text}"}
+        for at, text in lines
+    ]
+    hung = {"attempts": [{"started_at": 0.0, "training_seconds": 640.0}]}
+
+    def found(continuity: dict[str, Any] | None) -> list[Any]:
+        return judge_log(rows, {"rules": ["Stalled"]}, continuity=continuity)["verdicts"][0][
+            "issues"
+        ]
+
+    assert [(each["step"], each["text"]) for each in found(hung)] == [
+        (30, "nothing was heard for 610 s (allowed: 60 s)")
+    ]
+    assert found(None) == []
 
 
 def test_a_conf_says_what_the_log_does_not() -> None:
