@@ -26,9 +26,9 @@ class ThroughputRegression(Rule):
 
     READS = (Start, StepRecord)
     NEEDS = "tokens or samples per second of steps"
-    window: int = 50
+    window: int = 100
     ratio: float = 0.7
-    least: int = 5
+    least: int = 8
     persistence: int = 3
 
     def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002  # the interface
