@@ -11,7 +11,12 @@ from typing import Any
 
 __all__ = ["task_instance_mutation_hook"]
 
-_TRAINING, _SEARCH = "TrainingJobOperator", "TuneHyperparametersOperator"
+# The operators whose tasks take instances, and what of include.planning.pool_slots says how many.
+_SLOTS = {
+    "TrainingJobOperator": "pool_slots",
+    "TuneHyperparametersOperator": "search_slots",
+    "TrialJobOperator": "trial_slots",
+}
 
 
 def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
@@ -20,15 +25,11 @@ def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
     Runs where the scheduler creates or clears a task, which tells the run; elsewhere nothing is changed.
     """
     pool = os.environ.get("TRAINYARD_TRAINING_POOL")
-    if not pool or dag_run is None or task_instance.operator not in {_TRAINING, _SEARCH}:
+    if not pool or dag_run is None or task_instance.operator not in _SLOTS:
         return
-    from include.planning.pool_slots import (  # noqa: PLC0415  # every process of Airflow imports this file
-        pool_slots,
-        search_slots,
-    )
+    from include.planning import pool_slots  # noqa: PLC0415  # every process of Airflow imports this file
 
     task_instance.pool = pool
-    slots = pool_slots if task_instance.operator == _TRAINING else search_slots
-    task_instance.pool_slots = slots(
+    task_instance.pool_slots = getattr(pool_slots, _SLOTS[task_instance.operator])(
         dag_run.conf or {}, most=int(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "16"))
     )

@@ -37,8 +37,13 @@ def search_slots(conf: Mapping[str, Any], *, most: int) -> int:
     at_once = _count(
         conf.get("tuning_max_parallel_jobs"), absent=RunConf().tuning_max_parallel_jobs
     )
+    return max(1, min(most, max(1, at_once) * trial_slots(conf, most=most)))
+
+
+def trial_slots(conf: Mapping[str, Any], *, most: int) -> int:
+    """Return the instances that one trial of a run's search has, from 1 to `most`; see `search_slots`."""
     own = _count(conf.get("tuning_instance_count"), absent=0)
-    return max(1, min(most, max(1, at_once) * (own or pool_slots(conf, most=most))))
+    return max(1, min(most, own)) if own > 0 else pool_slots(conf, most=most)
 
 
 def _count(value: object, *, absent: int) -> int:

@@ -164,6 +164,15 @@ def test_every_param_has_title_and_section_and_accepts_its_default():
         ("role", "not a role!"),
         ("evaluation_instance_type", "large"),
         ("ignore_columns", "id"),
+        ("tune", "perhaps"),
+        ("tuning_strategy", "Genetic"),
+        ("tuning_objective", "loss"),
+        ("tuning_max_jobs", 0),
+        ("tuning_max_jobs", 751),
+        ("tuning_budget_share", 1),
+        ("tuning_max_time_s", 60),
+        ("tuning_ranges", {"learning_rate": 0.1}),
+        ("tuning_ranges", {"learning_rate": {"scaling_type": "Log"}}),
     ],
 )
 def test_schema_refuses_a_wrong_value(name, value):

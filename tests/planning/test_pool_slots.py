@@ -67,12 +67,17 @@ def test_training_goes_into_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (ti.pool, ti.pool_slots) == ("training_instances", 4)
 
 
-def test_search_goes_into_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("operator", "slots"), [("TuneHyperparametersOperator", 8), ("TrialJobOperator", 4)]
+)
+def test_searches_and_their_mapped_trials_go_into_the_pool(
+    monkeypatch: pytest.MonkeyPatch, operator: str, slots: int
+) -> None:
     monkeypatch.setenv("TRAINYARD_TRAINING_POOL", "training_instances")
-    ti = task_instance("TuneHyperparametersOperator")
+    ti = task_instance(operator)
     task_instance_mutation_hook(ti, dag_run=RUN)
 
-    assert (ti.pool, ti.pool_slots) == ("training_instances", 8)
+    assert (ti.pool, ti.pool_slots) == ("training_instances", slots)
 
 
 @pytest.mark.parametrize(
