@@ -215,3 +215,50 @@ def test_stopped_job_stops_its_candidates_and_launches_no_more(endpoint: Endpoin
             "Completed",
             "Stopped",
         }
+
+
+def first_version(endpoint: Endpoint, **members: Any) -> dict[str, Any]:
+    """Return a CreateAutoMLJob request, of the API's first version."""
+    wanted = automl.request(endpoint)
+    (channel,) = wanted["AutoMLJobInputDataConfig"]
+    return {
+        "AutoMLJobName": wanted["AutoMLJobName"],
+        "InputDataConfig": [{**channel, "TargetAttributeName": automl.TARGET}],
+        "OutputDataConfig": wanted["OutputDataConfig"],
+        "RoleArn": wanted["RoleArn"],
+        "AutoMLJobConfig": {"CompletionCriteria": {"MaxCandidates": 1}},
+        **members,
+    }
+
+
+def test_first_version_of_the_api_makes_the_same_job(endpoint: Endpoint) -> None:
+    wanted = first_version(endpoint)
+    name = wanted["AutoMLJobName"]
+    endpoint.sagemaker.create_auto_ml_job(**wanted)
+    endpoint.sagemaker.stop_auto_ml_job(AutoMLJobName=name)
+    first = endpoint.sagemaker.describe_auto_ml_job(AutoMLJobName=name)
+    second = automl.describe(endpoint, name)
+
+    (channel,) = first["InputDataConfig"]
+    assert channel["TargetAttributeName"] == automl.TARGET
+    assert first["AutoMLJobConfig"] == wanted["AutoMLJobConfig"]
+    assert first["AutoMLJobArn"] == second["AutoMLJobArn"]
+    tabular = second["AutoMLProblemTypeConfig"]["TabularJobConfig"]
+    assert tabular == {
+        "TargetAttributeName": automl.TARGET,
+        "CompletionCriteria": {"MaxCandidates": 1},
+    }
+    assert automl.finished(endpoint, name)["AutoMLJobStatus"] == "Stopped"
+
+
+def test_first_version_describes_no_job_of_the_second(
+    endpoint: Endpoint, ended: dict[str, Any]
+) -> None:
+    with pytest.raises(ClientError) as unknown:
+        endpoint.sagemaker.describe_auto_ml_job(AutoMLJobName=ended["AutoMLJobName"])
+    assert unknown.value.response["Error"]["Code"] == "ResourceNotFound"
+
+
+def test_first_version_is_refused_as_the_second(endpoint: Endpoint) -> None:
+    with pytest.raises(ClientError, match="either specify both ProblemType and AutoMLJobObjective"):
+        endpoint.sagemaker.create_auto_ml_job(**first_version(endpoint, ProblemType="Regression"))

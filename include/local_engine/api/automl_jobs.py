@@ -1,12 +1,13 @@
-"""CreateAutoMLJobV2 and what else there is to do with an AutoML job."""
+"""CreateAutoMLJobV2, its first version, and what else there is to do with an AutoML job."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.automl_answers import automl_summary, candidates, describe_automl_job
+from include.local_engine.api.automl_first import as_first_version, as_second_version
 from include.local_engine.api.automl_lists import select_candidates, select_jobs
 from include.local_engine.api.automl_rules import check_automl_request
 from include.local_engine.api.resources import check_input, check_output, check_role
@@ -45,12 +46,29 @@ class AutoMLJobs:
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handler of each operation."""
         return {
+            "CreateAutoMLJob": self.create_first,
+            "DescribeAutoMLJob": self.describe_first,
             "CreateAutoMLJobV2": self.create,
             "DescribeAutoMLJobV2": self.describe,
             "ListAutoMLJobs": self.list,
             "StopAutoMLJob": self.stop,
             "ListCandidatesForAutoMLJob": self.list_candidates,
         }
+
+    def create_first(self, call: Call) -> dict[str, Any]:
+        """Accept an AutoML job in the words of the API's first version; see `create`."""
+        return self.create(replace(call, request=as_second_version(call.request)))
+
+    def describe_first(self, call: Call) -> dict[str, Any]:
+        """Return all that is known of a job that CreateAutoMLJob made.
+
+        Raises:
+            ResourceNotFoundError: There is none of this name, or CreateAutoMLJobV2 made it.
+        """
+        answer = as_first_version(self.describe(call))
+        if answer is None:
+            raise ResourceNotFoundError(_unknown(call))
+        return answer
 
     def create(self, call: Call) -> dict[str, Any]:
         """Accept an AutoML job; its search begins at once.
@@ -144,10 +162,14 @@ class AutoMLJobs:
         try:
             return self.tables.get(name)
         except UnknownAutoMLJobError as error:
-            raise ResourceNotFoundError(
-                f"Amazon SageMaker can't find an AutoML job with the name {name} in the region "
-                f"{call.region}. Check the name and the region."
-            ) from error
+            raise ResourceNotFoundError(_unknown(call)) from error
+
+
+def _unknown(call: Call) -> str:
+    return (
+        f"Amazon SageMaker can't find an AutoML job with the name {call.request['AutoMLJobName']} in "
+        f"the region {call.region}. Check the name and the region."
+    )
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
