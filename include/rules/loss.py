@@ -298,14 +298,14 @@ class Plateau(_LossRule):
 
     The means of the two thirds are compared; they grow with the run, since losses fall like a power of the steps. It
     is judged only where the noise would let a fall of `detectable_percent` be seen (`noise_factor` standard errors),
-    so that noise alone is no plateau.
+    so that noise alone is no plateau; and again only after the run has grown by a hundredth.
     """
 
     diff_percent: float = 0.1
     detectable_percent: float = 1.0
     noise_factor: float = 3.0
     min_steps: int = 200
-    persistence: int = 10
+    persistence: int = 5
 
     def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
         """Return a new state."""
@@ -314,13 +314,15 @@ class Plateau(_LossRule):
 
 class _Plateau(Watch[StepRecord]):
     def __init__(self, rule: Plateau) -> None:
-        self._rule, self._seen = rule, History()
+        self._rule, self._seen, self._due = rule, History(), 0
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         if record.loss is None or not math.isfinite(record.loss):
             return
         rule, step = self._rule, record.step
         self._seen.add(step, record.loss)
+        if step < self._due:
+            return
         third = step // 3
         last = self._seen.between(step - third, step)
         before = self._seen.between(step - 2 * third, step - third)
@@ -328,6 +330,7 @@ class _Plateau(Watch[StepRecord]):
         if step < rule.min_steps or least < LEAST_OBSERVATIONS:
             self.why_not = f"{step} steps, {least} losses a third; needs {rule.min_steps}, {LEAST_OBSERVATIONS}"
             return
+        self._due = step + step // 100
         then, now = sum(before) / len(before), sum(last) / len(last)
         size = max(abs(then), 1e-12)
         error = 100.0 * noise_of(before + last) * math.sqrt(1 / len(last) + 1 / len(before)) / size
@@ -346,6 +349,7 @@ class _Plateau(Watch[StepRecord]):
 
     def roll_back(self, step: int) -> None:
         self._seen.roll_back(step)
+        self._due = 0
 
 
 RULES: tuple[type[Rule], ...] = (NonFinite, LossSpike, LossNotDecreasing, NotLearning, Plateau)

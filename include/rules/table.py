@@ -98,5 +98,5 @@ def _evidence(issue: Mapping[str, Any]) -> str:
 
 def _fine(verdict: Mapping[str, Any]) -> str:
     numbers = ", ".join(f"{key} {value:.4g}" for key, value in verdict["summary"].items())
-    judged = f"{verdict['num_judged']:,} judged"
+    judged = f"judged {verdict['num_judged']:,} times"
     return f"{judged}; {numbers}" if numbers else judged

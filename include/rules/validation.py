@@ -116,7 +116,8 @@ class Overtraining(Rule):
 
 class _Overtraining(Watch[Record]):
     def __init__(self, rule: Overtraining) -> None:
-        self._rule, self._train, self._validation = rule, History(), History()
+        self._rule = rule
+        self._train, self._validation = _Gains(rule.delta), _Gains(rule.delta)
 
     def see(self, record: Record) -> Iterator[Judgement]:
         rule = self._rule
@@ -134,12 +135,12 @@ class _Overtraining(Watch[Record]):
         if len(seen) <= patience:
             self.why_not = f"{len(seen)} {kind} losses; needs more than {patience}"
             return
-        best, age = _last_gain(seen.values, rule.delta)
+        best, age = seen.best, seen.age
         yield Judgement(
             key=kind,
             is_violated=age >= patience,
-            text=f"no better by {rule.delta:g} for {age} observations: best {best:.4g}, now {seen.values[-1]:.4g}",
-            numbers={"best": best, "now": seen.values[-1], "observations": age},
+            text=f"no better by {rule.delta:g} for {age} observations: best {best:.4g}, now {record.loss:.4g}",
+            numbers={"best": best, "now": record.loss or 0.0, "observations": age},
         )
 
     def roll_back(self, step: int) -> None:
@@ -147,13 +148,33 @@ class _Overtraining(Watch[Record]):
         self._validation.roll_back(step)
 
 
-def _last_gain(values: list[float], delta: float) -> tuple[float, int]:
-    """Return the best value by steps of at least `delta`, and how many observations ago it came."""
-    best, at = values[0], 0
-    for place, value in enumerate(values):
-        if value < best - delta:
-            best, at = value, place
-    return best, len(values) - 1 - at
+class _Gains:
+    """The best value so far, by gains of more than `delta`, and how many observations ago it came."""
+
+    def __init__(self, delta: float) -> None:
+        self._delta = delta
+        self._bests, self._places = History(), History()
+
+    def __len__(self) -> int:
+        return len(self._bests)
+
+    @property
+    def best(self) -> float:
+        return self._bests.values[-1]
+
+    @property
+    def age(self) -> int:
+        return len(self) - 1 - int(self._places.values[-1])
+
+    def add(self, step: int, value: float) -> None:
+        is_gain = not len(self) or value < self.best - self._delta
+        place = len(self) if is_gain else self._places.values[-1]
+        self._bests.add(step, value if is_gain else self.best)
+        self._places.add(step, place)
+
+    def roll_back(self, step: int) -> None:
+        self._bests.roll_back(step)
+        self._places.roll_back(step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

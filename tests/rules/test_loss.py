@@ -104,7 +104,7 @@ CASES = [
         faulty=steps(800, loss=lambda step: max(4.0 - 0.01 * step, 1.6)),
         healthy=steps(600, loss=lambda step: noisy(1.0 + 3.0 * step**-0.5, 0.01)(step)),
         without=steps(600, loss=noisy(2.0, 0.2)),
-        fires=700, onset=240, says="a fall of", needs="too noisy",
+        fires=718, onset=240, says="a fall of", needs="too noisy",
     ),
 ]  # fmt: skip
 
