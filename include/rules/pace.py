@@ -123,16 +123,18 @@ class StepOutlier(Rule):
 
     Attributes:
         is_robust: median and MAD in the place of mean and standard deviation.
+        share: of all steps that the outliers must also exceed: a long run has ten of them by chance.
     """
 
     ORIGIN = Origin.PROFILER
     READS = (Start, StepRecord)
     NEEDS = "step_seconds of steps"
-    ROBUST: ClassVar[Mapping[str, Any]] = {"is_robust": True}
+    ROBUST: ClassVar[Mapping[str, Any]] = {"is_robust": True, "share": 0.01}
     stddev: float = 5.0
     mode: str | None = None
     n_outliers: int = 10
     is_robust: bool = False
+    share: float = 0.0
 
     def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
         """Return a new state."""
@@ -166,7 +168,7 @@ class _StepOutlier(Watch[Record]):
         if seconds > limit:
             self._outliers.add(step, seconds)
         yield Judgement(
-            is_violated=len(self._outliers) > rule.n_outliers,
+            is_violated=len(self._outliers) > max(rule.n_outliers, rule.share * len(self._seen)),
             text=f"{len(self._outliers)} steps were outliers, the last took {self._last():.3g} s",
             numbers={"outliers": len(self._outliers), "limit_seconds": limit},
         )

@@ -154,6 +154,13 @@ def test_rule_fires_at_its_step(case: Case) -> None:
     check_case(case)
 
 
+def test_a_long_run_may_have_a_few_long_steps() -> None:
+    rare = steps(3000, step_seconds=lambda step: 3.0 if step % 150 == 0 else 1.0)
+
+    assert judged("StepOutlier", rare).issues == ()
+    assert [each.step for each in judged("StepOutlier", rare, {"share": 0.0}).issues] == [1650]
+
+
 def test_the_straggler_is_named() -> None:
     slow = two_ranks(60, {0: 0.04, 1: 0.01}, step_seconds=0.2)
 
