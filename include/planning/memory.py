@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from include.planning.shapes import EAGER, GPT
+from include.planning.shapes import EAGER, GPT, TRAINYARD
 
 if TYPE_CHECKING:
     from include.planning.mesh import Mesh
@@ -116,35 +116,41 @@ def layer_activation_bytes(
     attention its output (2), the products of attention and feed-forward their inputs (4), SwiGLU gate, up, silu and
     their product (8 f/h): sbh (12 + 4 k/h + 8 f/h), k the width of the keys, f the inner one. Worked: Llama 3 8B,
     b = 1: 41 sbh = 1.376e9.
+
+    trainyard: two norms keep input and output in fp32 (16), and in the products' precision their three inputs, query,
+    key and value once together and two of them turned, attention's output (18) and SwiGLU (8 f/h): measured.
     """
-    values = shape.sequence_length * micro_batch_size * shape.hidden_size * bytes_per_value / 2 / tp
+    values = float(shape.sequence_length * micro_batch_size * shape.hidden_size) / tp
     if recompute is Recompute.FULL:
-        return 2 * values
-    scores = _score_share(shape) * values if shape.attention == EAGER else 0.0
-    width = _layer_width(shape)
+        return values * (BYTES_FP32 if shape.family == TRAINYARD else bytes_per_value)
+    scores = _score_values(shape) * bytes_per_value if shape.attention == EAGER else 0.0
     if recompute is Recompute.NONE:
-        return width * values + scores
-    return width * values if shape.attention == EAGER else _selective_width(shape) * values
+        return values * (_layer_bytes(shape, bytes_per_value) + scores)
+    if shape.attention == EAGER:
+        return values * _layer_bytes(shape, bytes_per_value)
+    return values * _selective_values(shape) * bytes_per_value
 
 
-def _layer_width(shape: ModelShape) -> float:
-    """Return the bytes a token and channel keep, at 2 bytes a value, without attention scores."""
+def _layer_bytes(shape: ModelShape, bytes_per_value: int) -> float:
+    """Return the bytes that a token and channel keep, without attention scores."""
+    k, f = shape.kv_size / shape.hidden_size, shape.inner_size / shape.hidden_size
     if shape.family == GPT:
-        return 34.0
+        return 17.0 * bytes_per_value
+    if shape.family == TRAINYARD:
+        return 4 * BYTES_FP32 + bytes_per_value * (9 + 4 * f)
+    return bytes_per_value * (6 + 2 * k + 4 * f)
+
+
+def _selective_values(shape: ModelShape) -> float:
+    """Return the values kept of attention's output, every second matrix product's, and the layer's input."""
     k, f = shape.kv_size / shape.hidden_size, shape.inner_size / shape.hidden_size
-    return 12 + 4 * k + 8 * f
+    products = 1 + 2 * k + 1 + (1 if shape.family == GPT else 2) * f + 1
+    return 2 + products / 2
 
 
-def _selective_width(shape: ModelShape) -> float:
-    """Return the same where attention's output and every second matrix product's are kept, beside the layer's input."""
-    k, f = shape.kv_size / shape.hidden_size, shape.inner_size / shape.hidden_size
-    products = 2 + 4 * k + 2 + (4 if shape.family != GPT else 2) * f + 2
-    return 2 + 2 + products / 2
-
-
-def _score_share(shape: ModelShape) -> float:
-    """Return 5as/h (softmax 2, dropout's mask 1 and output 2), or 2as/h without dropout."""
-    kept = 5 if shape.family == GPT else 2
+def _score_values(shape: ModelShape) -> float:
+    """Return 5as/2h at 2 bytes (softmax 2, dropout's mask 1 and output 2), or as/h without dropout."""
+    kept = 2.5 if shape.family == GPT else 1.0
     return kept * shape.num_heads * shape.sequence_length / shape.hidden_size
 
 
@@ -164,21 +170,26 @@ def _activations(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[flo
     working = 0.0 if batching.recompute is Recompute.NONE else of_layer(Recompute.NONE)
     in_flight = min(mesh.pp, batching.num_micro_batches)
     layers = shape.num_layers / mesh.pp * of_layer(batching.recompute)
-    embedded = shape.sequence_length * b * shape.hidden_size * size / mesh.tp
-    logits = logits_bytes(shape, micro_batch_size=b, tp=mesh.tp)
-    first = in_flight * (layers + embedded) + working
-    last = layers + embedded + working
+    values = shape.sequence_length * b * shape.hidden_size / mesh.tp
+    head = values * (2 * BYTES_FP32 + size if shape.family == TRAINYARD else 2 * size)
+    logits = logits_bytes(shape, micro_batch_size=b, tp=mesh.tp, bytes_per_value=size)
+    first = in_flight * layers + working
+    last = layers + head + working
     if mesh.pp == 1 or last + logits > first:
         return last, logits
     return first, 0.0
 
 
-def logits_bytes(shape: ModelShape, *, micro_batch_size: int, tp: int) -> float:
-    """Return 12 sbV/t: the logits, their fp32 log-softmax, and the gradients of both while the loss goes backward.
+def logits_bytes(
+    shape: ModelShape, *, micro_batch_size: int, tp: int, bytes_per_value: int = 2
+) -> float:
+    """Return what the logits take while the loss goes backward, (2 + 12) sbV/t.
 
-    Worked: Llama 3 8B, b = 2: 12 x 8192 x 2 x 128,256 = 2.52e10.
+    The logits in the products' precision, their fp32 log-softmax, and the fp32 gradients of loss and log-softmax.
+    Worked: Llama 3 8B, b = 2, bf16: 14 x 8192 x 2 x 128,256 = 2.94e10.
     """
-    return 12.0 * shape.sequence_length * micro_batch_size * shape.vocab_size / tp
+    values = float(shape.sequence_length * micro_batch_size * shape.vocab_size) / tp
+    return values * (bytes_per_value + 3 * BYTES_FP32)
 
 
 def _weight_buffers(shape: ModelShape, mesh: Mesh, batching: Batching, own: float) -> float:

@@ -11,7 +11,7 @@ from include.errors import Finding, SpecError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-LLAMA, GPT = "llama", "gpt"
+LLAMA, GPT, TRAINYARD = "llama", "gpt", "trainyard"
 FLASH, EAGER = "flash", "eager"
 HEAD_SIZE = 128
 # Layers for each 128 of the hidden size, about which the families scale (Llama 3 8B: 32 at 4096, GPT-3: 96 at 12288).
@@ -26,7 +26,8 @@ class ModelShape:
         num_kv_heads: of grouped-query attention; None = num_heads.
         feed_forward_size: None = the family's own: 8/3 of the hidden size in multiples of 32 (llama), 4 of it (gpt).
         family: `llama`: RMSNorm, SwiGLU, no biases, output apart from the embedding, no dropout. `gpt`: LayerNorm,
-            GELU, biases, learned positions, output tied to the embedding, dropout.
+            GELU, biases, learned positions, output tied to the embedding, dropout. `trainyard`: llama as
+            `training_scripts` have it, whose norms and residual stream stay in fp32 under autocast.
         attention: `flash` keeps no scores; `eager` keeps them.
     """
 
@@ -130,7 +131,7 @@ class ModelShape:
                 what="does not divide num_heads",
                 got=f"{self.num_kv_heads} and {self.num_heads}",
             )
-        for name, allowed in (("family", (LLAMA, GPT)), ("attention", (FLASH, EAGER))):
+        for name, allowed in (("family", (LLAMA, GPT, TRAINYARD)), ("attention", (FLASH, EAGER))):
             if getattr(self, name) not in allowed:
                 yield Finding(
                     where=name,

@@ -57,7 +57,7 @@ def test_worked_numbers_of_the_docstrings() -> None:
 
     assert selective == 106_954_752
     assert llama == 41 * 8192 * 4096
-    assert logits_bytes(LLAMA3, micro_batch_size=2, tp=1) == pytest.approx(2.52e10, rel=0.01)
+    assert logits_bytes(LLAMA3, micro_batch_size=2, tp=1) == pytest.approx(2.94e10, rel=0.01)
 
 
 def test_states_are_sixteen_bytes_of_a_parameter_divided_by_the_shards() -> None:
@@ -82,7 +82,7 @@ def test_full_precision_needs_no_copy() -> None:
 
     use = memory_use(LLAMA3, Mesh(dp_replicate=8), fp32)
 
-    assert use.buffers == logits_bytes(LLAMA3, micro_batch_size=1, tp=1)
+    assert use.buffers == logits_bytes(LLAMA3, micro_batch_size=1, tp=1, bytes_per_value=4)
     assert use.activations == 2 * memory_use(LLAMA3, Mesh(dp_replicate=8), ONE).activations
 
 
@@ -94,7 +94,7 @@ def test_the_first_of_several_stages_holds_as_many_micro_batches_as_there_are_st
 
     layers = 96 * 34 * S * H / 8
     working = S * H * (34 + 5 * A * S / H) / 8
-    assert use.activations == pytest.approx(layers + 8 * 2 * S * H / 8 + working)
+    assert use.activations == pytest.approx(layers + working)
 
 
 def test_few_micro_batches_fill_few_stages() -> None:
@@ -126,7 +126,7 @@ shapes = st.builds(
     num_kv_heads=st.sampled_from([None, 8]),
     vocab_size=st.sampled_from([257, 50304]),
     sequence_length=st.sampled_from([128, 2048]),
-    family=st.sampled_from(["llama", "gpt"]),
+    family=st.sampled_from(["llama", "gpt", "trainyard"]),
     attention=st.sampled_from([FLASH, EAGER]),
 )
 

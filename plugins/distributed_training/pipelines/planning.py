@@ -10,7 +10,7 @@ from distributed_training.retry_policy import TrainingRetryPolicy
 from include.planning.plan_request import PRECISIONS, PlanRequest
 from include.planning.plan_table import plan_table
 from include.planning.plans import make_plans
-from include.planning.shapes import EAGER, FLASH, GPT, LLAMA, PUBLISHED
+from include.planning.shapes import EAGER, FLASH, GPT, LLAMA, PUBLISHED, TRAINYARD
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -38,7 +38,9 @@ def plan_params() -> dict[str, Param]:
         "num_heads": Param(None, **_COUNT_OR_NONE, title="Attention heads", **model),
         "num_kv_heads": Param(None, **_COUNT_OR_NONE, title="Key-value heads", **model),
         "feed_forward_size": Param(None, **_COUNT_OR_NONE, title="Feed-forward size", **model),
-        "family": Param(LLAMA, type="string", enum=[LLAMA, GPT], title="Family", **model),
+        "family": Param(
+            LLAMA, type="string", enum=[LLAMA, GPT, TRAINYARD], title="Family", **model
+        ),
         "attention": Param(FLASH, type="string", enum=[FLASH, EAGER], title="Attention", **model),
         "vocab_size": Param(None, **_COUNT_OR_NONE, title="Vocabulary", **model),
         "sequence_length": Param(None, **_COUNT_OR_NONE, title="Sequence length", **model),
