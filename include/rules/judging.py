@@ -19,6 +19,7 @@ def judge_log(
     conf: Mapping[str, Any],
     *,
     continuity: Mapping[str, Any] | None = None,
+    failures: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
     """Return the content of rules.json: the rules that `conf["rules"]` asks for, or all of them.
 
@@ -26,11 +27,12 @@ def judge_log(
         rows: the lines of the log, each with time_ms, job, stream and line.
         conf: of the run, as `RunConf` in JSON.
         continuity: as continuity.json has it: when each attempt ended; None where it is not known.
+        failures: why jobs failed, by their names.
 
     Raises:
         SpecError: the rules of the conf are wrong.
     """
     facts = facts_of(conf)
     rules = configured_rules(conf.get("rules") or ())
-    records = read_rows(rows, facts, ends=ends_of(continuity or {}))
+    records = read_rows(rows, facts, ends=ends_of(continuity or {}), failures=failures)
     return rules_document(evaluate(rules, records, facts))

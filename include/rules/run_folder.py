@@ -45,8 +45,10 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
             allowed=f"a folder with {LOG_NAME}, and {REPORT_NAME} for the run's conf",
             next_step="name a folder that 'make run' left below runs/, or copy the run's report prefix from S3",
         )
-    ends = ends_of(_report(folder).get("continuity") or {})
-    return list(read_rows(_rows(log), facts, ends=ends)), facts
+    report = _report(folder)
+    ends = ends_of(report.get("continuity") or {})
+    failures = {each["name"]: each.get("failure_reason") for each in report.get("jobs") or ()}
+    return list(read_rows(_rows(log), facts, ends=ends, failures=failures)), facts
 
 
 def read_conf(folder: Path) -> dict[str, Any]:

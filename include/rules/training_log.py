@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _SIGNS_OF_LIFE = frozenset({"alive", "checkpoint", "durable", "checkpoint_failed", "done"})
+# As training_scripts/trainer/errors.py words it: `NonFiniteError: ... in step 41 (...) the loss is nan; ...`.
+_DIVERGED = re.compile(
+    r"NonFiniteError\b.*?in step (\d+) .*?(loss|gradient norm) is (nan|-?inf)\b", re.DOTALL
+)
 _START, _STEP, _DONE = "trainyard start ", "trainyard step=", "trainyard done "
 _RATES = ("tokens_per_second", "samples_per_second")
 
@@ -86,20 +90,30 @@ def read_rows(
     facts: Facts | None = None,
     *,
     ends: Mapping[int, float] | None = None,
+    failures: Mapping[str, str | None] | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a whole log: rows with time_ms, job, stream and line, in any order.
 
     A stream is one host of one life of the instances. Streams come in the order of their first lines; within a stream
     lines are ordered by time; within a millisecond a start comes first, then lower steps, and of one step its own line.
+
+    Args:
+        rows: the lines.
+        facts: what the conf says.
+        ends: when each attempt ended, by its number (`ends_of`).
+        failures: why jobs failed, by their names: a job that dies of a NaN logs no line about it.
     """
     streams: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for row in rows:
         line = int(row["time_ms"]), str(row["line"])
         streams[str(row["job"]), str(row["stream"])].append(line)
     reader = TrainingLogReader(facts)
-    ordered = (sorted(lines, key=_place) for lines in streams.values())
+    ordered = sorted(
+        ((job, sorted(lines, key=_place)) for (job, _), lines in streams.items()),
+        key=lambda each: each[1][0][0],
+    )
     attempt, last = 0, Record()
-    for lines in sorted(ordered, key=lambda each: each[0][0]):
+    for place, (job, lines) in enumerate(ordered):
         for time_ms, text in lines:
             record = reader.read(text, time=time_ms / 1000)
             if isinstance(record, Start):
@@ -108,7 +122,20 @@ def read_rows(
             if record is not None:
                 last = record
                 yield record
+        if all(later != job for later, _ in ordered[place + 1 :]):
+            yield from _divergence((failures or {}).get(job))
     yield from _end(attempt, last, ends or {})
+
+
+def _divergence(reason: str | None) -> Iterator[Record]:
+    """Yield the step that a job died of, which it never logged: it stops before a bad step is taken."""
+    found = _DIVERGED.search(reason or "")
+    if found:
+        step, value = int(found[1]), float(found[3])
+        is_loss = found[2] == "loss"
+        yield StepRecord(
+            step=step, loss=value if is_loss else None, gradient_norm=None if is_loss else value
+        )
 
 
 def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:

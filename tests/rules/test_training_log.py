@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from include.rules.conf_facts import facts_of
 from include.rules.judging import judge_log
 from include.rules.records import Facts, Mark, Start, StepRecord, Validation
 from include.rules.training_log import TrainingLogReader, ends_of, read_rows
 from include.runs.continuity import measure_continuity
 from tests.runs.interrupted_run import Break, InterruptedRun
+from trainer.errors import NonFiniteError
 from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import format_line
 
@@ -151,6 +154,33 @@ def test_a_training_that_hung_until_it_was_stopped_is_told_by_its_end() -> None:
         (30, "nothing was heard for 610 s (allowed: 60 s)")
     ]
     assert found(None) == []
+
+
+def died_of(**seen: Any) -> str:
+    """Return the reason of a job that diverged, as the training script words it."""
+    said = " but ".join(f"the {name.replace('_', ' ')} is {value}" for name, value in seen.items())
+    settings = "learning rate 0.1, precision fp32, clip_norm 1"
+    error = NonFiniteError.in_step(41, seen=said, samples=range(640, 656), settings=settings)
+    return f"AlgorithmError: NonFiniteError: {error}, exit code: 1"
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        ({"loss": "nan"}, "the loss is nan"),
+        ({"loss": "2.345678", "gradient_norm": "inf"}, "the gradient norm is inf"),
+    ],
+)
+def test_a_job_that_died_of_a_nan_is_told_by_its_reason(seen: dict[str, str], says: str) -> None:
+    run = InterruptedRun(num_steps=60, breaks=(Break(after_steps=40, ended_by="failed"),))
+    failures = {"train-1": died_of(**seen), "train-2": None}
+
+    document = judge_log(rows_of(run), {"rules": ["NonFinite"]}, failures=failures)
+
+    issue = document["verdicts"][0]["issues"][0]
+    assert (issue["step"], issue["text"], document["worst"]) == (41, says, "error")
+    others = {"train-1": "AlgorithmError: ValueError: in step 41 the loss is odd", "train-2": ""}
+    assert judge_log(rows_of(run), {"rules": ["NonFinite"]}, failures=others)["worst"] is None
 
 
 def test_a_conf_says_what_the_log_does_not() -> None:

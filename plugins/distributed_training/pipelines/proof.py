@@ -67,7 +67,7 @@ def write_proof(
         file = Path(folder) / LOG_NAME
         why_no_log = _copy_log(logs, jobs, file)
         continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
-        rules = None if why_no_log else _judged(file, conf, continuity)
+        rules = None if why_no_log else _judged(file, conf, continuity, jobs)
         objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
     if shard_index is not None:
         index = json.dumps(shard_index, indent=1).encode()
@@ -80,14 +80,19 @@ def write_proof(
     return Proof(continuity=continuity, rules=rules)
 
 
-def _judged(file: Path, conf: Mapping[str, Any], continuity: Continuity) -> dict[str, Any] | None:
+def _judged(
+    file: Path, conf: Mapping[str, Any], continuity: Continuity, jobs: Sequence[JobRecord]
+) -> dict[str, Any] | None:
     """Return what the rules find in the log; None for a log without a line."""
     rows = [
         {"time_ms": each.time_ms, "job": each.job, "stream": each.stream, "line": each.text}
         for each in read_log(file)
     ]
+    failures = {job.name: job.failure_reason for job in jobs}
+    if not rows:
+        return None
     try:
-        return judge_log(rows, conf, continuity=continuity.to_dict()) if rows else None
+        return judge_log(rows, conf, continuity=continuity.to_dict(), failures=failures)
     except SpecError as error:
         log.warning("The rules cannot be evaluated, the report goes without them: %s", error)
         return None
