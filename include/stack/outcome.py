@@ -90,6 +90,7 @@ def summary(view: RunView, report: Report) -> list[str]:
     facts = [("verdict", "succeeded" if view.state == "success" else view.state)]
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)
+    facts += _rules(report.content().get("rules"), view.run_id)
     took = (f"{task.task_id} {seconds(task.duration_s)}" for task in view.tasks if task.duration_s)
     facts.append(("tasks", "  ".join(took) or "none ran"))
     facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
@@ -135,6 +136,17 @@ def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str,
     samples = f"{wrong} samples repeated or missed" if wrong else "no sample repeated or missed"
     text = f"{broken} interruptions, {redone} steps redone, {samples}"
     yield "continuity", f"{text}; make verify RUN={run_id} recounts it"
+
+
+def _rules(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
+    """Yield what the rules found in the training, the first three by name and step."""
+    if not told:
+        return
+    found = [each for each in told["verdicts"] if each["issues"]]
+    named = ", ".join(f"{each['name']} at step {each['issues'][0]['step']}" for each in found[:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    text = f"{told['worst']}: {named}{more}" if found else "no issue found in the training"
+    yield "rules", f"{text}; make rules RUN={run_id} shows all"
 
 
 def _evaluated(record: dict[str, Any]) -> Iterator[tuple[str, float]]:

@@ -81,6 +81,18 @@ def test_the_summary_names_the_winner_of_the_search(tmp_path: Path) -> None:
     assert "best of 12 trials: validation:loss 2.4123 with learning_rate 0.0021" in text
 
 
+def test_the_summary_names_what_the_rules_found(tmp_path: Path) -> None:
+    def said(names: dict[str, int], worst: str | None) -> str:
+        verdicts = [{"name": name, "issues": [{"step": at}]} for name, at in names.items()]
+        rules = {"worst": worst, "verdicts": [*verdicts, {"name": "NonFinite", "issues": []}]}
+        (file := tmp_path / "report.json").write_text(json.dumps({**RECORD, "rules": rules}))
+        return "\n".join(summary(ended("success"), Report(json_file=file)))
+
+    assert "no issue found in the training; make rules RUN=manual__1 shows all" in said({}, None)
+    found = said({"LossSpike": 82, "A": 1, "B": 2, "C": 3}, "error")
+    assert "error: LossSpike at step 82, A at step 1, B at step 2 and 1 more; make rules" in found
+
+
 @pytest.mark.parametrize("told", [None, CONTINUITY | {"why_unknown": "the log is gone"}])
 def test_the_summary_is_silent_about_what_is_not_known(
     told: dict[str, object] | None, tmp_path: Path
