@@ -4,7 +4,8 @@
     training_log    `trainyard ` lines -> records        statistics_file   the emitter's JSONL, rank by rank -> records
     rule            the one interface of all rules, and what a rule says
     series          windows over steps that a restart winds back
-    loss, validation, gradients, weights, activations, inputs, trees, schedule, pace, system, ranks, comparison
+    loss, learning, validation, schedule, gradients, weights, initialization, activations, pace, silence, ranks, hosts,
+    bottlenecks, gpus, inputs, predictions, comparison, trees
                     the rules, one module a family      catalogue         all of them by name
     expression, custom_file   rules of the run's author
     configuration   what the author asks for -> rules   evaluation        records -> verdicts, as they come

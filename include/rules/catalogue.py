@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING
 
 from include.rules import (
     activations,
+    bottlenecks,
     comparison,
+    gpus,
     gradients,
+    hosts,
+    initialization,
     inputs,
+    learning,
     loss,
     pace,
+    predictions,
     ranks,
     schedule,
-    system,
+    silence,
     trees,
     validation,
     weights,
@@ -25,16 +31,16 @@ if TYPE_CHECKING:
     from include.rules.rule import Rule
 
 FAMILIES: Mapping[str, tuple[type[Rule], ...]] = {
-    "loss": loss.RULES,
+    "loss": (*loss.RULES, *learning.RULES),
     "validation": validation.RULES,
     "schedule": schedule.RULES,
     "gradients": gradients.RULES,
-    "weights": weights.RULES,
+    "weights": (*weights.RULES, *initialization.RULES),
     "activations": activations.RULES,
-    "pace": pace.RULES,
+    "time": (*pace.RULES, *silence.RULES),
     "ranks": ranks.RULES,
-    "system": system.RULES,
-    "inputs": inputs.RULES,
+    "hosts": (*hosts.RULES, *bottlenecks.RULES, *gpus.RULES),
+    "inputs": (*inputs.RULES, *predictions.RULES),
     "comparison": comparison.RULES,
     "trees": trees.RULES,
 }

@@ -172,6 +172,14 @@ class HostSample(Record):
     num_loader_workers: int | None = None
     gpus: tuple[GpuSample, ...] = ()
 
+    @property
+    def gpu_percent(self) -> float | None:
+        """Mean utilisation of its GPUs; None where there is none, or it is not known."""
+        known = [
+            each.utilization_percent for each in self.gpus if each.utilization_percent is not None
+        ]
+        return sum(known) / len(known) if known else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions(Record):

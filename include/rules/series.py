@@ -38,6 +38,15 @@ def noise_of(values: Sequence[float]) -> float:
     return SIGMA_PER_MAD * spread / math.sqrt(2)
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the quantile, linear between neighbours. Worked: the 0.95 quantile of 0 ... 100 is 95."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
 class History:
     """All observations of a run, with look-ups by step.
 

@@ -12,7 +12,8 @@ from include.errors import Severity, SpecError
 from include.rules.catalogue import FAMILIES, RULES
 from include.rules.configuration import configured_rules, default_rules, make_rule
 from include.rules.judging import judge_log
-from include.rules.loss import LossNotDecreasing, LossSpike
+from include.rules.learning import LossNotDecreasing
+from include.rules.loss import LossSpike
 from include.rules.rule import Origin, Profile
 from include.specs.run_conf import RunConf
 

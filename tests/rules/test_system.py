@@ -6,9 +6,10 @@ import math
 
 import pytest
 
+from include.rules.gpus import jensen_shannon_distance
 from include.rules.records import GpuSample, HostSample
 from include.rules.rule import Profile
-from include.rules.system import jensen_shannon_distance, quantile
+from include.rules.series import quantile
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, samples
 
