@@ -10,6 +10,7 @@ from distributed_training.operators.ladder import place_next, place_of, rungs_of
 from distributed_training.triggers.watch import Patience
 from include.cost.attempt_budget import check_budget
 from include.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
+from include.planning.linter.linter import lint
 from include.sagemaker_api.names import run_slug
 from include.sagemaker_api.training_request import render_training_job
 from include.specs.training_job import TrainingJobSpec
@@ -28,6 +29,9 @@ class TrainingJobOperator(SageMakerJobOperator):
     A spec given as a mapping may leave out `role` and `output_path`: the connection's execution
     role and `s3://<connection's bucket>/trainyard/runs/<dag>/<run>/output` take their places.
 
+    What AWS would refuse, ignore or do badly about the job is in the task's log before the job is created. Here it
+    stops nothing; `preflight` refuses a run for it.
+
     A new attempt gets the same `checkpoint_s3_uri`, so a script that saves checkpoints goes on
     where it was.
     """
@@ -42,6 +46,8 @@ class TrainingJobOperator(SageMakerJobOperator):
         spec = self._spec(context)
         if spec.capacity_ladder:
             spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
+        for finding in lint(spec):
+            self.log.warning("%s: %s", finding.severity.value, finding)
         clients = self.clients
         code = training_code(clients, spec)
         image = job_image(spec, region=clients.region)

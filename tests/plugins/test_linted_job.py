@@ -1,0 +1,29 @@
+"""A training job of any DAG says in its log what AWS would do badly about it, before it is created."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from distributed_training.operators.training_job import TrainingJobOperator
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def test_findings_are_in_the_log_and_the_job_runs(aws_connection: Any, task: Any, script: Any):
+    spec = script("pass", instance_count=2)
+    operator = TrainingJobOperator(task_id="train", spec=spec, deferrable=False, poll_interval_s=1)
+
+    with capture_logs() as logged:
+        result = TrainingJobOperator.execute.__wrapped__(operator, task.context)
+
+    warned = [str(each["event"]) for each in logged if each["log_level"] == "warning"]
+    finding = "warning: distribution: is empty: every instance runs the script by itself"
+    assert [line.startswith(finding) for line in warned] == [True]
+    assert result["status"] == "Completed"
