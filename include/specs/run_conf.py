@@ -89,7 +89,7 @@ class RunConf:
     tuning_max_parallel_jobs: int = 2
     tuning_ranges: Mapping[str, Any] = field(default_factory=dict)
     tuning_objective: str = "validation:loss"
-    tuning_early_stopping: bool = True
+    tuning_early_stopping: bool = False
     tuning_max_steps: int = 0
     tuning_instance_count: int = 0
     tuning_max_run_s: int = 0

@@ -111,7 +111,7 @@ def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "test", "  ".join(f"{key[5:]} {value:.4f}" for key, value in test.items())
     if found := (record.get("tuning") or {}).get("result"):
         best, trials = found["best"], sum(found["num_trials"].values())
-        values = "  ".join(f"{n} {v}" for n, v in best["tuned_hyperparameters"].items())
+        values = "  ".join(f"{n} {_short(v)}" for n, v in best["tuned_hyperparameters"].items())
         metric = found["objective"]["metric_name"]
         yield "search", f"best of {trials} trials: {metric} {best['value']:.4f} with {values}"
     for job in jobs:
@@ -125,6 +125,14 @@ def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "cost", f"{cost:.4f} USD at AWS's prices"
     if record.get("started_at") and record.get("ended_at"):
         yield "time", seconds(record["ended_at"] - record["started_at"])
+
+
+def _short(text: str) -> str:
+    """Return a number with four digits; other text as it is."""
+    try:
+        return f"{float(text):.4g}"
+    except ValueError:
+        return text
 
 
 def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:

@@ -112,7 +112,6 @@ SEARCH = {
     "tuning_max_jobs": 2,
     "tuning_max_steps": 3,
     "tuning_instance_count": 1,
-    "tuning_early_stopping": False,
     "budget_usd": 9,
 }
 

@@ -124,6 +124,19 @@ def test_short_trainings_are_told_from_those_they_cannot_be_compared_with() -> N
     assert "median of the other 6." in shown.reasons[0]
 
 
+def test_trials_are_named_without_what_all_their_names_begin_with() -> None:
+    assert view().trials[0].job == "008-00013556"
+    assert tuning_view(record(tuning_document(CONF, trials=sample_trials(), result=None)))
+
+
+def test_the_legend_names_the_kinds_of_trial_that_occur() -> None:
+    whole = [each for each in sample_trials() if each.status == "Completed"]
+
+    assert "failed" in view().figures[0].legend
+    assert "failed" not in view(trials=whole).figures[0].legend
+    assert view(trials=whole).figures[0].note == ""
+
+
 def test_an_unknown_price_is_not_shown_as_zero() -> None:
     shown = view(result=sample_result(cost_usd=None, estimated_cost_usd=None, budget_usd=None))
 

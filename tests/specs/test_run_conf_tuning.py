@@ -96,8 +96,10 @@ def test_the_kind_of_a_range_follows_from_its_hyperparameter() -> None:
 
 
 def test_hyperband_stops_trials_by_its_own_rule() -> None:
-    assert searched().early_stopping is EarlyStopping.AUTO
-    assert searched(tuning_strategy="Hyperband").early_stopping is EarlyStopping.OFF
+    assert searched().early_stopping is EarlyStopping.OFF
+    assert searched(tuning_early_stopping=True).early_stopping is EarlyStopping.AUTO
+    hyperband = searched(tuning_early_stopping=True, tuning_strategy="Hyperband")
+    assert hyperband.early_stopping is EarlyStopping.OFF
 
 
 def test_a_grid_runs_each_combination_once() -> None:

@@ -71,14 +71,20 @@ def test_the_summary_says_what_interruptions_cost_and_how_to_check_it(tmp_path: 
 
 def test_the_summary_names_the_winner_of_the_search(tmp_path: Path) -> None:
     found = {
-        "best": {"value": 2.41234, "tuned_hyperparameters": {"learning_rate": "0.0021"}},
+        "best": {
+            "value": 2.41234,
+            "tuned_hyperparameters": {"learning_rate": "0.00210042", "precision": "bf16"},
+        },
         "num_trials": {"Completed": 11, "Failed": 1, "Stopped": 0},
         "objective": {"metric_name": "validation:loss"},
     }
     file = tmp_path / "report.json"
     file.write_text(json.dumps({**RECORD, "tuning": {"result": found}}))
     text = "\n".join(summary(ended("success"), Report(json_file=file)))
-    assert "best of 12 trials: validation:loss 2.4123 with learning_rate 0.0021" in text
+    assert (
+        "best of 12 trials: validation:loss 2.4123 with learning_rate 0.0021  precision bf16"
+        in text
+    )
 
 
 def test_the_summary_names_what_the_rules_found(tmp_path: Path) -> None:

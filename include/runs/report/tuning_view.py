@@ -23,7 +23,6 @@ _NONE = "\N{EN DASH}"
 MOST_ROWS = 50
 _TONES = {"best": "good", "completed": "", "stopped": "warn", "failed": "bad"}
 _ENDED = {
-    "service": "all trials were run, or its criteria were met",
     "budget": "the next trials would have crossed its budget",
     "time": "its time was over",
     "person": "somebody stopped it",
@@ -59,7 +58,11 @@ class ChosenRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningView:
-    """The section; `names` are the searched hyperparameters, `num_hidden` the trials that only tuning.json has."""
+    """The section.
+
+    `names` are the searched hyperparameters, `search_name` is what the trials' jobs leave out of theirs, and
+    `num_hidden` counts the trials that only tuning.json has.
+    """
 
     sentence: str
     tone: str
@@ -68,6 +71,7 @@ class TuningView:
     figures: tuple[Figure, ...]
     names: tuple[str, ...]
     metric: str
+    search_name: str
     trials: tuple[TrialRow, ...]
     num_hidden: int
     chosen: tuple[ChosenRow, ...]
@@ -92,6 +96,7 @@ def tuning_view(record: RunRecord) -> TuningView | None:
         figures=tuple(_figures(found, dots, maximize=maximize)),
         names=names,
         metric=search["metric_name"],
+        search_name=result["tuning_job_name"] if result else "",
         trials=tuple(_row(dot, trial, found) for dot, trial in ranked[:MOST_ROWS]),
         num_hidden=max(0, len(ranked) - MOST_ROWS),
         chosen=tuple(each for each in chosen if each.origin != "default"),
@@ -164,10 +169,12 @@ def _numbers(found: Mapping[str, Any]) -> Iterator[Number]:
     if result is None:
         return
     ended = result["ended_by"]
+    is_whole = len(states) >= search["max_jobs"]
+    itself = "all its trials were run" if is_whole else "its criteria were met"
     yield Number(
         name="Ended by",
         value="the search itself" if ended == "service" else f"its {ended}",
-        note=_ENDED.get(ended, ""),
+        note=_ENDED.get(ended, itself),
         tone="" if result["is_complete"] else "bad",
     )
     cost = [f"estimated at most {format_usd(result['estimated_cost_usd'])}"]
@@ -188,7 +195,14 @@ def _figures(found: Mapping[str, Any], dots: Sequence[Dot], *, maximize: bool) -
     curve = best_so_far(dots, metric=y_label, maximize=maximize, frame=wide)
     if curve:
         note = "A triangle at the edge is a trial far off the others; a cross one without an objective."
-        yield Figure(title="Best so far", svg=curve, legend=_LEGEND, note=note, is_wide=True)
+        has_odd = "<path" in curve
+        yield Figure(
+            title="Best so far",
+            svg=curve,
+            legend=_legend(dots),
+            note=note if has_odd else "",
+            is_wide=True,
+        )
     frame = THIRD if len(search["ranges"]) + bool(shares) > 2 else HALF
     for name, given in search["ranges"].items():
         svg = against(
@@ -207,14 +221,15 @@ def _figures(found: Mapping[str, Any], dots: Sequence[Dot], *, maximize: bool) -
 
 
 _KEY = Markup('<span class="key"><i class="swatch trial {}"></i>{}</span>')
-_LEGEND = (
-    _KEY.format("best", "winner")
-    + _KEY.format("completed", "completed")
-    + _KEY.format("stopped", "stopped early")
-    + _KEY.format("failed", "failed")
-    + Markup('<span class="key"><i class="swatch train"></i>best so far</span>')
-)
 _NO_LEGEND = Markup("")
+
+
+def _legend(dots: Sequence[Dot]) -> Markup:
+    """Return the key of the kinds of trial that occur."""
+    words = {"best": "winner", "stopped": "short or stopped early"}
+    kinds = [kind for kind in _TONES if any(each.kind == kind for each in dots)]
+    keys = Markup("").join(_KEY.format(kind, words.get(kind, kind)) for kind in kinds)
+    return keys + Markup('<span class="key"><i class="swatch train"></i>best so far</span>')
 
 
 def _dots(found: Mapping[str, Any]) -> list[Dot]:
@@ -265,7 +280,7 @@ def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialR
     states = {"best": "winner", "stopped": "short" if _is_pruned(trial) else cut}
     return TrialRow(
         number=dot.number,
-        job=trial["training_job_name"],
+        job=_short_name(trial["training_job_name"], found),
         state=states.get(dot.kind, dot.kind),
         tone=_TONES[dot.kind],
         objective=_NONE if dot.objective is None else f"{dot.objective:.5g}",
@@ -275,6 +290,12 @@ def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialR
         cost=format_usd(trial["cost_usd"]),
         note="; ".join(filter(None, (trial["definition"], trial["failure_reason"]))),
     )
+
+
+def _short_name(job: str, found: Mapping[str, Any]) -> str:
+    """Return a trial's job without the search's name, which all of its trials' names begin with."""
+    search = found["result"]["tuning_job_name"] if found["result"] else ""
+    return job.removeprefix(f"{search}-") if search else job
 
 
 def _others(found: Mapping[str, Any]) -> list[float]:

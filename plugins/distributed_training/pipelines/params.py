@@ -209,7 +209,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         ),
         "tuning_early_stopping": (
             "Stop poor trials early",
-            "Those that are worse at an evaluation than trials before them were.",
+            "Those that are worse at an evaluation than trials before them were; they do not tell what mattered.",
             {"type": "boolean"},
         ),
         "tuning_max_steps": (
