@@ -143,8 +143,8 @@ class Stack:
         A component that keeps dying ends in a TrainingRunError.
         """
         self.supervisor.check()
-        if "scheduler" in self.supervisor and self._executor.has_lost_idle_worker(
-            self.supervisor.pid("scheduler")
+        if "scheduler" in self.supervisor and self._executor.is_stuck(
+            self.supervisor.pid("scheduler"), now=time.monotonic()
         ):
             self.supervisor.restart("scheduler", because="an idle executor worker was killed")
         own = self.supervisor.pids()
