@@ -68,6 +68,8 @@ class AwsEndpoint:
         try:
             if kind == "tuning":
                 return self._search(name)
+            if kind == "automl":
+                return self._automl(name)
             if kind == "training":
                 answer: dict[str, Any] = dict(
                     self._sagemaker.describe_training_job(TrainingJobName=name)
@@ -104,6 +106,32 @@ class AwsEndpoint:
             status=str(answer["HyperParameterTuningJobStatus"]),
             metrics=numbers,
             objective=str(config.get("HyperParameterTuningJobObjective", {}).get("MetricName", "")),
+        )
+
+    def _automl(self, name: str) -> JobView:
+        answer = self._sagemaker.describe_auto_ml_job_v2(AutoMLJobName=name)
+        pages = self._sagemaker.get_paginator("list_candidates_for_auto_ml_job")
+        statuses = [
+            each["CandidateStatus"]
+            for page in pages.paginate(AutoMLJobName=name)
+            for each in page["Candidates"]
+        ]
+        running = statuses.count("InProgress")
+        numbers = {
+            "candidates_ended": float(len(statuses) - running),
+            "candidates_running": float(running),
+        }
+        config = answer["AutoMLProblemTypeConfig"]["TabularJobConfig"]
+        if most := config.get("CompletionCriteria", {}).get("MaxCandidates"):
+            numbers["candidates"] = float(most)
+        best = answer.get("BestCandidate", {}).get("FinalAutoMLJobObjectiveMetric", {})
+        if best:
+            numbers["best"] = float(best["Value"])
+        return JobView(
+            name=name,
+            status=str(answer["AutoMLJobSecondaryStatus"]),
+            metrics=numbers,
+            objective=str(best.get("MetricName", "")),
         )
 
     def job_status(self, name: str, *, kind: str) -> str | None:

@@ -132,14 +132,15 @@ def described(task: TaskView) -> str:
 
 
 def job_line(job: JobView) -> str:
-    """Return a job's status and its last numbers: step, loss, speed, time left; of a search its trials and its best."""
+    """Return a job's status and its last numbers: step, loss, speed, time left; of a search what it tried, its best."""
     numbers = job.metrics
     parts = [job.status]
-    if "trials_ended" in numbers:
-        most = f"/{numbers['trials']:.0f}" if "trials" in numbers else ""
-        parts.append(f"{numbers['trials_ended']:.0f}{most} trials")
-        parts.append(f"{numbers['trials_running']:.0f} running")
-        parts += [f"best {job.objective} {numbers['best']:.4f}"] if "best" in numbers else []
+    for noun in ("trials", "candidates"):
+        if f"{noun}_ended" in numbers:
+            most = f"/{numbers[noun]:.0f}" if noun in numbers else ""
+            parts.append(f"{numbers[f'{noun}_ended']:.0f}{most} {noun}")
+            parts.append(f"{numbers[f'{noun}_running']:.0f} running")
+            parts += [f"best {job.objective} {numbers['best']:.4f}"] if "best" in numbers else []
     if "step" in numbers:
         total = f"/{numbers['max_steps']:.0f}" if "max_steps" in numbers else ""
         parts.append(f"step {numbers['step']:.0f}{total}")

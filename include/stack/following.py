@@ -29,6 +29,8 @@ class TaskView:
         """Return which kind of job the task starts, if it starts one."""
         if "TuneHyperparameters" in self.operator:
             return "tuning"
+        if "AutoML" in self.operator:
+            return "automl"
         return "processing" if "Processing" in self.operator else "training"
 
 

@@ -25,6 +25,7 @@ from include.errors import BudgetExceededError, JobStoppedError, RejectedRequest
 from include.runs.orphans import ThingKind
 from include.runs.run_tags import Owner
 from include.specs.automl_job import AutoMLJobSpec
+from include.stack.aws import AwsEndpoint
 from tests.contract.automl import TARGET, table
 from tests.plugins.conftest import TaskSurroundings, connection_json
 
@@ -170,6 +171,19 @@ def test_name_fits_the_services_32_characters(ended):
     assert name == ended.task.xcoms["job_name"]
     assert len(name) <= 32
     assert re.fullmatch(r"plugins-tes[a-z-]*-search-[0-9a-f]{10}", name)
+
+
+def test_terminal_shows_the_candidates(ended, connection):
+    view = AwsEndpoint(connection.endpoint_url).job(ended.result["automl_job_name"], kind="automl")
+
+    assert view is not None
+    assert (view.status, view.objective) == ("Completed", "F1")
+    assert view.metrics == {
+        "candidates_ended": 1.0,
+        "candidates_running": 0.0,
+        "candidates": 1.0,
+        "best": ended.result["best"]["value"],
+    }
 
 
 def test_budget_became_the_requests_time_limit(ended, sagemaker):

@@ -63,6 +63,12 @@ def test_a_search_shows_its_trials_and_the_best() -> None:
     assert job_line(later) == "InProgress  7/12 trials  2 running  best validation:loss 2.4123"
 
 
+def test_an_automl_job_shows_its_candidates_and_the_best() -> None:
+    numbers = {"candidates_ended": 3.0, "candidates_running": 1.0, "candidates": 8.0, "best": 0.98}
+    job = JobView(name="a", status="ModelTuning", metrics=numbers, objective="F1")
+    assert job_line(job) == "ModelTuning  3/8 candidates  1 running  best F1 0.9800"
+
+
 def test_a_finished_job_has_no_time_left() -> None:
     job = JobView(name="j", status="Completed", metrics=parse_metrics(STEP))
     assert "left" not in job_line(job)

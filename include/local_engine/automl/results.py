@@ -22,7 +22,7 @@ MAX_REASON_CHARS = 1024
 
 
 def result_of(job: JobRow) -> dict[str, Any]:
-    """Return what is kept of a step's job that has ended."""
+    """Return what a step's job says now; once it has ended, that is kept."""
     state = job.state
     found = {
         "Status": job.status,
@@ -30,7 +30,7 @@ def result_of(job: JobRow) -> dict[str, Any]:
         "CreationTime": job.created_at,
         "EndTime": state.get("TrainingEndTime")
         or state.get("ProcessingEndTime")
-        or job.modified_at,
+        or (job.modified_at if job.is_terminal else None),
         "FailureReason": state.get("FailureReason"),
         "Metrics": {
             each["MetricName"]: each["Value"] for each in state.get("FinalMetricDataList", [])
