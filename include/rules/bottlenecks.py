@@ -1,8 +1,8 @@
 """Rules on hosts whose GPUs wait for something else, or have too little to do.
 
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
-Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code in smdebug 1.0.12
-(smdebug/profiler/analysis/rules).
+Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code as it once was
+in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ GPUS = "samples of the host with GPUs"
 class BatchSize(Rule):
     """The 95th percentiles of CPU, GPU and GPU memory are all low: a larger batch, or a smaller instance, would do.
 
-    Documented: 70, 70, 70 %, patience 100 (rulesconfig 1.0.1: 1000), window 500.
+    Documented: 70, 70, 70 %, patience 100 (rulesconfig 1.0.1: 1000), window 500. GPUs count by their mean, where AWS's
+    code looked for one of them.
     """
 
     ORIGIN = Origin.PROFILER
@@ -74,7 +75,10 @@ class _BatchSize(Watch[HostSample]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bottleneck(Rule):
-    """Base of the rules that count samples in which something is busy while the GPUs are not."""
+    """Base of the rules that count samples in which something is busy while a GPU is not.
+
+    The CPU is that of all cores together, as CloudWatch has it; AWS's code asked for one busy core.
+    """
 
     ORIGIN = Origin.PROFILER
     READS = (HostSample,)
@@ -82,7 +86,7 @@ class _Bottleneck(Rule):
 
 
 class _Share(Watch[HostSample]):
-    """The share of samples, of all after the first `patience`, in which the condition holds."""
+    """The share of all samples in which the condition holds, judged after the first `patience`."""
 
     def __init__(
         self, threshold: float, patience: int, *, gpu_limit: float, key: str, limit: float
@@ -92,27 +96,28 @@ class _Share(Watch[HostSample]):
         self._count = self._held = 0
 
     def see(self, record: HostSample) -> Iterator[Judgement]:
-        busy, gpu = getattr(record, self._key), record.gpu_percent
-        if busy is None or gpu is None:
+        busy = getattr(record, self._key)
+        gpus = [e.utilization_percent for e in record.gpus if e.utilization_percent is not None]
+        if busy is None or not gpus:
             return
         self._count += 1
+        self._held += busy > self._limit and min(gpus) < self._gpu_limit
         if self._count <= self._patience:
             self.why_not = f"{self._count} samples; needs more than {self._patience}"
             return
-        self._held += busy > self._limit and gpu < self._gpu_limit
-        percent = 100 * self._held / (self._count - self._patience)
+        percent = 100 * self._held / self._count
         yield Judgement(
             key=record.host,
             is_violated=percent > self._threshold,
-            text=f"in {percent:.0f} % of the samples {self._key.replace('_', ' ')} was above {self._limit:g} and the "
-            f"GPUs below {self._gpu_limit:g} %",
+            text=f"in {percent:.0f} % of the samples {self._key.replace('_', ' ')} was above {self._limit:g} and "
+            f"a GPU below {self._gpu_limit:g} %",
             numbers={"percent": percent},
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CPUBottleneck(_Bottleneck):
-    """The CPU is above `cpu_threshold` and the GPUs below `gpu_threshold` in over `threshold` percent of the samples.
+    """The CPU is above `cpu_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
 
     Documented: 50, 90, 10, patience 100 (rulesconfig 1.0.1: 1000). The robust profile takes 1000: the start is like
     that.
@@ -137,7 +142,7 @@ class CPUBottleneck(_Bottleneck):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOBottleneck(_Bottleneck):
-    """I/O wait is above `io_threshold` and the GPUs below `gpu_threshold` in over `threshold` percent of the samples.
+    """I/O wait is above `io_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
 
     Documented: 50, 50, 70 (rulesconfig 1.0.1: 10), patience 1000. CloudWatch has no I/O wait.
     """

@@ -1,8 +1,8 @@
 """Rules on single GPUs: how busy they are, how evenly, and how full.
 
 The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
-Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code in smdebug 1.0.12
-(smdebug/profiler/analysis/rules).
+Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code as it once was
+in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class GradNormSpike(Rule):
     """The gradient norm is above `median + num_mads * MAD` and above `ratio` times the median.
 
     Both are taken of the last `window` steps. Once is enough: gradient norms often jump before the loss does (OLMo et
-    al. 2025, OLMo 2, section 3). What spikes is not added to the window; a norm that is not finite is left to
+    al. 2025, OLMo 2). What spikes is not added to the window; a norm that is not finite is left to
     `NonFinite`.
     """
 

@@ -74,7 +74,7 @@ class LossSpike(LossRule):
     Above `median + num_mads * MAD` and above `ratio` times the median of the last `window` steps, `patience` times in a
     row: a warning. Above `stop_ratio` times, `stop_patience` in a row: an error. What is suspicious is not added to the
     window. Source: Llm-foundry's KillLossSpike (2 times the mean, 5 in a row, window 100), with medians in the place of
-    means. Remedy: Chowdhery et al. 2022 (PaLM), section 5.1: go back some 100 steps and leave out 200 to 500 batches.
+    means. Remedy: Chowdhery et al. 2022 (PaLM): go back some 100 steps and leave out 200 to 500 batches.
     """
 
     window: int = 100

@@ -142,6 +142,9 @@ class StepOutlier(Rule):
 
 class _StepOutlier(Watch[Record]):
     _RECENT = 500  # steps that the median is taken of
+    _LEAST = (
+        100  # steps that a mean is taken of at least; as in awslabs/sagemaker-debugger at 31d3641
+    )
 
     def __init__(self, rule: StepOutlier) -> None:
         self._rule, self._seen, self._outliers = rule, History(), History()
@@ -159,10 +162,11 @@ class _StepOutlier(Watch[Record]):
     def _judge(self, step: int, seconds: float) -> Iterator[Judgement]:
         rule = self._rule
         count = len(self._seen)
-        limit = self._limit() if count >= LEAST_OBSERVATIONS else math.inf
+        least = LEAST_OBSERVATIONS if rule.is_robust else self._LEAST
+        limit = self._limit() if count >= least else math.inf
         self._add(step, seconds)
-        if count < LEAST_OBSERVATIONS:
-            self.why_not = f"{count + 1} steps; needs more than {LEAST_OBSERVATIONS}"
+        if count < least:
+            self.why_not = f"{count + 1} steps; needs more than {least}"
             return
         if seconds > limit:
             self._outliers.add(step, seconds)

@@ -42,10 +42,10 @@ CASES = [
     Case(
         rule="CPUBottleneck",
         parameters={"patience": 100},
-        faulty=samples(400, cpu_percent=jump(50.0, 95.0, at=201), gpus=gpus(jump(80.0, 5.0, at=201))),
-        healthy=samples(400, cpu_percent=95.0, gpus=gpus(jump(5.0, 80.0, at=101))),
+        faulty=samples(420, cpu_percent=jump(50.0, 95.0, at=201), gpus=gpus(80.0, jump(80.0, 5.0, at=201))),
+        healthy=samples(420, cpu_percent=95.0, gpus=gpus(jump(5.0, 80.0, at=51))),
         without=NO_GPU,
-        fires=301, onset=201, says="cpu percent was above 90 and the GPUs below 10 %", needs="with GPUs",
+        fires=401, onset=201, says="cpu percent was above 90 and a GPU below 10 %", needs="with GPUs",
     ),
     Case(
         name="CPUBottleneck: documented",
@@ -59,10 +59,10 @@ CASES = [
     Case(
         rule="IOBottleneck",
         parameters={"patience": 10},
-        faulty=samples(100, io_wait_percent=jump(1.0, 60.0, at=51), gpus=gpus(40.0)),
-        healthy=samples(100, io_wait_percent=60.0, gpus=gpus(75.0)),
+        faulty=samples(120, io_wait_percent=jump(1.0, 60.0, at=51), gpus=gpus(40.0)),
+        healthy=samples(120, io_wait_percent=60.0, gpus=gpus(75.0)),
         without=NO_GPU,
-        fires=91, onset=51, says="io wait percent was above 50", needs="I/O wait and GPU utilisation",
+        fires=101, onset=51, says="io wait percent was above 50", needs="I/O wait and GPU utilisation",
     ),
     Case(
         rule="GPUMemoryIncrease",
