@@ -57,7 +57,7 @@ class Stack:
         self.addresses: Addresses = choose(usual=purpose == "up")
         self.supervisor = Supervisor(say=say, launch=self._launch)
         self._forks: ForkServer | None = None
-        self._executor = ExecutorWatch()
+        self._executor = ExecutorWatch(home.database)
         self._say = say
         self._lock: IO[str] | None = None
 
@@ -143,10 +143,11 @@ class Stack:
         A component that keeps dying ends in a TrainingRunError.
         """
         self.supervisor.check()
-        if "scheduler" in self.supervisor and self._executor.is_stuck(
-            self.supervisor.pid("scheduler"), now=time.monotonic()
-        ):
-            self.supervisor.restart("scheduler", because="an idle executor worker was killed")
+        if "scheduler" in self.supervisor:
+            scheduler = self.supervisor.pid("scheduler")
+            why = self._executor.stuck(scheduler, now=time.monotonic())
+            if why is not None:
+                self.supervisor.restart("scheduler", because=why)
         own = self.supervisor.pids()
         for pid in processes.zombies(os.getpid()):
             if pid not in own:

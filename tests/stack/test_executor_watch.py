@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from include.stack import processes
-from include.stack.executor_watch import GRACE_S, ExecutorWatch
+from include.stack.executor_watch import GRACE_S, TAKEN_S, ExecutorWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's process table")
 
@@ -51,30 +55,63 @@ def kill(pid: int) -> None:
         assert time.monotonic() < deadline, f"{pid} lives on"
 
 
-def test_lost_idle_worker_is_told_when_the_grace_is_over(scheduler: int) -> None:
-    watch = ExecutorWatch()
-    assert not watch.is_stuck(scheduler, now=0)
+@pytest.fixture
+def watch(tmp_path: Path) -> ExecutorWatch:
+    """A watch over a database without a task."""
+    database = tmp_path / "airflow.db"
+    with closing(sqlite3.connect(database)) as open_, open_:
+        open_.execute("CREATE TABLE task_instance (state TEXT, queued_dttm TEXT)")
+    return ExecutorWatch(database)
+
+
+def queue(tmp_path: Path, *, ago_s: float) -> None:
+    """Add a task that was queued so long ago, as Airflow writes it."""
+    at = datetime.now(UTC) - timedelta(seconds=ago_s)
+    with closing(sqlite3.connect(tmp_path / "airflow.db")) as open_, open_:
+        row = ("queued", f"{at:%Y-%m-%d %H:%M:%S.%f}")
+        open_.execute("INSERT INTO task_instance VALUES (?, ?)", row)
+
+
+def test_lost_idle_worker_is_told_when_the_grace_is_over(
+    scheduler: int, watch: ExecutorWatch
+) -> None:
+    assert watch.stuck(scheduler, now=0) is None
     kill(workers(scheduler)["<idle>"])
 
-    assert not watch.is_stuck(scheduler, now=1)
-    assert not watch.is_stuck(scheduler, now=GRACE_S)
-    assert watch.is_stuck(scheduler, now=1 + GRACE_S)
+    assert watch.stuck(scheduler, now=1) is None
+    assert watch.stuck(scheduler, now=GRACE_S) is None
+    assert watch.stuck(scheduler, now=1 + GRACE_S) == "an idle executor worker was killed"
 
 
-def test_lost_busy_worker_is_none_of_its_affairs(scheduler: int) -> None:
-    watch = ExecutorWatch()
-    assert not watch.is_stuck(scheduler, now=0)
+def test_lost_busy_worker_is_told_only_with_the_task_that_it_had_not_begun(
+    scheduler: int, watch: ExecutorWatch, tmp_path: Path
+) -> None:
+    assert watch.stuck(scheduler, now=0) is None
     kill(workers(scheduler)["01a2"])
 
-    assert not watch.is_stuck(scheduler, now=1)
-    assert not watch.is_stuck(scheduler, now=100)
+    assert watch.stuck(scheduler, now=1) is None
+    queue(tmp_path, ago_s=GRACE_S / 2)
+    assert watch.stuck(scheduler, now=1 + GRACE_S) is None
+    queue(tmp_path, ago_s=2 * GRACE_S)
+    assert "had not begun" in str(watch.stuck(scheduler, now=2 + GRACE_S))
 
 
-def test_next_scheduler_has_lost_nothing(scheduler: int) -> None:
-    watch = ExecutorWatch()
-    assert not watch.is_stuck(scheduler, now=0)
+def test_task_that_waits_long_after_a_loss_waits_for_something_else(
+    scheduler: int, watch: ExecutorWatch, tmp_path: Path
+) -> None:
+    assert watch.stuck(scheduler, now=0) is None
+    kill(workers(scheduler)["01a2"])
+    assert watch.stuck(scheduler, now=1) is None
+    assert watch.stuck(scheduler, now=2 + TAKEN_S) is None
+    queue(tmp_path, ago_s=2 * GRACE_S)
+
+    assert watch.stuck(scheduler, now=3 + TAKEN_S) is None
+
+
+def test_next_scheduler_has_lost_nothing(scheduler: int, watch: ExecutorWatch) -> None:
+    assert watch.stuck(scheduler, now=0) is None
     kill(workers(scheduler)["<idle>"])
-    assert not watch.is_stuck(scheduler, now=1)
+    assert watch.stuck(scheduler, now=1) is None
 
-    assert not watch.is_stuck(os.getpid(), now=100)
-    assert not watch.is_stuck(scheduler, now=200)
+    assert watch.stuck(os.getpid(), now=100) is None
+    assert watch.stuck(scheduler, now=200) is None
