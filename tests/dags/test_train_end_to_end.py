@@ -113,6 +113,7 @@ SEARCH = {
     "tuning_max_steps": 3,
     "tuning_instance_count": 1,
     "budget_usd": 9,
+    "hyperparameters": {"num_threads": 1, "eval_batches": 1},
 }
 
 
@@ -201,6 +202,7 @@ def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws
     for part in ("warmup_steps", "/nowhere", "NoSuchRole", "typo"):
         assert part in told
     assert record["jobs"] == []
+    assert "tune" not in {each["task_id"] for each in record["tasks"]}
 
 
 def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws_connection, s3):

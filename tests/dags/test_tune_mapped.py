@@ -22,6 +22,7 @@ SEARCH = {
     "tuning_instance_count": 1,
     "tuning_ranges": {"learning_rate": {"min_value": 1e-4, "max_value": 1e-2}},
     "budget_usd": 9,
+    "hyperparameters": {"num_threads": 1, "eval_batches": 1},
 }
 
 

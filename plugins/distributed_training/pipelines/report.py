@@ -82,7 +82,8 @@ class ReportOperator(BaseOperator):
             RejectedRequestError: the bucket refuses the report.
         """
         facts = {each.task_id: each for each in gather(context, _TASKS)}
-        if facts[run_state.TUNE].state == "skipped":  # the run has no search
+        asked = (facts[run_state.PREFLIGHT].result or {}).get("conf") or context["params"]
+        if not asked.get("tune"):  # the run has no search: its task was skipped, or never reached
             del facts[run_state.TUNE]
         self._stop_leftover_jobs(facts)
         paths = self._paths(context, facts)
