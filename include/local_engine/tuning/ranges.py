@@ -91,6 +91,21 @@ class Range:
             return self.write(round(value))
         return self.write(_between(self.low, self.high, share, self.scaling))
 
+    def share_of(self, text: str) -> float:
+        """Return how far along the range's scale a value of it lies, from 0 to 1; the inverse of `at`.
+
+        A value that stands for a part of the way has that part's middle, the only value of a range 0.5. Between
+        0.0001 and 1 the share of 0.01 is 0.5 on a logarithmic scale.
+        """
+        if self.kind is Kind.CATEGORICAL:
+            values = tuple(self)
+            return (values.index(text) + 0.5) / len(values)
+        if self.low == self.high:
+            return 0.5
+        if self.kind is Kind.INTEGER:
+            return _share(self.low - 0.5, self.high + 0.5, float(text), self.scaling)
+        return _share(self.low, self.high, float(text), self.scaling)
+
     def write(self, value: Value) -> str:
         """Return the value as a hyperparameter's text, clipped to the range."""
         if self.kind is Kind.CATEGORICAL:
@@ -165,6 +180,16 @@ def _between(low: float, high: float, share: float, scaling: Scaling) -> float:
             return float(1 - (1 - low) * ((1 - high) / (1 - low)) ** share)
         case _:
             return low + share * (high - low)
+
+
+def _share(low: float, high: float, value: float, scaling: Scaling) -> float:
+    match scaling:
+        case Scaling.LOGARITHMIC:
+            return math.log(value / low) / math.log(high / low)
+        case Scaling.REVERSE_LOGARITHMIC:
+            return math.log((1 - value) / (1 - low)) / math.log((1 - high) / (1 - low))
+        case _:
+            return (value - low) / (high - low)
 
 
 def _numeric(given: Mapping[str, Any], kind: Kind) -> Range:

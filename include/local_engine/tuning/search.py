@@ -96,6 +96,10 @@ def _draw(
         return draw_random(space, seed=mix(seed, number))
     if num_ended < num_start:
         return draw_start(space, seed=seed, number=number, num_start=num_start)
+    if strategy is Strategy.BAYESIAN:
+        from include.local_engine.tuning import bayesian  # noqa: PLC0415  # As long as numpy and scipy.
+
+        return bayesian.draw(space, known, maximize=maximize, seed=mix(seed, number))
     from include.local_engine.tuning import samplers  # noqa: PLC0415  # Optuna takes a second.
 
     return samplers.draw(space, known, maximize=maximize, seed=mix(seed, number))

@@ -83,3 +83,31 @@ def test_written_value_is_read_back(low: float, width: float, share: float) -> N
     text = one.write(low + share * width)
     assert one.read(text) == float(text)
     assert one.write(float(text)) == text
+
+
+@given(share=st.floats(0, 0.999))
+@pytest.mark.parametrize(
+    ("low", "high", "scaling"),
+    [
+        ("-5", "10", "Linear"),
+        ("0.0001", "1", "Logarithmic"),
+        ("0.5", "0.999", "ReverseLogarithmic"),
+    ],
+)
+def test_share_of_a_value_is_where_it_was_drawn(
+    low: str, high: str, scaling: str, share: float
+) -> None:
+    (found,) = parse_ranges(numeric("Continuous", low, high, scaling)).ranges
+    assert found.share_of(found.at(share)) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("scaling", ["Linear", "Logarithmic"])
+def test_every_whole_number_is_at_its_own_share(scaling: str) -> None:
+    (found,) = parse_ranges(numeric("Integer", "1", "300", scaling)).ranges
+    assert [found.at(found.share_of(text)) for text in found] == list(found)
+
+
+def test_every_category_is_at_its_own_share_and_one_value_in_the_middle() -> None:
+    found = Range(name="c", kind=Kind.CATEGORICAL, values=("a", "b", "a", "c"))
+    assert [found.share_of(text) for text in "abc"] == pytest.approx([1 / 6, 1 / 2, 5 / 6])
+    assert Range(name="x", kind=Kind.CONTINUOUS, low=2, high=2).share_of("2.0") == 0.5

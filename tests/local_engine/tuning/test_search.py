@@ -130,10 +130,9 @@ def test_bayesian_closes_in_on_the_optimum(maximize: bool) -> None:
         return sign * ((float(point["x"]) - 0.7) ** 2 + (float(point["y"]) - 0.2) ** 2)
 
     seen = run(Strategy.BAYESIAN, space, loss, num=40, maximize=maximize)
-    start = [abs(each.objective or 0.0) for each in seen[:10]]
-    end = [abs(each.objective or 0.0) for each in seen[30:]]
-    assert sum(end) < sum(start) / 4
-    assert min(end) < min(start)
+    assert min(abs(each.objective or 0.0) for each in seen) < 1e-5
+    learned = sorted(abs(each.objective or 0.0) for each in seen[10:])
+    assert learned[len(learned) // 2] < 0.01
 
 
 def test_parallel_trials_keep_apart() -> None:
@@ -145,7 +144,7 @@ def test_parallel_trials_keep_apart() -> None:
         )
         history.append(Observation(point=point, phase=Phase.PENDING))
     running = sorted(float(each.point["x"]) for each in history[12:])
-    assert min(b - a for a, b in itertools.pairwise(running)) > 1e-4
+    assert min(b - a for a, b in itertools.pairwise(running)) > 0.0099
 
 
 def test_failed_trials_are_survived_and_not_repeated() -> None:
