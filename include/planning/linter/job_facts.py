@@ -19,13 +19,19 @@ BUILT_IN_WAIT_S = 3600
 _FRAMEWORK_PROFILING = {"MaxInitializationTime", "OverallFrameworkMetrics", "StepOutlier"}
 _COMPILER = "sagemaker_training_compiler_enabled"
 _ON = {True, "true", "True", "1"}
-# Of AWS's own images: `pytorch-training:2.2.0-gpu-py310`, `huggingface-pytorch-training:2.1.0-transformers4.36.0-...`.
-_IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::(?P<version>\d+\.\d+)\S*)?(?:@.*)?")
-_LIBRARY_OF_NAME = {
-    "tensorflow": "tensorflow",
-    "pytorch": "torch",
-    "smdistributed-modelparallel": "torch",
+_IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::(?P<version>\d+\.\d+)?[^@]*)?(?:@.*)?")
+# AWS's own, whose tags begin with the library's version: `pytorch-training:2.2.0-gpu-py310`. Others count as they like.
+_FRAMEWORK_IMAGE = re.compile(
+    r"(?:huggingface-)?(?P<dlc>pytorch|tensorflow)-(?:trcomp-)?training(?:-neuronx?)?"
+    r"|sagemaker-(?P<older>pytorch|tensorflow(?:-scriptmode)?)"
+)
+_BUILT_IN_IMAGES = {
+    *("blazingtext", "factorization-machines", "forecasting-deepar", "image-classification"),
+    *("ipinsights", "kmeans", "knn", "lda", "linear-learner", "ntm", "object-detection"),
+    *("object2vec", "pca", "randomcutforest", "sagemaker-xgboost", "semantic-segmentation"),
+    *("seq2seq", "xgboost"),
 }
+"""Repositories of the algorithms (SDK v2 2.257.7, image_uri_config)."""
 _LIBRARY_OF_FRAMEWORK = {"tensorflow": "tensorflow", "pytorch": "torch"}
 
 
@@ -61,17 +67,24 @@ def image_name(uri: str | None) -> str | None:
 
 
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
-    """Return torch or tensorflow and its version, by the image's tag, else by the spec; None where neither says so."""
+    """Return torch or tensorflow and its version, by an AWS image's tag or by the spec; None where neither says so."""
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:
-        names = (library for part, library in _LIBRARY_OF_NAME.items() if part in found["name"])
-        library = next(names, None)
+        library = framework_of_image(found["name"])
         return (library, read_version(found["version"])) if library else None
     library = _LIBRARY_OF_FRAMEWORK.get(spec.framework)
     is_version = re.match(r"\d+\.\d+", spec.framework_version or "")
     if library is None or spec.framework_version is None or not is_version:
         return None
     return library, read_version(spec.framework_version)
+
+
+def framework_of_image(name: str) -> str | None:
+    """Return torch or tensorflow for the name of one of AWS's framework images; None for any other image."""
+    found = _FRAMEWORK_IMAGE.fullmatch(name)
+    if found is None:
+        return None
+    return "tensorflow" if "tensorflow" in (found["dlc"] or found["older"]) else "torch"
 
 
 def _capacities(spec: TrainingJobSpec) -> Iterator[tuple[str, str, int, bool]]:
@@ -109,7 +122,7 @@ def _flags(spec: TrainingJobSpec) -> dict[str, bool]:
     }
     return {
         "built_in": bool(spec.algorithm_name)
-        or not (spec.entry_point or spec.container_entry_point),
+        or (not spec.entry_point and image_name(spec.image_uri) in _BUILT_IN_IMAGES),
         "checkpoints": bool(spec.checkpoint_s3_uri),
         "debugger": bool(spec.debugger_hook_config or spec.rules),
         "debugger_actions": any("action_json" in each for each in rules),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from include.catalog.instances import catalogue
 from include.errors import Finding, Severity
+from include.planning.linter.job_facts import framework_of_image
 from include.specs.channel import TrainingInput
 from include.specs.strategies.smp_v1 import SmModelParallelV1
 from include.specs.strategies.smp_v2 import SmModelParallelV2
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from include.planning.linter.facts import JobFacts
 
 _DEGREES = "distribution.smdistributed.modelparallel.parameters"
+_DEGREES_SOURCES = {
+    "smp_v1": "SDK v2 documentation `smd_model_parallel_general.rst`",
+    "smp_v2": "developer guide, distributed-model-parallel-v2-reference; its pages on context and expert parallelism",
+}
 _API = "API reference, Channel and S3DataSource"
 
 
@@ -91,14 +97,19 @@ def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
 
 
 def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
+    """Yield an image without the strategy's library; what an image of the author's own has nobody knows."""
     if facts.image is None or not support.images or facts.image in support.images:
         return
+    is_aws = framework_of_image(facts.image) is not None
     yield Finding(
         where="image_uri",
-        what=f"is none that has the library of {_name(facts)}",
+        what=f"is none that has the library of {_name(facts)}"
+        if is_aws
+        else f"has the library of {_name(facts)} only if it is built on an image that has",
         got=facts.image,
         allowed=", ".join(support.images),
         next_step="leave image_uri out and set framework_version: the image is then looked up",
+        severity=Severity.ERROR if is_aws else Severity.WARNING,
         why="only these images ship it; a script that imports it would fail",
         source=support.source,
     )
@@ -130,24 +141,25 @@ _ONE_PROCESS = {"parameter_server", "multi_worker_mirrored_strategy"}
 
 
 def _degrees(facts: JobFacts) -> Iterator[Finding]:
-    """Yield degrees of model parallelism whose product does not divide the ranks."""
+    """Yield degrees of model parallelism that do not divide the ranks."""
     if not isinstance(facts.strategy, (SmModelParallelV1, SmModelParallelV2)):
         return
     if facts.ranks_per_instance is None:
         return
     ranks, degrees = facts.instance_count * facts.ranks_per_instance, facts.strategy.degrees
-    product = 1
-    for degree in degrees.values():
-        product *= max(1, degree)
-    if ranks % product:
+    for names in facts.strategy.groupings:
+        sizes = {name: max(1, degrees[name]) for name in names}
+        product = prod(sizes.values())
+        if ranks % product == 0:
+            continue
         yield Finding(
             where=_DEGREES,
             what="have degrees whose product does not divide the ranks",
-            got=f"{' x '.join(f'{name} {max(1, d)}' for name, d in degrees.items())} = {product}, with {ranks} ranks",
+            got=f"{' x '.join(f'{name} {size}' for name, size in sizes.items())} = {product}, with {ranks} ranks",
             allowed=f"a product that divides {ranks}",
             next_step="change a degree, or the number of instances",
             why="every rank belongs to one group of each kind, and all groups are of one size",
-            source="developer guide, distributed-model-parallel-v2-reference",
+            source=_DEGREES_SOURCES[facts.strategy.name],
         )
 
 
@@ -173,17 +185,20 @@ def _offloading(facts: JobFacts) -> Iterator[Finding]:
 
 def _channels(facts: JobFacts) -> Iterator[Finding]:
     """Yield what channels say that their input mode cannot do."""
-    for name, channel in facts.inputs.items():
-        if not isinstance(channel, TrainingInput):
-            continue
-        mode, where = channel.input_mode or facts.input_mode, f"inputs.{name}"
-        if mode == "Pipe" and (facts.ranks_per_instance or 1) > 1:
+    read = {name: each for name, each in facts.inputs.items() if isinstance(each, TrainingInput)}
+    modes = {name: each.input_mode or facts.input_mode for name, each in read.items()}
+    ranks = facts.ranks_per_instance or 1
+    has_one_each = list(modes.values()).count("Pipe") >= ranks
+    for name, channel in read.items():
+        mode, where = modes[name], f"inputs.{name}"
+        if mode == "Pipe" and not has_one_each:
             yield Finding(
                 where=f"{where}.input_mode",
                 what="is Pipe, and several ranks of an instance would read one FIFO",
-                got=f"{facts.ranks_per_instance} ranks on each instance",
-                allowed="File or FastFile",
-                next_step="take FastFile",
+                got=f"{ranks} ranks on each instance",
+                allowed="File or FastFile, or a Pipe channel for each rank",
+                next_step="take FastFile; leave it where the script lets one rank read this channel",
+                severity=Severity.WARNING,
                 why="a FIFO gives each byte to one reader: records are torn apart between the ranks",
                 source="developer guide, your-algorithms-training-algo-running-container",
             )

@@ -93,6 +93,8 @@ class SmModelParallelV1:
     sections: ClassVar[frozenset[str]] = frozenset({MODEL_PARALLEL, MPI})
     frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "huggingface", "tensorflow")
     launcher: ClassVar[Launcher] = Launcher.MPIRUN
+    groupings: ClassVar[tuple[tuple[str, ...], ...]] = (("pipeline", "tensor", "shard"),)
+    """Degrees whose product has to divide the ranks."""
 
     parameters: Mapping[str, Any]
     processes_per_host: int | None = None

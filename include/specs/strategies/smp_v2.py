@@ -81,6 +81,12 @@ class SmModelParallelV2:
     sections: ClassVar[frozenset[str]] = frozenset({MODEL_PARALLEL, TORCH_DISTRIBUTED})
     frameworks: ClassVar[tuple[str, ...]] = ("pytorch",)
     launcher: ClassVar[Launcher] = Launcher.TORCHRUN
+    groupings: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("shard", "tensor"),
+        ("tensor", "context"),
+        ("expert",),
+    )
+    """Degrees whose product has to divide the ranks: context and expert ranks are among those that share a shard."""
 
     parameters: Mapping[str, Any]
     processes_per_host: int | None = None

@@ -25,6 +25,7 @@ TENSORFLOW = f"{REPOSITORY}/tensorflow-training:2.11.0-gpu-py39"
 SMP_IMAGE = (
     "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.3.1-gpu-py311-cu121"
 )
+OWN_IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/acme-pytorch:1.2"
 BASE: dict[str, Any] = {
     "role": "arn:aws:iam::123456789012:role/Training",
     "output_path": "s3://bucket/output",
@@ -197,8 +198,17 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "torchrun in an old torch": (
         {"image_uri": f"{REPOSITORY}/pytorch-training:1.12.1-gpu-py38"},
         E,
-        "allowed: 1.13 or later",
+        "is started by the images of PyTorch 1.13 and later only",
         {"image_uri": f"{REPOSITORY}/pytorch-training:1.13.1-gpu-py39"},
+    ),
+    "torchrun in an older torch": (
+        {"image_uri": f"{REPOSITORY}/pytorch-training:1.10.2-gpu-py38"},
+        E,
+        "has a version of torch that torch_distributed does not exist for",
+        {
+            "image_uri": f"{REPOSITORY}/pytorch-training-neuron:1.11.0-neuron-py38",
+            "instance_type": "ml.trn1.32xlarge",
+        },
     ),
     "smp v2 in torch's own image": (
         {**smp_v2(), "image_uri": TORCH},
@@ -207,10 +217,16 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         smp_v2(),
     ),
     "smp v2 in a newer torch": (
-        {**smp_v2(), "image_uri": SMP_IMAGE.replace("2.3.1", "2.6.0")},
+        {**smp_v2(), "image_uri": None, "framework_version": "2.6.0"},
         E,
         "has a version of torch that smp_v2 does not exist for; got 2.6; allowed: 2.0 to 2.5",
-        {**smp_v2(), "image_uri": SMP_IMAGE.replace("2.3.1", "2.5.1")},
+        {**smp_v2(), "image_uri": None, "framework_version": "2.5.1"},
+    ),
+    "smp v2 in an image of one's own": (
+        {**smp_v2(), "image_uri": OWN_IMAGE},
+        W,
+        "has the library of smp_v2 only if it is built on an image that has; got acme-pytorch",
+        {**smp_v2(), "image_uri": SMP_IMAGE.replace("2.3.1", "2.8.0")},
     ),
     "smp v1 in a newer torch": (
         {**smp_v1(), "image_uri": TORCH},
@@ -252,7 +268,7 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "degrees of smp v2 that do not fit": (
         smp_v2(hybrid_shard_degree=8, tensor_parallel_degree=3),
         E,
-        "got shard 8 x tensor 3 x context 1 x expert 1 = 24, with 16 ranks",
+        "got shard 8 x tensor 3 = 24, with 16 ranks",
         smp_v2(hybrid_shard_degree=8, tensor_parallel_degree=2),
     ),
     "degrees of smp v1 that do not fit": (
@@ -445,13 +461,13 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     # input mode
     "pipe mode with several ranks": (
         channel(input_mode="Pipe"),
-        E,
+        W,
         "is Pipe, and several ranks of an instance would read one FIFO; got 8 ranks",
         channel(input_mode="FastFile"),
     ),
     "the job's pipe mode with several ranks": (
         {**channel(), "input_mode": "Pipe"},
-        E,
+        W,
         "several ranks of an instance would read one FIFO",
         {**channel(), "input_mode": "Pipe", "instance_type": "ml.g5.xlarge"},
     ),
@@ -612,6 +628,72 @@ def test_a_neighbour_that_is_right_in_everything_has_no_finding() -> None:
     assert findings({}) == ()
 
 
+RIGHT_ON_AWS: dict[str, dict[str, Any]] = {
+    "the tag of an image of one's own is no version of torch": {"image_uri": OWN_IMAGE},
+    "a later image of smp v2": {**smp_v2(), "image_uri": SMP_IMAGE.replace("2.3.1", "2.8.0")},
+    "context ranks among those that share a shard": smp_v2(
+        hybrid_shard_degree=8, context_parallel_degree=8, tensor_parallel_degree=2
+    ),
+    "expert ranks among those that share a shard": smp_v2(
+        hybrid_shard_degree=16, expert_parallel_degree=8
+    ),
+    "a container of one's own waits long for spot": {
+        **BUILT_IN,
+        **SPOT,
+        "max_wait": 7200,
+        "image_uri": OWN_IMAGE,
+    },
+    "xgboost with a script waits long for spot": {
+        **BUILT_IN,
+        **SPOT,
+        "max_wait": 7200,
+        "entry_point": "train.py",
+    },
+    "a pipe for each rank": {
+        "inputs": {
+            f"train_{rank}": {"s3_data": "s3://bucket/train", "input_mode": "Pipe"}
+            for rank in range(8)
+        }
+    },
+    "torch 1.12 on trainium": {
+        "image_uri": f"{REPOSITORY}/pytorch-training-neuron:1.12.1-neuron-py38",
+        "instance_type": "ml.trn1.32xlarge",
+    },
+    "pytorchddp in torch 1.10": {
+        "image_uri": f"{REPOSITORY}/pytorch-training:1.10.2-gpu-py38",
+        "distribution": {"pytorchddp": ON},
+    },
+}
+
+
+@pytest.mark.parametrize("case", RIGHT_ON_AWS)
+def test_what_runs_on_aws_is_not_refused(case: str) -> None:
+    assert [str(each) for each in findings(RIGHT_ON_AWS[case]) if each.severity is E] == []
+
+
+@pytest.mark.parametrize("tag", ["latest", "1", "1.7-1"])
+def test_a_built_in_algorithm_is_known_by_its_image(tag: str) -> None:
+    image = f"683313688378.dkr.ecr.us-east-1.amazonaws.com/xgboost:{tag}"
+    job = {**BUILT_IN, **SPOT, "max_wait": 7200, "image_uri": image}
+
+    assert [each.where for each in findings(job) if each.severity is E] == ["max_wait"]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "said"),
+    [
+        ({"tensor_parallel_degree": 4, "context_parallel_degree": 8}, "tensor 4 x context 8 = 32"),
+        ({"expert_parallel_degree": 3}, "expert 3 = 3"),
+    ],
+    ids=["tensor and context", "expert"],
+)
+def test_degrees_beyond_the_ranks_are_refused(degrees: dict[str, int], said: str) -> None:
+    errors = [str(each) for each in findings(smp_v2(**degrees)) if each.severity is E]
+
+    assert len(errors) == 1
+    assert f"got {said}, with 16 ranks" in errors[0]
+
+
 def test_everything_is_said_at_once_errors_first() -> None:
     found = findings(
         {
@@ -626,7 +708,7 @@ def test_everything_is_said_at_once_errors_first() -> None:
     )
 
     severities = [each.severity for each in found]
-    assert severities == [E] * 6 + [W] * 3
+    assert severities == [E] * 5 + [W] * 4
 
 
 @pytest.mark.parametrize("case", CASES)
