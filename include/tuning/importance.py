@@ -84,17 +84,32 @@ def importance(
     logs = {
         name for name in log_scaled if all(_is_positive(values.get(name)) for values, _ in points)
     }
-    scaled = [({n: _scaled(v, is_log=n in logs) for n, v in vs.items()}, y) for vs, y in points]
-    return Importance(num_trials=len(points), shares=_shares(scaled, names, seed=seed))
+    texts = {name for name in names if any(isinstance(values[name], str) for values, _ in points)}
+    most = max(
+        abs(result) for _, result in points
+    )  # shares do not depend on the unit, squares overflow
+    scaled = [
+        (
+            {n: str(v) if n in texts else _scaled(v, is_log=n in logs) for n, v in vs.items()},
+            y / most,
+        )
+        for vs, y in points
+    ]
+    shares = _shares(scaled, names, seed=seed)
+    why_unknown = None if shares else "too few trials differ in both hyperparameters and objective"
+    return Importance(num_trials=len(points), shares=shares, why_unknown=why_unknown)
 
 
 def _shares(points: Sequence[Point], names: Sequence[str], *, seed: int) -> tuple[Share, ...]:
-    """Return the mean and the quartiles over resampled trials: bagging, which also tells how sure the shares are."""
+    """Return the mean and the quartiles over resampled trials: bagging, which also tells how sure the shares are.
+
+    None where fewer than two of the samples tell anything.
+    """
     draw = random.Random(seed)  # noqa: S311  # resampling
     samples = [draw.choices(points, k=len(points)) for _ in range(_NUM_RESAMPLES)]
     shares = [share for each in samples if (share := _fanova(each, names, seed=seed))]
     found: list[Share] = []
-    for name in names:
+    for name in names if len(shares) > 1 else ():
         drawn = [each[name] for each in shares]
         low, _, high = quantiles(drawn, n=4, method="inclusive")
         found.append(Share(name=name, share=fmean(drawn), low=low, high=high))
@@ -107,6 +122,8 @@ def _fanova(points: Sequence[Point], names: Sequence[str], *, seed: int) -> dict
     from optuna.importance import FanovaImportanceEvaluator
     from optuna.trial import create_trial
 
+    if len({result for _, result in points}) == 1:
+        return {}  # Optuna raises
     distributions = {name: _distribution([values[name] for values, _ in points]) for name in names}
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study()

@@ -81,3 +81,24 @@ def test_trials_that_all_ended_alike_tell_nothing() -> None:
     found = importance([(values, 1.0) for values, _ in bowl(12)])
 
     assert (found.shares, found.why_unknown) == ((), "all trials gave the same objective")
+
+
+@pytest.mark.parametrize(
+    ("trials", "why_unknown"),
+    [
+        ([({"a": 1.0}, float(each)) for each in range(12)], "too few trials differ"),
+        ([({"a": "x"}, float(each)) for each in range(12)], "too few trials differ"),
+        ([({"a": float(each)}, 1.0 if each else 2.0) for each in range(12)], None),
+        ([({"a": 3.0 if each % 2 else "none"}, float(each)) for each in range(12)], None),
+        ([({"a": float(each)}, each * 1e307) for each in range(12)], None),
+    ],
+    ids=["no number varies", "no choice varies", "one differs", "numbers and words", "diverged"],
+)
+def test_odd_trials_tell_what_they_can_and_never_raise(trials, why_unknown) -> None:
+    found = importance(trials)
+
+    if why_unknown is None:
+        assert found.to_dict() == {"a": 1.0}
+    else:
+        assert why_unknown in str(found.why_unknown)
+        assert found.shares == ()
