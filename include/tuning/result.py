@@ -71,6 +71,8 @@ class TuningResult:
         num_trials: by status: Completed, Failed, Stopped.
         billable_seconds: of all trials, each per instance.
         cost_usd: of all trials; None where the price is unknown. `estimated_cost_usd`: the most it could have cost.
+        earlier_cost_usd: of the task's searches before this one, stopped or failed; 0 without a budget, which alone
+            asks for it.
         trials_uri: the Parquet of all trials (`include.tuning.trials`).
         importance: each tuned hyperparameter's share of the objective's variance, 0 to 1; empty where unknown.
     """
@@ -87,9 +89,15 @@ class TuningResult:
     billable_seconds: float
     trials_uri: str
     cost_usd: float | None = None
+    earlier_cost_usd: float = 0.0
     budget_usd: float | None = None
     estimated_cost_usd: float | None = None
     importance: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def paid_usd(self) -> float | None:
+        """What all searches of the task have cost; None where the price is unknown."""
+        return None if self.cost_usd is None else self.cost_usd + self.earlier_cost_usd
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON-safe data; `from_dict` reads it back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -157,6 +158,15 @@ def test_training_may_spend_what_the_search_left_of_the_budget() -> None:
     spec = train_task_spec(context(tune=True, budget_usd=9), None)
 
     assert spec.budget_usd == pytest.approx(9 - 0.0442 - 0.115)
+
+
+def test_training_may_not_spend_what_a_cleared_search_has_cost() -> None:
+    run = context(tune=True, budget_usd=9)
+    found = replace(sample_result(), earlier_cost_usd=2.0).to_dict()
+    pull = run["ti"].xcom_pull
+    run["ti"].xcom_pull = lambda task_ids: found if task_ids == "tune" else pull(task_ids)
+
+    assert train_task_spec(run, None).budget_usd == pytest.approx(9 - 2 - 0.0442 - 0.115)
 
 
 def test_training_without_a_search_asks_for_no_winner() -> None:

@@ -304,9 +304,11 @@ def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by
     with pytest.raises(TaskDeferred) as raised:
         operator(quick, deferrable=True).execute_complete(task.context, event)
     third = raised.value.trigger
-    assert 0.99 < third.followed.patience.ceiling.budget_usd < 1.0
+    left_usd = third.followed.patience.ceiling.budget_usd
+    assert 0.99 < left_usd < 1.0
     result = operator(quick).execute_complete(task.context, asyncio.run(only_event(third)))
     assert result["status"] == "Completed"
+    assert result["earlier_cost_usd"] == pytest.approx(1.0 - left_usd)
     assert result["tuning_job_name"] != first.followed.job_name
     assert re.search(r"-a2-[0-9a-f]{10}$", result["tuning_job_name"])
     assert len(result["tuning_job_name"]) <= 32

@@ -175,6 +175,7 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
             best=replace(best, model_artifacts=job.model_artifact if job else None),
             ended_by=cause,
             trials_uri=uri,
+            earlier_cost_usd=float(result.get("paid_usd") or 0.0),
         )
         self.log.info(
             "Search %s: best is %s with %s %g, %s",

@@ -84,8 +84,9 @@ def tuning_result(
     best: BestTrial,
     ended_by: EndedBy,
     trials_uri: str,
+    earlier_cost_usd: float = 0.0,
 ) -> TuningResult:
-    """Return the result of an ended search that has a winner."""
+    """Return the result of an ended search that has a winner; searches before it have cost `earlier_cost_usd`."""
     counts = Counter(each.status for each in trials)
     costs = [each.cost_usd for each in trials]
     known = [each for each in costs if each is not None]
@@ -101,6 +102,7 @@ def tuning_result(
         num_trials={status: counts[status] for status in _ENDS},
         billable_seconds=sum(each.billable_seconds or 0.0 for each in trials),
         cost_usd=sum(known) if len(known) == len(costs) else None,
+        earlier_cost_usd=earlier_cost_usd,
         budget_usd=spec.budget_usd,
         estimated_cost_usd=estimate(spec).total_usd,
         trials_uri=trials_uri,

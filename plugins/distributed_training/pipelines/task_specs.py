@@ -103,7 +103,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
     conf, searched_usd = state.conf, None
     if conf.tune:
         found = TuningResult.from_dict(result_of(context, TUNE))
-        conf, searched_usd = with_values(conf, found.best.tuned_values), found.cost_usd
+        conf, searched_usd = with_values(conf, found.best.tuned_values), found.paid_usd
         _tell_winner(state, found, conf)
     return training_spec(
         conf,
