@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 def tuning_findings(conf: RunConf) -> Iterator[Finding]:
     """Yield every fault of the search that the conf alone can be known to have; of one that is off, none."""
-    if not conf.tune:
+    if (
+        not conf.tune or conf.learning_rate <= 0
+    ):  # its ranges start from there, and that is said already
         return
     ranges, unreadable = read_ranges(conf)
     findings = [*_words(conf), *_sizes(conf), *unreadable]

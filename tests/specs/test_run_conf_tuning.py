@@ -223,3 +223,10 @@ def test_a_faulty_conf_is_not_blamed_on_each_range() -> None:
 
 def test_a_search_that_is_off_is_not_looked_at() -> None:
     assert RunConf.from_params({"tuning_max_steps": 5000}).tuning_max_steps == 5000
+
+
+def test_a_learning_rate_without_a_logarithm_is_refused_by_its_own_name() -> None:
+    with pytest.raises(SpecError) as raised:
+        RunConf.from_params({"tune": True, "learning_rate": 0})
+
+    assert [each.where for each in raised.value.findings] == ["learning_rate"]
