@@ -30,7 +30,7 @@ FIRST_REACH, NARROWING, NUM_ROUNDS = 0.1, 2.5, 5
 """How far from a point near is, as a share of each range, and how it shrinks from one round to the next."""
 CHANGED_SHARE = 0.5
 """How many of a point's values a candidate near it changes."""
-MAX_SEEN, MAX_FITTED = 200, 64
+MAX_SEEN, MAX_FITTED = 150, 64
 """How many trials are looked at, and of those, to fit the kernel: the time grows with their cube."""
 MIN_GAP, NO_PROMISE = 0.01, 1e6
 """How far from a running trial the next one is, as a share of some range, unless there is no room."""
