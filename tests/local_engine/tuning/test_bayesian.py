@@ -94,3 +94,10 @@ def test_long_history_is_thinned_to_its_best_and_a_spread() -> None:
 
 def test_short_history_is_kept_in_its_order() -> None:
     assert bayesian.thinned(np.array([3.0, 1.0, 2.0]), 200) == [0, 1, 2]
+
+
+def test_history_as_long_as_the_quota_is_searched() -> None:
+    places = np.random.default_rng(0).random(750).tolist()
+    found = drawn([ended(x, (x - 0.6) ** 2) for x in places])
+    assert found == pytest.approx(0.6, abs=0.05)
+    assert repr(found) not in map(repr, places)
