@@ -31,6 +31,7 @@ from include.errors import (
 )
 from include.runs.orphans import ThingKind
 from include.runs.run_tags import Owner
+from include.sagemaker_api.snapshot import JobSnapshot
 from include.tuning.result import TuningResult
 from include.tuning.trials import Trial, from_parquet
 from tests.local_engine.faults.putting import faults
@@ -267,6 +268,18 @@ def test_ledger_says_what_the_search_cost(ended, connection):
     assert (entry.kind, entry.status) == ("tuning", "Completed")
     assert entry.billable_seconds == ended.result["billable_seconds"]
     assert entry.cost_usd == pytest.approx(ended.result["cost_usd"])
+
+
+def test_search_whose_cost_nobody_tells_is_not_settled_in_the_ledger(connection, code):
+    task, made = surroundings(), operator(search(code))
+    made.note_intent(task.context, "gone")
+    snapshot = JobSnapshot(kind="tuning", name="gone", arn="arn", status="Completed")
+    made.note_end(task.context, snapshot)
+
+    root = f"s3://{connection.bucket}/trainyard"
+    uri = ledger_uri(root=root, dag_id=task.dag_id, run_id=task.run_id)
+    (entry,) = RunLedger(clients(), uri=uri).read().entries
+    assert not entry.is_settled
 
 
 def test_busy_service_and_a_create_that_nobody_heard_of_cost_no_second_search(ended, sagemaker):

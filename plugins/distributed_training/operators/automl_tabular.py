@@ -129,8 +129,8 @@ class AutoMLTabularOperator(SageMakerJobOperator):
         if self._ledger(context) is None:
             return
         with self._bearing_ledger_faults():
-            snapshot = self._automl.billed(snapshot)
-        super().note_end(context, snapshot)
+            # Within: an entry without its cost must not pass for settled.
+            super().note_end(context, self._automl.billed(snapshot))
 
     @cached_property
     def _automl(self) -> AutoMLCandidates:

@@ -194,8 +194,8 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
         with self._bearing_ledger_faults():
             trials = self._trials(snapshot.name, self._spec(context))
             seconds = round(sum(each.billable_seconds or 0.0 for each in trials))
-            snapshot = replace(snapshot, billable_seconds=seconds)
-        super().note_end(context, snapshot)
+            # Within: an entry without its cost must not pass for settled.
+            super().note_end(context, replace(snapshot, billable_seconds=seconds))
 
     @cached_property
     def _tuning(self) -> TuningTrials:
