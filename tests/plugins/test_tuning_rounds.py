@@ -210,6 +210,21 @@ def test_only_what_a_trial_is_to_blame_for_is_a_result(aws_connection, task) -> 
     assert json.dumps(told)
 
 
+def test_a_failed_trial_is_told_again_and_never_run_again(aws_connection, task, script) -> None:
+    spec = script("raise ValueError('the width is odd')")
+
+    def started() -> dict[str, Any]:
+        made = TrialJobOperator(
+            task_id=task.task_id, spec=spec, trial={"number": 3}, deferrable=False
+        )
+        return TrialJobOperator.execute.__wrapped__(made, task.context)
+
+    first = started()
+    assert first["failure"].endswith("the training script failed")
+    assert (first["attempt"], first["earlier_attempts"]) == (1, [])
+    assert started() == first
+
+
 @pytest.mark.parametrize(
     ("params", "says"),
     [
@@ -217,6 +232,7 @@ def test_only_what_a_trial_is_to_blame_for_is_a_result(aws_connection, task) -> 
             {"tuning_max_jobs": 13},
             "tuning_max_jobs: does not fit into 6 rounds; got 13, 2 at a time",
         ),
+        ({"tuning_max_time_s": 600}, "tuning_max_time_s: does not end a search in rounds; got 600"),
         ({"tuning_strategy": "Hyperband"}, "tuning_strategy: does not go in rounds"),
     ],
 )

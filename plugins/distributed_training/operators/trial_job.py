@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import DeviceMemoryError, ScriptError, TimeLimitError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
+
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 _OF_ITS_VALUES = (ScriptError, DeviceMemoryError, TimeLimitError)
 
@@ -49,6 +52,23 @@ class TrialJobOperator(TrainingJobOperator):
             return {**super().execute_complete(context, event), "trial": dict(self.trial)}
         except _OF_ITS_VALUES as error:
             return self._failed_trial(context, error)
+
+    def _failed(
+        self,
+        context: Context,
+        snapshot: JobSnapshot,
+        result: dict[str, Any],
+        earlier: Sequence[JobSnapshot],
+    ) -> dict[str, Any]:
+        """Return the failed trial with all its attempts, as often as the task is started: none of them runs again."""
+        try:
+            return super()._failed(context, snapshot, result, earlier)
+        except _OF_ITS_VALUES as error:
+            if error.job_name != snapshot.name:
+                raise  # it is another rung's
+            TaskMemory(context).note_reported(int(result["attempt"]) - 1)
+            self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)
+            return {**result, "failure": error.what}
 
     def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
         self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)

@@ -261,6 +261,13 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
             got=str(search.strategy),
             allowed="Bayesian or Random; the others with train_end_to_end",
         )
+    if search.max_time_s is not None:
+        yield Finding(
+            where="tuning_max_time_s",
+            what="does not end a search in rounds",
+            got=str(search.max_time_s),
+            next_step="drop it, and bound tuning_max_jobs and tuning_max_run_s",
+        )
     if search.max_jobs > NUM_ROUNDS * search.max_parallel_jobs:
         yield Finding(
             where="tuning_max_jobs",
