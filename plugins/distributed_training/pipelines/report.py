@@ -14,7 +14,7 @@ from distributed_training.pipelines import run_state
 from distributed_training.pipelines.closing_ledger import closed_ledger
 from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
 from distributed_training.pipelines.output_archive import lines_in_archive
-from distributed_training.pipelines.run_facts import TaskFacts, first_failure, gather
+from distributed_training.pipelines.run_facts import TaskFacts, first_failure, gather, gather_failed
 from distributed_training.pipelines.run_jobs import EVALUATION_FILE
 from distributed_training.pipelines.run_paths import RunPaths
 from distributed_training.pipelines.search_account import (
@@ -81,7 +81,8 @@ class ReportOperator(BaseOperator):
             SpecError: the run has no bucket to write to.
             RejectedRequestError: the bucket refuses the report.
         """
-        facts = {each.task_id: each for each in gather(context, _TASKS)}
+        gathered = [*gather(context, _TASKS), *gather_failed(context, besides=_TASKS)]
+        facts = {each.task_id: each for each in gathered}
         asked = (facts[run_state.PREFLIGHT].result or {}).get("conf") or context["params"]
         if not asked.get("tune"):  # the run has no search: its task was skipped, or never reached
             del facts[run_state.TUNE]

@@ -12,7 +12,7 @@ from distributed_training.pipelines.task_notes import FAILURE_XCOM_KEY, STARTED_
 from include.runs.builder import job_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -68,28 +68,38 @@ class TaskFacts:
 def gather(context: Context, task_ids: Sequence[str]) -> list[TaskFacts]:
     """Return what the named tasks of this run left behind, in that order."""
     ti: Any = context["ti"]
-    crumbs = {
-        each["task_id"]: each
-        for each in ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
-    }
+    crumbs = {each["task_id"]: each for each in _crumbs(ti)}
+    return [_facts(ti, {"task_id": each, **crumbs.get(each, {})}) for each in task_ids]
 
-    def left(task_id: str, key: str = "return_value") -> Any:
-        return ti.xcom_pull(task_ids=task_id, key=key)
 
-    return [
-        TaskFacts(
-            task_id=task_id,
-            state=crumbs.get(task_id, {}).get("state"),
-            started=left(task_id, STARTED_XCOM_KEY),
-            duration_s=crumbs.get(task_id, {}).get("duration"),
-            result=left(task_id),
-            failure=left(task_id, FAILURE_XCOM_KEY),
-            job_name=left(task_id, JOB_XCOM_KEY),
-            failed_job=left(task_id, FAILED_JOB_XCOM_KEY),
-            links=left(task_id, LINKS_XCOM_KEY) or {},
-        )
-        for task_id in task_ids
-    ]
+def gather_failed(context: Context, *, besides: Collection[str]) -> list[TaskFacts]:
+    """Return what failed tasks of this run left behind, mapped ones by name and index; those in `besides` left out."""
+    ti: Any = context["ti"]
+    failed = (each for each in _crumbs(ti) if each["state"] == "failed")
+    return [_facts(ti, each) for each in failed if each["task_id"] not in besides]
+
+
+def _crumbs(ti: Any) -> list[dict[str, Any]]:
+    return list(ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id))
+
+
+def _facts(ti: Any, crumb: Mapping[str, Any]) -> TaskFacts:
+    task_id, index = crumb["task_id"], crumb.get("map_index", -1)
+
+    def left(key: str = "return_value") -> Any:
+        return ti.xcom_pull(task_ids=task_id, key=key, map_indexes=index)
+
+    return TaskFacts(
+        task_id=task_id if index < 0 else f"{task_id}[{index}]",
+        state=crumb.get("state"),
+        started=left(STARTED_XCOM_KEY),
+        duration_s=crumb.get("duration"),
+        result=left(),
+        failure=left(FAILURE_XCOM_KEY),
+        job_name=left(JOB_XCOM_KEY),
+        failed_job=left(FAILED_JOB_XCOM_KEY),
+        links=left(LINKS_XCOM_KEY) or {},
+    )
 
 
 def first_failure(facts: Sequence[TaskFacts]) -> dict[str, Any] | None:

@@ -24,7 +24,8 @@ def note_start(context: Context) -> None:
     stays.
     """
     ti: Any = context["ti"]
-    noted = ti.xcom_pull(task_ids=ti.task_id, key=STARTED_XCOM_KEY)
+    # Without its index a mapped task would get what all its siblings noted.
+    noted = ti.xcom_pull(task_ids=ti.task_id, key=STARTED_XCOM_KEY, map_indexes=ti.map_index)
     if noted and noted["try_number"] == ti.try_number:
         return
     started_at = ti.start_date.timestamp() if ti.start_date else None
