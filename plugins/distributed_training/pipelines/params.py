@@ -225,7 +225,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "tuning_max_run_s": ("Longest trial", "Seconds; 0: as the training.", _COUNT_OR_OFF),
         "tuning_max_time_s": (
             "Longest search",
-            "Seconds of all trials together, after which the best so far wins; empty: no bound.",
+            "Seconds from the first trial to the last, after which the best so far wins; empty: no bound.",
             {"type": ["null", "integer"], "minimum": 120},
         ),
         "tuning_budget_share": (
