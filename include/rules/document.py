@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from include.errors import Severity
+from include.rules.evaluation import worst_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,7 @@ FORMAT, VERSION = "trainyard-rules", 1
 
 def rules_document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return the content of rules.json, as it is when it is read back."""
-    found = {verdict.worst for verdict in verdicts} - {None}
-    worst = None
-    if found:
-        worst = str(Severity.ERROR if Severity.ERROR in found else Severity.WARNING)
+    worst = worst_of(each.worst for each in verdicts if each.worst is not None)
     content = {
         "format": FORMAT,
         "version": VERSION,

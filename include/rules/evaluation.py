@@ -89,10 +89,7 @@ class Verdict:
     @property
     def worst(self) -> Severity | None:
         """The worst severity of its issues; None without any."""
-        found = {issue.severity for issue in self.issues}
-        if not found:
-            return None
-        return Severity.ERROR if Severity.ERROR in found else Severity.WARNING
+        return worst_of(issue.severity for issue in self.issues)
 
     @property
     def status_details(self) -> str:
@@ -111,19 +108,27 @@ class Verdict:
             f"RuleEvaluationConditionMet: Evaluation of the rule {self.rule} at step {first.step} resulted in the "
             f"condition being met\n"
         )
-        return shortened(said + evidence(first), limit=MOST_DETAILS)
+        return shortened(
+            said + evidence(rank=first.rank, key=first.key, text=first.text), limit=MOST_DETAILS
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as JSON-safe data."""
         return {**asdict(self), "status_details": self.status_details}
 
 
-def evidence(issue: Issue) -> str:
-    """Return one line: `rank 1, block.0.weight: the text`."""
-    place = ", ".join(
-        each for each in (f"rank {issue.rank}" if issue.rank else "", issue.key) if each
-    )
-    return f"{place}: {issue.text}" if place else issue.text
+def worst_of(severities: Iterable[Severity]) -> Severity | None:
+    """Return the worst of severities; None for none."""
+    found = set(severities)
+    if not found:
+        return None
+    return Severity.ERROR if Severity.ERROR in found else Severity.WARNING
+
+
+def evidence(*, rank: int, key: str, text: str) -> str:
+    """Return an issue as one line: `rank 1, block.0.weight: the text`."""
+    place = ", ".join(each for each in (f"rank {rank}" if rank else "", key) if each)
+    return f"{place}: {text}" if place else text
 
 
 class Evaluation:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Severity, shortened
+from include.rules.evaluation import evidence, worst_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,18 +66,15 @@ def _row(verdict: Mapping[str, Any]) -> VerdictRow:
     issues = verdict["issues"]
     if issues:
         first = issues[0]
-        worst = (
-            Severity.ERROR
-            if any(each["severity"] == "error" for each in issues)
-            else Severity.WARNING
-        )
+        worst = worst_of(Severity(each["severity"]) for each in issues)
         more = verdict["num_issues"] - 1
         return VerdictRow(
             name=verdict["name"],
             verdict=str(verdict["status"]),
             severity=str(worst),
             step=str(first["step"]),
-            text=_evidence(first) + (f" (and {more} more)" if more else ""),
+            text=evidence(rank=first["rank"], key=first["key"], text=first["text"])
+            + (f" (and {more} more)" if more else ""),
             tone="bad" if worst is Severity.ERROR else "warn",
         )
     why = verdict["not_evaluated"]
@@ -88,12 +86,6 @@ def _row(verdict: Mapping[str, Any]) -> VerdictRow:
         text=str(verdict["error"] or why or _fine(verdict)),
         tone="warn" if verdict["error"] else "" if why else "good",
     )
-
-
-def _evidence(issue: Mapping[str, Any]) -> str:
-    rank = f"rank {issue['rank']}" if issue["rank"] else ""
-    place = ", ".join(each for each in (rank, issue["key"]) if each)
-    return f"{place}: {issue['text']}" if place else str(issue["text"])
 
 
 def _fine(verdict: Mapping[str, Any]) -> str:

@@ -30,11 +30,6 @@ def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[F
     return tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR))
 
 
-def fact_findings(facts: JobFacts, *, table: SupportTable | None = None) -> tuple[Finding, ...]:
-    """Return what is wrong or doubtful about a job on one kind of instances."""
-    return tuple(_of_facts(facts, table or support_table()))
-
-
 def _of_facts(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
     yield from _unknown_type(facts)
     for each in (*_combinations(facts, table), *rule_findings(facts, table)):
