@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,11 +117,26 @@ def test_running_job_outlives_a_killed_engine(own_engine: RunningEngine) -> None
 
 
 def test_job_that_ended_while_no_engine_ran_is_completed(own_engine: RunningEngine) -> None:
-    start_job(own_engine, "short", "sleep 1; echo ended")
+    start_job(own_engine, "short", "sleep 3.75; echo ended")
     reaches(own_engine, "short", "Training")
-    own_engine.restart()
+    assert wait_until(lambda: runs("sleep 3.75"), bool, clock=CLOCK, what="the script")
+    own_engine.kill()
+    wait_until(
+        lambda: runs("sleep 3.75"), lambda is_so: not is_so, clock=CLOCK, what="the script's end"
+    )
+    own_engine.start()
     assert reaches(own_engine, "short", *TERMINAL)["TrainingJobStatus"] == "Completed"
     assert "ended" in messages(own_engine, "short")
+
+
+def runs(command: str) -> bool:
+    """Tell whether a process of this machine has these words in its command line."""
+    words = command.encode().replace(b" ", b"\0")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ended meanwhile
+            if words in path.read_bytes():
+                return True
+    return False
 
 
 def test_restarted_engine_takes_the_port_of_the_one_before(own_engine: RunningEngine) -> None:
