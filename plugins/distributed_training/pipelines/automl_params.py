@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
-from typing import Any
+from typing import TYPE_CHECKING
 
-from airflow.sdk import Param
-
+from distributed_training.pipelines.form_schema import (
+    COUNT_OR_NONE,
+    TEXT_OR_NONE,
+    Sections,
+    conf_defaults,
+    form_params,
+    named,
+)
 from include.specs.automl_conf import DATASETS, AutoMLConf
 from include.specs.automl_job import AutoMLMode, ProblemType
 from include.specs.automl_job_rules import MAX_CANDIDATES, METRICS
 from include.specs.capacity_rung import INSTANCE_TYPE
-from include.specs.run_conf_rules import PATTERNS
 
-_TEXT_OR_NONE = {"type": ["null", "string"], "minLength": 1}
-_COUNT_OR_NONE = {"type": ["null", "integer"], "minimum": 1}
+if TYPE_CHECKING:
+    from airflow.sdk import Param
+
 _INSTANCE = {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE})$"}
 _METRICS = sorted({name for names in METRICS.values() for name in names})
 _ALGORITHMS = [
@@ -23,16 +28,7 @@ _ALGORITHMS = [
 ]
 
 
-def _named(name: str, *, or_none: bool = False) -> dict[str, Any]:
-    """Return the schema of a param whose pattern the end-to-end conf's rules know."""
-    return {
-        "type": ["null", "string"] if or_none else "string",
-        "pattern": f"^(?:{PATTERNS[name][0]})$",
-    }
-
-
-# name: (title, description, schema), by section of the form
-_SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
+_SECTIONS: Sections = {
     "Data": {
         "dataset": (
             "Table",
@@ -42,9 +38,9 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "source": (
             "Source",
             "Of an own table: `s3://bucket/prefix`, CSV with a header.",
-            _TEXT_OR_NONE,
+            TEXT_OR_NONE,
         ),
-        "target_column": ("Target column", "Of an own table: what to predict.", _TEXT_OR_NONE),
+        "target_column": ("Target column", "Of an own table: what to predict.", TEXT_OR_NONE),
         "test_fraction": (
             "Test share",
             "Rows that the search never sees.",
@@ -88,9 +84,9 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "max_time_s": (
             "Time of the search",
             "Seconds; then the best so far is taken.",
-            _COUNT_OR_NONE,
+            COUNT_OR_NONE,
         ),
-        "max_time_per_candidate_s": ("Time of one candidate", "Seconds.", _COUNT_OR_NONE),
+        "max_time_per_candidate_s": ("Time of one candidate", "Seconds.", COUNT_OR_NONE),
         "budget_usd": (
             "Budget",
             "USD; the search ends before it could cost more.",
@@ -101,19 +97,19 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "image_uri": (
             "Image of the preparation",
             "Empty: AWS's scikit-learn image.",
-            _TEXT_OR_NONE,
+            TEXT_OR_NONE,
         ),
     },
     "Place and registry": {
         "role": (
             "Execution role",
             "ARN or name; empty: the connection's.",
-            _named("role", or_none=True),
+            named("role", or_none=True),
         ),
         "model_package_group": (
             "Model package group",
             "Made when it is not there.",
-            _named("model_package_group"),
+            named("model_package_group"),
         ),
         "approval_status": (
             "Approval",
@@ -126,13 +122,4 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
 
 def automl_params() -> dict[str, Param]:
     """Return the params with `AutoMLConf`'s defaults."""
-    defaults = {
-        each.name: list(each.default) if isinstance(each.default, tuple) else each.default
-        for each in fields(AutoMLConf)
-        if each.default is not MISSING
-    }
-    return {
-        name: Param(defaults[name], title=title, description=description, section=section, **schema)
-        for section, entries in _SECTIONS.items()
-        for name, (title, description, schema) in entries.items()
-    }
+    return form_params(_SECTIONS, conf_defaults(AutoMLConf))

@@ -6,16 +6,20 @@ lists equal.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 
+from distributed_training.pipelines.form_schema import (
+    TEXT_OR_NONE,
+    Sections,
+    conf_defaults,
+    form_params,
+    named,
+)
 from include.errors import Finding
 from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from include.specs.run_conf import RunConf
-from include.specs.run_conf_rules import PATTERNS
 from include.specs.run_conf_tuning import OBJECTIVES
 from include.specs.tuning_job import Strategy
 from include.specs.tuning_job_ranges import Scaling
@@ -24,8 +28,9 @@ from include.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow.sdk import Param
+
 _TEXT = {"type": "string", "minLength": 1}
-_TEXT_OR_NONE = {"type": ["null", "string"], "minLength": 1}
 _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _COUNT = {"type": "integer", "minimum": 1}
 _COUNT_OR_OFF = {"type": "integer", "minimum": 0}
@@ -72,16 +77,7 @@ _RANGES = {
 }
 
 
-def _named(name: str, *, or_none: bool = False) -> dict[str, Any]:
-    """Return the schema of a param whose pattern the conf's rules know."""
-    return {
-        "type": ["null", "string"] if or_none else "string",
-        "pattern": f"^(?:{PATTERNS[name][0]})$",
-    }
-
-
-# name: (title, description, schema), by section of the form
-_SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
+_SECTIONS: Sections = {
     "Data": {
         "source": (
             "Source",
@@ -96,12 +92,12 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "text_column": (
             "Text column",
             "For jsonl, csv and parquet that hold text to tokenise.",
-            _TEXT_OR_NONE,
+            TEXT_OR_NONE,
         ),
         "target_column": (
             "Target column",
             "For tables: what the mlp learns to predict.",
-            _TEXT_OR_NONE,
+            TEXT_OR_NONE,
         ),
         "ignore_columns": ("Columns left out", "Of a table.", _NAMES),
         "category_columns": (
@@ -131,7 +127,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "shard_instance_type": (
             "Sharding instance type",
             "Of that processing job.",
-            _named("shard_instance_type"),
+            named("shard_instance_type"),
         ),
     },
     "Model": {
@@ -243,14 +239,14 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "instance_type": (
             "Instance type",
             "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge.",
-            _named("instance_type"),
+            named("instance_type"),
         ),
         "instance_count": ("Instances", "", _COUNT),
         "processes_per_instance": ("Ranks per instance", "Usually one for each GPU.", _COUNT),
         "evaluation_instance_type": (
             "Evaluation instance type",
             "Empty: that of training, where processing jobs may have it.",
-            _named("evaluation_instance_type", or_none=True),
+            named("evaluation_instance_type", or_none=True),
         ),
         "volume_size_gb": ("Volume", "GiB for each instance.", _COUNT),
         "max_run_s": (
@@ -261,7 +257,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "image_uri": (
             "Training image",
             "Empty: AWS's own PyTorch image for the region.",
-            _TEXT_OR_NONE,
+            TEXT_OR_NONE,
         ),
     },
     "Spot and budget": {
@@ -292,21 +288,21 @@ _SECTIONS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         ),
     },
     "Place and registry": {
-        "bucket": ("Bucket", "Empty: the connection's.", _named("bucket", or_none=True)),
+        "bucket": ("Bucket", "Empty: the connection's.", named("bucket", or_none=True)),
         "prefix": (
             "Prefix",
             "All keys of Trainyard start with it.",
-            _named("prefix"),
+            named("prefix"),
         ),
         "role": (
             "Execution role",
             "ARN or name; empty: the connection's.",
-            _named("role", or_none=True),
+            named("role", or_none=True),
         ),
         "model_package_group": (
             "Model package group",
             "Made when it is not there.",
-            _named("model_package_group"),
+            named("model_package_group"),
         ),
         "approval_status": (
             "Approval",
@@ -323,16 +319,10 @@ def run_params(**defaults: Any) -> dict[str, Param]:
     Raises:
         KeyError: a default names no param.
     """
-    values = {**_conf_defaults(), **defaults}
-    params = {
-        name: Param(
-            values.pop(name), title=title, description=description, section=section, **schema
-        )
-        for section, entries in _SECTIONS.items()
-        for name, (title, description, schema) in entries.items()
-    }
-    if values:
-        raise KeyError(f"no such params: {sorted(values)}")
+    values = {**conf_defaults(RunConf), **defaults}
+    params = form_params(_SECTIONS, values)
+    if unknown := values.keys() - params.keys():
+        raise KeyError(f"no such params: {sorted(unknown)}")
     return params
 
 
@@ -349,11 +339,3 @@ def schema_findings(values: Mapping[str, Any]) -> Iterator[Finding]:
                 what=f"Invalid input for param {name}: {says}",
                 next_step="correct the extra of the asset event",
             )
-
-
-def _conf_defaults() -> dict[str, Any]:
-    def default(each: Any) -> Any:
-        value = each.default if each.default is not MISSING else each.default_factory()
-        return list(value) if isinstance(value, tuple) else value
-
-    return {each.name: default(each) for each in fields(RunConf)}
