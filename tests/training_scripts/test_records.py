@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from train_ddp import Training
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
 from trainer.metrics import ALIVE_AFTER_S, MetricsWriter, format_line
+from trainer.training import Training
 
 pytestmark = pytest.mark.torch
 

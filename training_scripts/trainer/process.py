@@ -1,0 +1,46 @@
+"""What every training script does before and after its run: log, stop request, ranks, exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from trainer.distributed import joined_ranks
+from trainer.environment import ContainerPaths
+from trainer.errors import TrainerError
+from trainer.failure import report_failure
+from trainer.hyperparameters import Hyperparameters
+from trainer.stopping import StopRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainer.training import Training
+
+
+def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int:
+    """Run one rank of the job as this kind of training; return its exit code.
+
+    Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
+    model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
+    """
+    rank = os.environ.get("RANK", "0")
+    line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
+    paths = ContainerPaths.from_environment(os.environ)
+    stop = StopRequest().install()
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        hp = Hyperparameters.load(os.environ.get("SM_HPS", "{}"), arguments)
+        with joined_ranks(os.environ, timeout_s=hp.distributed_timeout_s) as ranks:
+            try:
+                return training(hp, paths, ranks, stop).run()
+            except Exception as error:  # noqa: BLE001 the process boundary
+                # Said before the group is left: peers that lose this rank must not speak first.
+                report_failure(error, paths.failure_file)
+                return 1
+    except (TrainerError, RuntimeError, ValueError) as error:
+        report_failure(error, paths.failure_file)
+        return 1

@@ -1,0 +1,311 @@
+"""One run of a training on one rank: set up, resume, take steps, write the model."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from trainer.artifacts import write_model
+from trainer.batching import plan_batches
+from trainer.checkpoint_pace import make_pace
+from trainer.checkpointing import Checkpointer
+from trainer.data.loader import evaluation_batches, training_batches
+from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
+from trainer.data.sample_order import RankBatches, SampleOrder
+from trainer.data.shard_index import ShardIndex
+from trainer.distributed import Ranks, choose_num_threads
+from trainer.environment import ContainerPaths
+from trainer.errors import NonFiniteError
+from trainer.evaluation import evaluate
+from trainer.hyperparameters import Hyperparameters
+from trainer.metrics import MetricsWriter
+from trainer.models import build
+from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
+from trainer.parallel import make_parallel, settle_buckets
+from trainer.precision import Precision
+from trainer.random_states import begin_random_states
+from trainer.run_report import RunReport
+from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
+from trainer.tasks import make_task, open_splits
+from trainer.training_state import TrainingState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainer.throughput import Meter
+
+log = logging.getLogger(__name__)
+
+
+class Training:
+    """One run on one rank: everything is set up in `__init__`, then `run` takes the steps."""
+
+    def __init__(
+        self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
+    ) -> None:
+        self.hp, self.paths, self.ranks, self.stop = hp, paths, ranks, stop
+        self.is_stopping = False  # as all ranks know it; `stop` changes at any moment, on some
+        torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
+
+        with ranks.all_or_none():
+            self.index = ShardIndex.load(paths.channels.get("index"))
+            self.task = make_task(hp, self.index, paths.channels)
+            verify = hp.verify_shards and ranks.local_rank == 0
+            self.train_set, self.validation_set = open_splits(
+                self.task, self.index, paths.channels, ("train", "validation"), verify=verify
+            )
+            num_samples = len(self.train_set)
+            self.plan = plan_batches(hp, world_size=ranks.world_size, num_samples=num_samples)
+        self.order = SampleOrder(num_samples=num_samples, seed=hp.seed)
+        self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
+
+        torch.manual_seed(hp.seed)  # the same weights on every rank ...
+        self.model = build(self.task.model_config).to(ranks.device)
+        begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
+        self.precision = Precision.of(hp.precision, ranks.device)
+        self.optimizer = make_optimizer(self.model, weight_decay=hp.weight_decay)
+        self.schedule = make_schedule(hp, max_steps=self.plan.max_steps)
+        self.state = TrainingState(
+            model=self.model,
+            optimizer=self.optimizer,
+            scaler=self.precision.scaler,
+            schedule=self.schedule,
+            identity={
+                "model": dict(self.task.model_config),
+                "data_fingerprint": self.index.fingerprint,
+                "seed": hp.seed,
+                "global_batch_size": self.plan.global_batch_size,
+            },
+        )
+        self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
+        self.report = RunReport(
+            self.metrics,
+            state=self.state,
+            plan=self.plan,
+            task=self.task,
+            num_samples=num_samples,
+        )
+        folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
+        self.checkpointer = Checkpointer(
+            folder,
+            keep=hp.keep_checkpoints,
+            pace=make_pace(hp.checkpoint_interval, hp.mean_time_to_interruption_s),
+            ranks=ranks,
+            metrics=self.metrics,
+        )
+
+    def run(self) -> int:
+        """Resume, train until there is a reason to end, write the model; return the exit code."""
+        began = time.monotonic()
+        self.report.say_setup(self.index, self.ranks)
+        self.checkpointer.resume(self.state)
+        self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
+        self.parallel = make_parallel(self.model, self.ranks, compiled=self.hp.compile)
+        settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
+        self.take_steps()
+        self.checkpointer.save(self.state)
+        self.checkpointer.finish()
+        self.write_results(seconds=time.monotonic() - began)
+        self.ranks.barrier()
+        return EXIT_CODE_TERMINATED if self.is_stopping else 0
+
+    def take_steps(self) -> None:
+        """Train until the last step, an early stop, or SIGTERM."""
+        progress = self.state.progress
+        batches, meter = self.batches(), self.report.meter
+        self.validate_if_due()  # what a SIGTERM has left undone
+        while not self.is_finished() and not self.is_stopping:
+            with meter.step():
+                learning_rate = self.schedule.at(progress.step)
+                set_learning_rate(self.optimizer, learning_rate)
+                loss, digest, saves = self.agree(*self.accumulate_gradients(batches, meter))
+                gradient_norm = self.update_weights(loss)
+            progress.step += 1
+            progress.samples_consumed += self.plan.global_batch_size
+            self.report.count_step(digest)
+
+            # What is saved, and what a run ends with, is accounted for up to its last sample.
+            if self.is_logged(progress.step) or saves or self.is_stopping:
+                self.report.say_step(
+                    loss=loss, learning_rate=learning_rate, gradient_norm=gradient_norm
+                )
+            if self.is_stopping:
+                log.warning("SIGTERM: stopping after step %d", progress.step)
+            else:
+                self.validate_if_due()
+                if saves:
+                    self.checkpointer.save(self.state)
+            self.metrics.write_alive(progress.step)
+
+    def is_finished(self) -> bool:
+        """Return whether all steps are taken, or the validation loss has stopped falling."""
+        return self.state.progress.step >= self.plan.max_steps or self.has_stopped_improving()
+
+    def is_logged(self, step: int) -> bool:
+        """Return whether the step has a metric line whatever else happens at it."""
+        return step == 1 or step % self.hp.log_interval == 0 or self.is_evaluated(step)
+
+    def is_evaluated(self, step: int) -> bool:
+        """Return whether validation follows the step."""
+        interval = self.hp.eval_interval
+        return step == self.plan.max_steps or bool(interval and step % interval == 0)
+
+    def batches(self) -> Iterator[tuple[Any, Tensor]]:
+        """Return this rank's micro-batches and their samples, from the first sample that was not consumed yet."""
+        positions = RankBatches(
+            order=self.order,
+            start=self.state.progress.samples_consumed,
+            global_batch_size=self.plan.global_batch_size,
+            micro_batch_size=self.plan.micro_batch_size,
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+        )
+        return training_batches(
+            self.train_set, positions, num_workers=self.hp.num_workers, device=self.ranks.device
+        )
+
+    def accumulate_gradients(
+        self, batches: Iterator[tuple[Any, Tensor]], meter: Meter
+    ) -> tuple[Tensor, int]:
+        """Add up the gradient of the global batch's mean loss.
+
+        DDP averages over ranks, so each rank's part is multiplied by the world size first. Ranks
+        exchange gradients in the last micro-step only.
+
+        Returns:
+            This rank's sum of losses, and the digest of the samples that it was given.
+        """
+        scale = self.ranks.world_size / self.units_per_batch
+        loss_sum, digest = torch.zeros((), device=self.ranks.device, dtype=torch.float64), 0
+        num_micro_steps = self.plan.gradient_accumulation_steps
+        self.parallel.train()
+        for micro_step in range(1, num_micro_steps + 1):
+            with meter.waiting_for_data():
+                batch, samples = next(batches)
+            digest += digest_of(samples)
+            waits = self.ranks.world_size > 1 and micro_step < num_micro_steps
+            with self.parallel.no_sync() if waits else nullcontext():
+                with self.precision.forward():
+                    part = self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
+                self.precision.scaler.scale(part * scale).backward()
+            loss_sum += part.detach()
+        return loss_sum, digest & MASK
+
+    def loss_of_first_samples(self) -> Tensor:
+        """Return the loss of some micro-batch, outside of the run's order."""
+        samples = self.train_set[torch.arange(self.plan.micro_batch_size)]
+        batch = tuple(part.to(self.ranks.device) for part in samples)
+        with self.precision.forward():
+            return self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
+
+    def agree(self, loss_sum: Tensor, digest: int) -> tuple[float, int, bool]:
+        """Put together what the ranks know of this step; note a SIGTERM that any of them got.
+
+        Returns:
+            The mean loss over the global batch, the digest of its samples, and whether a checkpoint
+            follows; on every rank the same.
+
+        Raises:
+            NonFiniteError: the loss is NaN or infinite; on every rank, before weights change.
+        """
+        saves = self.checkpointer.is_due(self.state.progress.step + 1)
+        said = [float(self.stop.received), float(saves), *to_limbs(digest)]
+        total, num_stopping, num_saving, *limbs = self.ranks.sum([loss_sum.item(), *said])
+        self.is_stopping = num_stopping > 0
+        loss = total / self.units_per_batch
+        if not math.isfinite(loss):
+            raise self.divergence(f"the loss is {loss}")
+        return loss, from_limbs(*limbs), num_saving > 0
+
+    def update_weights(self, loss: float) -> float:
+        """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
+
+        Raises:
+            NonFiniteError: the norm is not finite; with fp16 the scaler skips the step instead.
+        """
+        scaler = self.precision.scaler
+        scaler.unscale_(self.optimizer)
+        limit = self.hp.clip_norm or math.inf
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
+        if not math.isfinite(norm) and not scaler.is_enabled():
+            raise self.divergence(f"the loss is {loss:.6f} but the gradient norm is {norm}")
+        scaler.step(self.optimizer)
+        scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def divergence(self, seen: str) -> NonFiniteError:
+        """Return the error of the step that is being taken."""
+        progress = self.state.progress
+        return NonFiniteError.in_step(
+            progress.step + 1,
+            seen=seen,
+            samples=range(
+                progress.samples_consumed,
+                progress.samples_consumed + self.plan.global_batch_size,
+            ),
+            settings=f"learning rate {self.schedule.at(progress.step):g}, precision "
+            f"{self.hp.precision}, clip_norm {self.hp.clip_norm:g}",
+        )
+
+    def validate_if_due(self) -> None:
+        """Measure the validation loss, on the same samples whatever the number of ranks."""
+        progress = self.state.progress
+        if not self.is_evaluated(progress.step) or progress.evaluated_step == progress.step:
+            return
+        wanted = self.hp.eval_batches * self.plan.global_batch_size or len(self.validation_set)
+        batches = evaluation_batches(
+            self.validation_set,
+            num_samples=min(wanted, len(self.validation_set)),
+            batch_size=self.plan.micro_batch_size,
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+            device=self.ranks.device,
+        )
+        result = evaluate(
+            self.task, self.model, self.heard(batches), precision=self.precision, ranks=self.ranks
+        )
+        progress.note_validation(result.loss)
+        self.metrics.write(
+            "eval",
+            step=progress.step,
+            validation_loss=result.loss,
+            validation_accuracy=result.accuracy,
+            **{f"validation_{self.task.unit}": result.num_units},
+        )
+
+    def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches and say that the run is alive: a long evaluation is not to be taken for a hang."""
+        for batch in batches:
+            self.metrics.write_alive(self.state.progress.step)
+            yield batch
+
+    def has_stopped_improving(self) -> bool:
+        """Return whether to stop early; all ranks agree, since the loss was summed over all."""
+        patience = self.hp.early_stopping_patience
+        return bool(patience) and self.state.progress.evaluations_without_gain >= patience
+
+    def write_results(self, *, seconds: float) -> None:
+        """Write the model, the last metric line and the summary, from rank 0."""
+        if not self.ranks.is_main:
+            return
+        progress = self.state.progress
+        reason = "sigterm" if self.is_stopping else "max_steps"
+        facts = {
+            "step": progress.step,
+            "stopped_by": "early_stopping" if self.has_stopped_improving() else reason,
+            "validation_loss": progress.validation_loss,
+            "best_validation_loss": progress.best_validation_loss,
+            "data_fingerprint": self.index.fingerprint,
+            "hyperparameters": self.hp.to_dict(),
+        }
+        tokenizer = self.index.content.get("tokenizer")
+        write_model(self.paths.model_dir, self.model, self.task, facts | {"tokenizer": tokenizer})
+        self.report.say_end(facts, seconds=seconds, index=self.index, ranks=self.ranks)
