@@ -15,7 +15,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run lint-run plan verify rules chaos up down engine test test-resilience check format bench lock clean
+.PHONY: help setup run lint-run plan verify rules chaos up down engine test test-all test-resilience check format bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
 	@$(STACK) engine
 
 test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
+	$(PY) -m pytest -m "not slow" $(ARGS)
+
+test-all: $(DEV_READY) ## run the tests, the slow ones too, on every engine image
 	$(PY) -m pytest $(ARGS)
 
 test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds

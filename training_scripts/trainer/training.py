@@ -21,10 +21,8 @@ from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
 from trainer.data.shard_index import ShardIndex
 from trainer.distributed import Ranks, choose_num_threads
-from trainer.environment import ContainerPaths
 from trainer.errors import NonFiniteError
 from trainer.evaluation import evaluate
-from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
@@ -39,6 +37,8 @@ from trainer.training_state import TrainingState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainer.environment import ContainerPaths
+    from trainer.hyperparameters import Hyperparameters
     from trainer.throughput import Meter
 
 log = logging.getLogger(__name__)
