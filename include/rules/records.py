@@ -100,6 +100,7 @@ class StepRecord(Record):
         units_per_second: tokens or samples, over all ranks, since the last record of this rank.
         step_seconds: wall seconds of the step; data_wait, forward, backward and optimizer are parts of it.
         local_seconds: from the step's begin to its first collective: what no other rank can slow down.
+        communication_seconds: blocked in collectives outside of forward, backward and optimizer; another part of it.
         tensors: statistics by collection (`weights`, `gradients`, `activations`) and tensor name.
     """
 
@@ -114,6 +115,7 @@ class StepRecord(Record):
     backward_seconds: float | None = None
     optimizer_seconds: float | None = None
     local_seconds: float | None = None
+    communication_seconds: float | None = None
     tensors: Mapping[str, Tensors] = field(default_factory=dict)
 
     def collection(self, name: str) -> Tensors:
@@ -161,6 +163,7 @@ class HostSample(Record):
         cpu_percent: of all its cores together, 0 to 100. io_wait_percent: likewise.
         memory_bytes: resident, of the training's processes.
         num_cores: of the host. num_loader_workers: processes that load data, on the host.
+        disk_percent: of the disk's space, in use. The rates below are those since the sample before.
     """
 
     host: str = "algo-1"
@@ -170,6 +173,11 @@ class HostSample(Record):
     memory_limit_bytes: int | None = None
     num_cores: int | None = None
     num_loader_workers: int | None = None
+    disk_percent: float | None = None
+    disk_read_bytes_per_second: float | None = None
+    disk_write_bytes_per_second: float | None = None
+    network_receive_bytes_per_second: float | None = None
+    network_send_bytes_per_second: float | None = None
     gpus: tuple[GpuSample, ...] = ()
 
     @property

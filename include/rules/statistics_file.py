@@ -12,12 +12,13 @@ there are none; `host` and the two after it may be missing. Then:
 
     {"kind": "step", "step": 1, "time": ..., "loss": 2.3, "learning_rate": 1e-4, "gradient_norm": 0.7,
      "units_per_second": 8192.0, "step_seconds": 0.5, "data_wait_seconds": 0.01, "forward_seconds": 0.15,
-     "backward_seconds": 0.25, "optimizer_seconds": 0.02, "local_seconds": 0.16,
+     "backward_seconds": 0.25, "optimizer_seconds": 0.02, "local_seconds": 0.16, "communication_seconds": 0.01,
      "tensors": {"gradients": {"l2": [0.5, ...], "mean_abs": [0.001, ...]},
                  "weights": {"l2": [...], "update_l2": [...]}}}
     {"kind": "validation", "step": 50, "time": ..., "loss": 2.1, "accuracy": 0.5}
     {"kind": "mark", "mark": "alive", "step": 9, "time": ...}     or checkpoint, durable, checkpoint_failed, done
     {"kind": "host", "step": 9, "time": ..., "cpu_percent": 50, "io_wait_percent": 0, "memory_bytes": ...,
+     "disk_percent": 40, "disk_read_bytes_per_second": 0, "network_send_bytes_per_second": 2e6,
      "gpus": [{"utilization_percent": 90, ...}]}
     {"kind": "predictions", "step": 50, "confusion": [[90, 10], [10, 90]]}
     {"kind": "inputs", "step": 50, "num_samples": 64, "token_shares": {"pad": 0.1, "0": 0.2}, "channel_means": [0.0]}
