@@ -8,7 +8,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from trainer.data.table import TableLayout
 from trainer.errors import DataError
@@ -20,24 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from torch import Tensor, nn
 
-def write_model(folder: Path, model: nn.Module, task: Task, facts: Mapping[str, Any]) -> None:
+
+def write_model(
+    folder: Path, weights: Mapping[str, Tensor], task: Task, facts: Mapping[str, Any]
+) -> None:
     """Write `model.pt` and `model.json` to `folder`; `facts` go beside the config."""
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(copy_to_cpu(model.state_dict()), folder / "model.pt")
+    torch.save(copy_to_cpu(weights), folder / "model.pt")
     layout = {"layout": task.layout.to_dict()} if isinstance(task, TableTask) else {}
     content = {"config": dict(task.model_config), **layout, **facts}
     (folder / "model.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def weights_sha256(model: nn.Module) -> str:
-    """Return the SHA-256 (hex) over the model's state in the order of names, buffers included.
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 (hex) over a model's state in the order of names, buffers included.
 
     Each entry counts with the line `<name> <dtype> <shape>`, for example
     `head.weight torch.float32 [257, 128]`, and then its bytes, little-endian and row by row.
     """
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(weights.items()):
         values = tensor.detach().cpu().contiguous()
         digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
         digest.update((ctypes.c_char * values.nbytes).from_address(values.data_ptr()))

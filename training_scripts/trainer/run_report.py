@@ -13,6 +13,10 @@ from trainer.sample_account import SampleAccount
 from trainer.throughput import Meter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
     from trainer.batching import BatchPlan
     from trainer.data.shard_index import ShardIndex
     from trainer.distributed import Ranks
@@ -34,10 +38,11 @@ class RunReport:
         plan: BatchPlan,
         task: Task,
         num_samples: int,
+        num_parameters: int,
     ) -> None:
         self.meter = Meter()
         self._metrics, self._state, self._plan, self._task = metrics, state, plan, task
-        self._num_samples = num_samples
+        self._num_samples, self._num_parameters = num_samples, num_parameters
         self._account = SampleAccount(0)
 
     def say_setup(self, index: ShardIndex, ranks: Ranks) -> None:
@@ -47,7 +52,7 @@ class RunReport:
                 "%d rank(s) on %s (%s), %d thread(s) each; %d parameters; %s of %d samples; "
                 "global batch %d = %d ranks x %d accumulation x %d; %d steps",
                 ranks.world_size, ranks.device, ranks.backend,
-                torch.get_num_threads(), self._num_parameters(), index.kind, self._num_samples,
+                torch.get_num_threads(), self._num_parameters, index.kind, self._num_samples,
                 self._plan.global_batch_size, ranks.world_size,
                 self._plan.gradient_accumulation_steps, self._plan.micro_batch_size,
                 self._plan.max_steps,
@@ -92,24 +97,27 @@ class RunReport:
         )
 
     def say_end(
-        self, facts: dict[str, Any], *, seconds: float, index: ShardIndex, ranks: Ranks
+        self,
+        facts: dict[str, Any],
+        weights: Mapping[str, Tensor],
+        *,
+        seconds: float,
+        index: ShardIndex,
+        ranks: Ranks,
     ) -> None:
-        """Write the last line, and the summary with `facts` in it."""
+        """Write the last line, and the summary with `facts` in it; `weights` are the model's whole state."""
         progress = self._state.progress
         self._metrics.write(
             "done",
             step=progress.step,
             validation_loss=progress.validation_loss,
             seconds=seconds,
-            weights_sha256=weights_sha256(self._state.model),
+            weights_sha256=weights_sha256(weights),
         )
         self._metrics.write_summary(
             **facts,
             unigram_loss=index.unigram_loss,
             seconds=seconds,
             world_size=ranks.world_size,
-            num_parameters=self._num_parameters(),
+            num_parameters=self._num_parameters,
         )
-
-    def _num_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self._state.model.parameters())

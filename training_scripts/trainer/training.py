@@ -35,9 +35,10 @@ from trainer.tasks import make_task, open_splits
 from trainer.training_state import TrainingState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from trainer.environment import ContainerPaths
+    from trainer.evaluation import Evaluation
     from trainer.hyperparameters import Hyperparameters
     from trainer.throughput import Meter
 
@@ -45,7 +46,13 @@ log = logging.getLogger(__name__)
 
 
 class Training:
-    """One run on one rank: everything is set up in `__init__`, then `run` takes the steps."""
+    """One run on one rank: everything is set up in `__init__`, then `run` takes the steps.
+
+    What another way to distribute a model changes is in methods of their own, from `lay_out` to `whole_weights`.
+    """
+
+    state_class = TrainingState
+    checkpointer_class = Checkpointer
 
     def __init__(
         self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
@@ -53,6 +60,7 @@ class Training:
         self.hp, self.paths, self.ranks, self.stop = hp, paths, ranks, stop
         self.is_stopping = False  # as all ranks know it; `stop` changes at any moment, on some
         torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
+        self.reader, self.num_readers = self.lay_out()
 
         with ranks.all_or_none():
             self.index = ShardIndex.load(paths.channels.get("index"))
@@ -62,17 +70,17 @@ class Training:
                 self.task, self.index, paths.channels, ("train", "validation"), verify=verify
             )
             num_samples = len(self.train_set)
-            self.plan = plan_batches(hp, world_size=ranks.world_size, num_samples=num_samples)
+            self.plan = plan_batches(hp, world_size=self.num_readers, num_samples=num_samples)
         self.order = SampleOrder(num_samples=num_samples, seed=hp.seed)
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
-        self.model = build(self.task.model_config).to(ranks.device)
+        self.model = self.make_model()
         begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
         self.precision = Precision.of(hp.precision, ranks.device)
-        self.optimizer = make_optimizer(self.model, weight_decay=hp.weight_decay)
+        self.optimizer = self.make_optimizer()
         self.schedule = make_schedule(hp, max_steps=self.plan.max_steps)
-        self.state = TrainingState(
+        self.state = self.state_class(
             model=self.model,
             optimizer=self.optimizer,
             scaler=self.precision.scaler,
@@ -91,9 +99,10 @@ class Training:
             plan=self.plan,
             task=self.task,
             num_samples=num_samples,
+            num_parameters=self.count_parameters(),
         )
         folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
-        self.checkpointer = Checkpointer(
+        self.checkpointer = self.checkpointer_class(
             folder,
             keep=hp.keep_checkpoints,
             pace=make_pace(hp.checkpoint_interval, hp.mean_time_to_interruption_s),
@@ -101,14 +110,34 @@ class Training:
             metrics=self.metrics,
         )
 
+    def lay_out(self) -> tuple[int, int]:
+        """Return which part of each global batch this rank reads, and how many parts there are."""
+        return self.ranks.rank, self.ranks.world_size
+
+    def make_model(self) -> nn.Module:
+        """Return the model on the device; the generator is seeded alike on every rank."""
+        return build(self.task.model_config).to(self.ranks.device)
+
+    def count_parameters(self) -> int:
+        """Return the parameters of the whole model."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer of the model's parameters."""
+        return make_optimizer(self.model, weight_decay=self.hp.weight_decay)
+
+    def parallelize(self) -> None:
+        """Set `parallel`, the model as the steps call it; the state is where the run goes on."""
+        self.parallel = make_parallel(self.model, self.ranks, compiled=self.hp.compile)
+        settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
+
     def run(self) -> int:
         """Resume, train until there is a reason to end, write the model; return the exit code."""
         began = time.monotonic()
         self.report.say_setup(self.index, self.ranks)
         self.checkpointer.resume(self.state)
         self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
-        self.parallel = make_parallel(self.model, self.ranks, compiled=self.hp.compile)
-        settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
+        self.parallelize()
         self.take_steps()
         self.checkpointer.save(self.state)
         self.checkpointer.finish()
@@ -164,8 +193,8 @@ class Training:
             start=self.state.progress.samples_consumed,
             global_batch_size=self.plan.global_batch_size,
             micro_batch_size=self.plan.micro_batch_size,
-            rank=self.ranks.rank,
-            world_size=self.ranks.world_size,
+            rank=self.reader,
+            world_size=self.num_readers,
         )
         return training_batches(
             self.train_set, positions, num_workers=self.hp.num_workers, device=self.ranks.device
@@ -182,7 +211,6 @@ class Training:
         Returns:
             This rank's sum of losses, and the digest of the samples that it was given.
         """
-        scale = self.ranks.world_size / self.units_per_batch
         loss_sum, digest = torch.zeros((), device=self.ranks.device, dtype=torch.float64), 0
         num_micro_steps = self.plan.gradient_accumulation_steps
         self.parallel.train()
@@ -190,13 +218,18 @@ class Training:
             with meter.waiting_for_data():
                 batch, samples = next(batches)
             digest += digest_of(samples)
-            waits = self.ranks.world_size > 1 and micro_step < num_micro_steps
-            with self.parallel.no_sync() if waits else nullcontext():
-                with self.precision.forward():
-                    part = self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
-                self.precision.scaler.scale(part * scale).backward()
-            loss_sum += part.detach()
+            loss_sum += self.add_gradient(batch, exchanges=micro_step == num_micro_steps)
         return loss_sum, digest & MASK
+
+    def add_gradient(self, batch: Any, *, exchanges: bool) -> Tensor:
+        """Add one micro-batch's part of the gradient, and exchange it; return the sum of its losses."""
+        scale = self.ranks.world_size / self.units_per_batch
+        waits = self.ranks.world_size > 1 and not exchanges
+        with self.parallel.no_sync() if waits else nullcontext():
+            with self.precision.forward():
+                part = self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
+            self.precision.scaler.scale(part * scale).backward()
+        return part.detach()
 
     def loss_of_first_samples(self) -> Tensor:
         """Return the loss of some micro-batch, outside of the run's order."""
@@ -233,13 +266,17 @@ class Training:
         scaler = self.precision.scaler
         scaler.unscale_(self.optimizer)
         limit = self.hp.clip_norm or math.inf
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
+        norm = self.clip_gradients(limit)
         if not math.isfinite(norm) and not scaler.is_enabled():
             raise self.divergence(f"the loss is {loss:.6f} but the gradient norm is {norm}")
         scaler.step(self.optimizer)
         scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+    def clip_gradients(self, limit: float) -> float:
+        """Scale the gradient down to the L2 norm `limit`; return its norm before."""
+        return nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
 
     def divergence(self, seen: str) -> NonFiniteError:
         """Return the error of the step that is being taken."""
@@ -265,13 +302,11 @@ class Training:
             self.validation_set,
             num_samples=min(wanted, len(self.validation_set)),
             batch_size=self.plan.micro_batch_size,
-            rank=self.ranks.rank,
-            world_size=self.ranks.world_size,
+            rank=self.reader,
+            world_size=self.num_readers,
             device=self.ranks.device,
         )
-        result = evaluate(
-            self.task, self.model, self.heard(batches), precision=self.precision, ranks=self.ranks
-        )
+        result = self.evaluate(self.heard(batches))
         progress.note_validation(result.loss)
         self.metrics.write(
             "eval",
@@ -280,6 +315,10 @@ class Training:
             validation_accuracy=result.accuracy,
             **{f"validation_{self.task.unit}": result.num_units},
         )
+
+    def evaluate(self, batches: Iterator[Any]) -> Evaluation:
+        """Return the mean loss over what all ranks read."""
+        return evaluate(self.task, self.model, batches, precision=self.precision, ranks=self.ranks)
 
     def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and say that the run is alive: a long evaluation is not to be taken for a hang."""
@@ -294,6 +333,7 @@ class Training:
 
     def write_results(self, *, seconds: float) -> None:
         """Write the model, the last metric line and the summary, from rank 0."""
+        weights = self.whole_weights()
         if not self.ranks.is_main:
             return
         progress = self.state.progress
@@ -307,5 +347,9 @@ class Training:
             "hyperparameters": self.hp.to_dict(),
         }
         tokenizer = self.index.content.get("tokenizer")
-        write_model(self.paths.model_dir, self.model, self.task, facts | {"tokenizer": tokenizer})
-        self.report.say_end(facts, seconds=seconds, index=self.index, ranks=self.ranks)
+        write_model(self.paths.model_dir, weights, self.task, facts | {"tokenizer": tokenizer})
+        self.report.say_end(facts, weights, seconds=seconds, index=self.index, ranks=self.ranks)
+
+    def whole_weights(self) -> Mapping[str, Tensor]:
+        """Return the model's whole state on rank 0; called by every rank."""
+        return self.model.state_dict()
