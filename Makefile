@@ -4,6 +4,7 @@ PYTHON ?= python3
 CONF ?=
 RUN ?=
 SEED ?=
+NAME ?=
 ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -15,7 +16,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run lint-run plan verify rules chaos up down engine test test-all test-resilience check format bench lock clean
+.PHONY: help setup run lint-run plan verify rules chaos up down engine test test-all test-resilience check format bench images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +71,9 @@ format: $(DEV_READY) ## rewrite the sources in their one format
 
 bench: $(DEV_READY) ## measure sharding, the engine, its searches and a run's overhead
 	@for name in sharding engine tuning overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done
+
+images: $(RUN_READY) ## build the engine images ahead: TensorFlow, XGBoost, ...  [NAME=tensorflow]
+	@$(PY) -m include.local_engine.images $(NAME) $(ARGS)
 
 lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
 	$(PY) -P include/stack/lock.py

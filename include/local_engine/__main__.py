@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.local_engine.engine import STOP_MARGIN_S, Engine, WarmWhen
+from include.local_engine.images.image_file import FOLDER
 from include.local_engine.root_lock import RootInUseError, hold_root
 from include.local_engine.runner.process import ENGINE_ABSENCE_S
 from include.local_engine.runner.supervision import STOP_GRACE_S
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CANNOT_START = 2
+BUILD_VARIABLE = "TRAINYARD_BUILD_IMAGES"
 HOW_IT_ENDS = (
     "SIGTERM or SIGINT stops all running jobs as StopTrainingJob does: SIGTERM to their processes, "
     f"SIGKILL after a grace of {STOP_GRACE_S:.0f} s times the time scale, artifacts uploaded. The "
@@ -28,6 +32,13 @@ HOW_IT_ENDS = (
     "themselves. After SIGKILL they go on: an engine started over the same root within "
     f"{ENGINE_ABSENCE_S:.0f} s takes them up, without one they stop."
 )
+
+
+class BuildImages(StrEnum):
+    """When engine images are built that a job needs and nobody has built."""
+
+    ON_DEMAND = "on-demand"
+    NEVER = "never"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             account=options.account,
             time_scale=options.time_scale,
             spot_discount=options.spot_discount,
+            image_files=Path(options.image_files).absolute(),
+            builds_images=BuildImages(options.build_images) is BuildImages.ON_DEMAND,
         )
         with hold_root(settings.lock_path):
             _run(Engine(settings, warm=WarmWhen(options.warm)), options.host, options.port)
@@ -98,6 +111,18 @@ def _parser() -> argparse.ArgumentParser:
         default=WarmWhen.START,
         help="when torch is preloaded for the jobs: with the engine, with its first job, never "
         "(start)",
+    )
+    parser.add_argument(
+        "--build-images",
+        choices=list(BuildImages),
+        default=os.environ.get(BUILD_VARIABLE, BuildImages.ON_DEMAND),
+        help="when a job needs an engine image that is not built: build it, or fail the job and name the command "
+        f"(on-demand, or what ${BUILD_VARIABLE} says)",
+    )
+    parser.add_argument(
+        "--image-files",
+        default=FOLDER,
+        help="folder of the files that describe engine images (images)",
     )
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from include.local_engine.images.image_file import FOLDER
+from include.local_engine.images.image_store import default_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from include.local_engine.store import JobKind
+
+PATHS = ("root", "images_folder", "image_files")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +26,9 @@ class EngineSettings:
     polling of checkpoints): 1.0 is the service's own pace, 0.01 a hundredth of it. It never scales
     what a user asked for, such as `MaxRuntimeInSeconds`. `spot_discount` is the share of the price that spot
     capacity saves, a model: BillableTimeInSeconds of a spot job is (1 - spot_discount) x TrainingTimeInSeconds, so that
-    the service's formula for savings, 1 - billable / training, gives it back.
+    the service's formula for savings, 1 - billable / training, gives it back. The files `image_files` describe the
+    engine images, which are built into `images_folder`, that several engines may share; a job whose image is not built
+    gets it built if `builds_images`, else fails.
     """
 
     root: Path
@@ -30,6 +37,9 @@ class EngineSettings:
     account: str = "123456789012"
     time_scale: float = 1.0
     spot_discount: float = 0.7
+    images_folder: Path = field(default_factory=default_folder)
+    image_files: Path = FOLDER
+    builds_images: bool = True
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -86,7 +96,7 @@ class EngineSettings:
 
     def to_json(self) -> str:
         """Return the settings as JSON, the form in which a runner process gets them."""
-        return json.dumps({**asdict(self), "root": str(self.root)})
+        return json.dumps({**asdict(self), **{name: str(getattr(self, name)) for name in PATHS}})
 
     @classmethod
     def from_json(cls, text: str) -> EngineSettings:
@@ -96,4 +106,4 @@ class EngineSettings:
             ValueError: The text is not JSON or a value is outside what it may be.
         """
         values = json.loads(text)
-        return cls(**{**values, "root": Path(values["root"])})
+        return cls(**{**values, **{name: Path(values[name]) for name in PATHS}})

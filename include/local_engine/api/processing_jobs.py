@@ -148,7 +148,7 @@ def _contradictions(request: dict[str, Any]) -> Iterator[str]:
 def _check_world(context: ApiContext, call: Call) -> None:
     request = call.request
     check_role(context, request["RoleArn"])
-    check_image(request["AppSpecification"]["ImageUri"])
+    check_image(context, request["AppSpecification"]["ImageUri"])
     for entry in request.get("ProcessingInputs", []):
         if "S3Input" in entry:
             uri, role = entry["S3Input"]["S3Uri"], request["RoleArn"]

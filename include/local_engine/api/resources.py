@@ -36,14 +36,14 @@ def check_role(context: ApiContext, role_arn: str) -> None:
         )
 
 
-def check_image(image: str) -> None:
+def check_image(context: ApiContext, image: str) -> None:
     """Check that `image` names a container image that something here stands in for.
 
     Raises:
         ValidationError: It is no image reference, or nothing stands in for it.
     """
     try:
-        resolve_image(image)
+        resolve_image(image, image_files=context.settings.image_files)
     except UnknownImageError as error:
         raise ValidationError(f"Requested image {image} not found: {error}.") from error
     if not _IMAGE.fullmatch(image):

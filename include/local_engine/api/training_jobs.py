@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.api.debugger_rules import debugger_problems
 from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
 from include.local_engine.api.starting import start_job, stop_job
@@ -115,6 +116,9 @@ class TrainingJobs:
                 f"The request was rejected because the training job is in status {job.status}."
             )
 
+        for problem in debugger_problems({**_debugger_of(job.request), **request}):
+            raise ValidationError(problem)
+
         def change(stored: dict[str, Any]) -> None:
             for member in ("ResourceConfig", "ProfilerConfig", "RemoteDebugConfig"):
                 if member in request:
@@ -164,7 +168,18 @@ def describe_training_job(job: JobRow, *, now: float) -> dict[str, Any]:
         "CreationTime": job.created_at,
         "LastModifiedTime": job.modified_at,
         "WarmPoolStatus": warm_pool_status(job, now=now),
+        "ProfilingStatus": "Enabled" if _is_profiled(job.request) else "Disabled",
     }
+
+
+def _is_profiled(request: dict[str, Any]) -> bool:
+    config = request.get("ProfilerConfig") or {}
+    return bool(config) and not config.get("DisableProfiler")
+
+
+def _debugger_of(request: dict[str, Any]) -> dict[str, Any]:
+    members = ("DebugHookConfig", "DebugRuleConfigurations")
+    return {key: request[key] for key in members if key in request}
 
 
 def _summary(job: JobRow, *, now: float) -> dict[str, Any]:
@@ -202,7 +217,7 @@ def check_training_world(context: ApiContext, request: dict[str, Any], *, region
     check_role(context, request["RoleArn"])
     image = request.get("AlgorithmSpecification", {}).get("TrainingImage")
     if image is not None:
-        check_image(image)
+        check_image(context, image)
     for channel in request.get("InputDataConfig", []):
         source = channel["DataSource"].get("S3DataSource")
         if source is not None:
@@ -211,6 +226,9 @@ def check_training_world(context: ApiContext, request: dict[str, Any], *, region
     check_output(context, uri=request["OutputDataConfig"]["S3OutputPath"])
     if "CheckpointConfig" in request:
         check_output(context, uri=request["CheckpointConfig"]["S3Uri"])
+    for member in ("DebugHookConfig", "ProfilerConfig", "TensorBoardOutputConfig"):
+        if uri := (request.get(member) or {}).get("S3OutputPath"):
+            check_output(context, uri=uri)
 
 
 def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:

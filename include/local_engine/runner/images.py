@@ -6,6 +6,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from include.local_engine.images.image_file import (
+    FOLDER,
+    ImageFile,
+    ImageFileError,
+    read_image_files,
+)
+from include.local_engine.images.image_store import ImageStore, default_folder, environment_prefix
+
 
 class UnknownImageError(Exception):
     """No local runtime stands in for the image."""
@@ -17,7 +25,8 @@ class ImageRuntime:
 
     `bin_folder` holds python, torchrun, train; `prefix` is what instances see copy-on-write;
     `training_module` is AWS's framework entry, None for an image without one. `source_folder` is on the import path of
-    an image whose programs are the engine's own.
+    an image whose programs are the engine's own. `image` is the engine image that has to be built first, None for
+    Trainyard's own environment; `layers` are the environments whose packages it sees below its own.
     """
 
     bin_folder: Path
@@ -26,6 +35,13 @@ class ImageRuntime:
     training_module: str | None
     train_command: tuple[str, ...] = ("train",)
     source_folder: Path | None = None
+    image: ImageFile | None = None
+    layers: tuple[Path, ...] = ()
+
+    @property
+    def launchers(self) -> frozenset[str]:
+        """Return the toolkit's flags that the image serves by what is in it."""
+        return self.image.launchers if self.image is not None else frozenset()
 
 
 PYTORCH_TRAINING = "sagemaker_pytorch_container.training:main"
@@ -45,22 +61,34 @@ FAMILIES: dict[str, str | None] = {
     "python": None,
 }
 """Repository name of an image to the framework module of AWS's toolkit; all run in this very
-environment, whatever version the tag names."""
+environment, whatever version the tag names, unless an engine image stands in for the repository."""
 
 
-def resolve_image(uri: str) -> ImageRuntime:
-    """Return what runs in place of the image.
+def resolve_image(
+    uri: str, *, images_folder: Path | None = None, image_files: Path = FOLDER
+) -> ImageRuntime:
+    """Return what runs in place of the image. An engine image (`runtime.image`) may have to be built first.
+
+    `image_files` describe the engine images, `images_folder` is where they are built; None: the user's.
 
     Raises:
-        UnknownImageError: The image's family is none of `FAMILIES`.
+        UnknownImageError: The image's family is none of `FAMILIES` and of the engine images.
     """
     family = image_family(uri)
+    try:
+        images = read_image_files(image_files)
+    except ImageFileError as error:
+        raise UnknownImageError(str(error)) from error
+    prefix = environment_prefix()
+    owner = next((each for each in images if family in each.repositories), None)
+    if owner is not None and not (owner.unless and _has_package(prefix, owner.unless)):
+        return _of_image(owner, ImageStore(folder=images_folder or default_folder()), prefix)
     if family not in FAMILIES:
+        known = {*FAMILIES, *(name for each in images for name in each.repositories)}
         raise UnknownImageError(
             f"no local runtime stands in for image {uri!r} (repository {family!r}). "
-            f"Known repositories: {', '.join(sorted(FAMILIES))}"
+            f"Known repositories: {', '.join(sorted(known))}"
         )
-    prefix = environment_prefix()
     return ImageRuntime(
         bin_folder=prefix / "bin",
         prefix=prefix,
@@ -80,10 +108,18 @@ def image_family(uri: str) -> str:
     return name.partition("@")[0].partition(":")[0]
 
 
-def environment_prefix() -> Path:
-    """Return the folder of the environment that this interpreter belongs to.
+def _of_image(image: ImageFile, store: ImageStore, environment: Path) -> ImageRuntime:
+    place = store.place(image)
+    return ImageRuntime(
+        bin_folder=place / "bin",
+        prefix=place,
+        base_prefix=Path(sys.base_prefix),
+        training_module=image.training_module,
+        source_folder=image.source,
+        image=image,
+        layers=(environment,) if image.is_layered else (),
+    )
 
-    `sys.prefix` does not say so here: a runner starts with -S, and then it names the base.
-    """
-    folder = Path(sys.executable).parent.parent
-    return folder if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)
+
+def _has_package(prefix: Path, package: str) -> bool:
+    return any(prefix.glob(f"lib/python3*/site-packages/{package}"))

