@@ -1,14 +1,16 @@
 """The statistics that a training writes, one file a rank: JSON lines, read strictly.
 
 The first line of a file is its header, each other line one record, in the order in which things happened. A start of
-the processes begins another file, with the attempt counted up. Version 1:
+the processes begins another file, with the attempt counted up; a long one goes on in further files, its parts 2, 3 and
+so on, which repeat the header and are no start of their own. Version 1:
 
     {"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 2, "attempt": 1, "resumed_at": 0,
-     "time": 1795000000.0, "host": "algo-1", "max_steps": 400, "global_batch_size": 16,
+     "time": 1795000000.0, "host": "algo-1", "max_steps": 400, "global_batch_size": 16, "part": 1,
      "tensors": {"weights": [["0.weight", 4096, "Linear"], ...], "gradients": [...], "activations": [...]}}
 
 when and where it started; of each tensor its name, number of elements and the class of its module, the last two null if
-there are none; `host` and the two after it may be missing. Then:
+there are none; `host` and the three after it may be missing. Then (weights as the step found them, gradients as they
+were before clipping, activations of the step's first forward pass):
 
     {"kind": "step", "step": 1, "time": ..., "loss": 2.3, "learning_rate": 1e-4, "gradient_norm": 0.7,
      "units_per_second": 8192.0, "step_seconds": 0.5, "data_wait_seconds": 0.01, "forward_seconds": 0.15,
@@ -60,11 +62,11 @@ from include.rules.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FORMAT, VERSION = "trainyard-statistics", 1
 _NEEDED = ("rank", "world_size", "attempt", "resumed_at", "time", "tensors")
-_HEADER = {"format", "version", "host", "max_steps", "global_batch_size", *_NEEDED}
+_HEADER = {"format", "version", "host", "max_steps", "global_batch_size", "part", *_NEEDED}
 _KINDS = ("step", "validation", "mark", "host", "predictions", "inputs", "checksums", "trees")
 _TEXTS = frozenset({"kind", "host", "group", "checksum", "values"})
 _NOT_FINITE = frozenset({"nan", "inf", "-inf"})
@@ -92,6 +94,9 @@ class StatisticsReader:
 
     Args:
         where: the file's name, for errors.
+
+    Attributes:
+        part: of the file, 1 or more; None before the header.
     """
 
     def __init__(self, where: str = "statistics") -> None:
@@ -99,9 +104,10 @@ class StatisticsReader:
         self._start: Start | None = None
         self._host = "algo-1"
         self._tensors: dict[str, list[_Tensor]] = {}
+        self.part: int | None = None
 
     def read(self, line: str) -> Record:
-        """Return the record of one line; the header's is the start.
+        """Return the record of one line; the header's is the start, that of a part above 1 repeats it.
 
         Raises:
             ContractError: the line is no JSON object of this format, or of another version.
@@ -143,6 +149,7 @@ class StatisticsReader:
             name: [_Tensor(*each) for each in listed] for name, listed in data["tensors"].items()
         }
         self._host = str(data.get("host") or self._host)
+        self.part = 1 if data.get("part") is None else int(data["part"])
         return Start(
             step=int(data["resumed_at"]),
             rank=int(data["rank"]),
@@ -211,18 +218,21 @@ class StatisticsReader:
         }
 
 
-def read_statistics(files: Mapping[str, Iterable[str]]) -> list[Record]:
+def read_statistics(
+    files: Mapping[str, Iterable[str]], *, keep: Callable[[Record], Record | None] | None = None
+) -> list[Record]:
     """Return the records of all ranks and attempts: attempts one after the other, within one by time.
 
     A record without a time stands beside the one before it in its file.
 
     Args:
         files: the lines of each file by its name, with their line feeds.
+        keep: returns what shall be kept of a record, None for nothing: so that a long run's fits into memory.
 
     Raises:
         ContractError: a line is wrong.
     """
-    read = [_whole_file(name, lines) for name, lines in sorted(files.items())]
+    read = [_whole_file(name, lines, keep) for name, lines in sorted(files.items())]
     attempts = sorted((each for each in read if each), key=itemgetter(0))
     found: list[Record] = []
     for _, same in groupby(attempts, key=itemgetter(0)):
@@ -231,7 +241,9 @@ def read_statistics(files: Mapping[str, Iterable[str]]) -> list[Record]:
     return found
 
 
-def _whole_file(name: str, lines: Iterable[str]) -> tuple[int, list[tuple[float, Record]]] | None:
+def _whole_file(
+    name: str, lines: Iterable[str], keep: Callable[[Record], Record | None] | None
+) -> tuple[int, list[tuple[float, Record]]] | None:
     """Return the attempt of a file and its records, each with the time by which it is ordered."""
     reader, attempt, now = StatisticsReader(name), 0, 0.0
     timed: list[tuple[float, Record]] = []
@@ -241,7 +253,11 @@ def _whole_file(name: str, lines: Iterable[str]) -> tuple[int, list[tuple[float,
         record = reader.read(line)
         attempt = record.attempt if isinstance(record, Start) else attempt
         now = now if record.time is None else max(now, record.time)
-        timed.append((now, record))
+        if isinstance(record, Start) and (reader.part or 1) > 1:
+            continue
+        kept = keep(record) if keep else record
+        if kept is not None:
+            timed.append((now, kept))
     return (attempt, timed) if timed else None
 
 
