@@ -13,12 +13,12 @@ import difflib
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from trainer.errors import HyperparameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 IGNORED_PREFIXES = ("sagemaker_", "_tuning_")
 IGNORED_NAMES = ("mp_parameters",)
@@ -30,7 +30,7 @@ TRUE_WORDS, FALSE_WORDS, NONE_WORDS = (
 )
 
 
-def _setting(
+def setting(
     default: Any,
     text: str,
     *,
@@ -39,6 +39,7 @@ def _setting(
     above: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
+    """Return the field of a hyperparameter: its default, what it is, and what it may be."""
     limits = {"at_least": at_least, "at_most": at_most, "above": above}
     metadata = {
         "help": text,
@@ -50,112 +51,119 @@ def _setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters:
-    """One set of hyperparameters; `load` validates and reports every problem at once."""
+    """One set of hyperparameters; `load` validates and reports every problem at once.
 
-    model: str = _setting("gpt", "kind of model", choices=("gpt", "mlp"))
-    num_layers: int = _setting(4, "decoder blocks, or hidden layers of the MLP", at_least=1)
-    num_heads: int = _setting(4, "attention heads (gpt)", at_least=1)
-    hidden_size: int = _setting(128, "width of the model", at_least=1)
-    sequence_length: int = _setting(256, "tokens of one sample (gpt)", at_least=1)
-    dropout: float = _setting(0.0, "dropout probability", at_least=0, at_most=0.95)
+    A script with hyperparameters of its own adds fields in a subclass.
+    """
 
-    global_batch_size: int = _setting(
+    model: str = setting("gpt", "kind of model", choices=("gpt", "mlp"))
+    num_layers: int = setting(4, "decoder blocks, or hidden layers of the MLP", at_least=1)
+    num_heads: int = setting(4, "attention heads (gpt)", at_least=1)
+    hidden_size: int = setting(128, "width of the model", at_least=1)
+    sequence_length: int = setting(256, "tokens of one sample (gpt)", at_least=1)
+    dropout: float = setting(0.0, "dropout probability", at_least=0, at_most=0.95)
+
+    global_batch_size: int = setting(
         16, "samples of one optimizer step, over all ranks", at_least=1
     )
-    micro_batch_size: int | None = _setting(
+    micro_batch_size: int | None = setting(
         None,
         "samples of one forward pass of a rank; null = as many as the "
         "rank's part of the global batch",
         at_least=1,
     )
-    max_steps: int = _setting(
+    max_steps: int = setting(
         400, "optimizer steps of the whole run; 0 = as many as `epochs` say", at_least=0
     )
-    epochs: float = _setting(
+    epochs: float = setting(
         0.0, "passes over the training split; 0 = as `max_steps` says", at_least=0
     )
 
-    learning_rate: float = _setting(4e-3, "peak learning rate", above=0)
-    reference_batch_size: int | None = _setting(
+    learning_rate: float = setting(4e-3, "peak learning rate", above=0)
+    reference_batch_size: int | None = setting(
         None, "global batch size that `learning_rate` was tuned for; null = no scaling", at_least=1
     )
-    learning_rate_scaling: str = _setting(
+    learning_rate_scaling: str = setting(
         "linear", "how the learning rate follows the batch size", choices=("linear", "sqrt")
     )
-    weight_decay: float = _setting(0.1, "AdamW weight decay of matrices", at_least=0)
-    warmup_steps: int | None = _setting(
+    weight_decay: float = setting(0.1, "AdamW weight decay of matrices", at_least=0)
+    warmup_steps: int | None = setting(
         None, "steps of linear warm-up; null = a tenth of the run", at_least=0
     )
-    min_learning_rate_ratio: float = _setting(
+    min_learning_rate_ratio: float = setting(
         0.1, "final learning rate as a part of the peak", at_least=0, at_most=1
     )
-    clip_norm: float = _setting(1.0, "gradient norm limit; 0 = no clipping", at_least=0)
+    clip_norm: float = setting(1.0, "gradient norm limit; 0 = no clipping", at_least=0)
 
-    precision: str = _setting(
+    precision: str = setting(
         "fp32", "arithmetic of the forward pass", choices=("fp32", "bf16", "fp16")
     )
-    compile: bool = _setting(False, "run the model through torch.compile")
-    num_workers: int = _setting(0, "data loading processes of each rank", at_least=0)
-    num_threads: int = _setting(
+    compile: bool = setting(False, "run the model through torch.compile")
+    num_workers: int = setting(0, "data loading processes of each rank", at_least=0)
+    num_threads: int = setting(
         0, "CPU threads of each rank; 0 = processors / ranks on this machine", at_least=0
     )
-    verify_shards: bool = _setting(True, "check every shard's SHA-256 before training")
-    distributed_timeout_s: float = _setting(600.0, "seconds a rank waits for the others", above=0)
+    verify_shards: bool = setting(True, "check every shard's SHA-256 before training")
+    distributed_timeout_s: float = setting(600.0, "seconds a rank waits for the others", above=0)
 
-    eval_interval: int = _setting(50, "steps between evaluations; 0 = only at the end", at_least=0)
-    eval_batches: int = _setting(
+    eval_interval: int = setting(50, "steps between evaluations; 0 = only at the end", at_least=0)
+    eval_batches: int = setting(
         8, "global batches of one evaluation; 0 = the whole validation split", at_least=0
     )
-    early_stopping_patience: int = _setting(
+    early_stopping_patience: int = setting(
         0, "evaluations without a better validation loss before the run stops; 0 = off", at_least=0
     )
-    checkpoint_interval: int = _setting(
+    checkpoint_interval: int = setting(
         0,
         "steps between checkpoints; 0 = chosen from their measured cost and "
         "mean_time_to_interruption_s; -1 = only at the end and at SIGTERM",
         at_least=-1,
     )
-    mean_time_to_interruption_s: float = _setting(
+    mean_time_to_interruption_s: float = setting(
         3600.0, "seconds between interruptions that are expected (checkpoint_interval 0)", above=0
     )
-    keep_checkpoints: int = _setting(
+    keep_checkpoints: int = setting(
         2, "newest good checkpoints that are kept; one may not have reached S3 yet", at_least=2
     )
-    checkpoint_dir: str | None = _setting(
+    checkpoint_dir: str | None = setting(
         None, "folder of the checkpoints; null = <base>/checkpoints"
     )
-    seed: int = _setting(
+    seed: int = setting(
         0, "seed of the weights, the sample order and dropout", at_least=0, at_most=2**63 - 1
     )
-    log_interval: int = _setting(10, "steps between metric lines", at_least=1)
-    target_column: str | None = _setting(None, "column to predict (mlp); null = the index's target")
-    problem: str = _setting(
+    log_interval: int = setting(10, "steps between metric lines", at_least=1)
+    target_column: str | None = setting(None, "column to predict (mlp); null = the index's target")
+    problem: str = setting(
         "auto",
         "what the target is (mlp)",
         choices=("auto", "classification", "regression"),
     )
 
     @classmethod
-    def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Hyperparameters:
+    def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Self:
         """Return the values of the JSON text `sm_hps`, overridden by the options `argv`.
 
         Raises:
             HyperparameterError: a name is unknown, a value has the wrong type or lies outside its
                 limits, or values contradict each other; all findings at once.
         """
-        given = _decode(sm_hps)
         findings: list[str] = []
-        given |= _options(argv, findings)
+        given = cls.translate(_decode(sm_hps)) | _options(cls, argv, findings)
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES):
                 continue
-            _read_one(name, value, values, findings)
+            _read_one(cls, name, value, values, findings)
         candidate = cls(**values)
         findings += candidate.contradictions()
         if findings:
             raise HyperparameterError(findings)
         return candidate
+
+    @classmethod
+    def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values under the names of the fields."""
+        return dict(given)
 
     def contradictions(self) -> list[str]:
         """Return one sentence for each pair of values that cannot go together."""
@@ -202,20 +210,26 @@ def _decode(sm_hps: str) -> dict[str, Any]:
     return given
 
 
-def _options(argv: Sequence[str], findings: list[str]) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(prog="train_ddp.py", allow_abbrev=False)
-    for item in dataclasses.fields(Hyperparameters):
+def _options(
+    kind: type[Hyperparameters], argv: Sequence[str], findings: list[str]
+) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for item in dataclasses.fields(kind):
         parser.add_argument(f"--{item.name}", default=argparse.SUPPRESS, help=item.metadata["help"])
     known, unknown = parser.parse_known_args(list(argv))
     words = [word for word in unknown if word.startswith("--")] or unknown
-    findings += [_unknown(word.removeprefix("--").split("=")[0], where="option") for word in words]
+    findings += [
+        _unknown(kind, word.removeprefix("--").split("=")[0], where="option") for word in words
+    ]
     return vars(known)
 
 
-def _read_one(name: str, value: Any, values: dict[str, Any], findings: list[str]) -> None:
-    by_name = {item.name: item for item in dataclasses.fields(Hyperparameters)}
+def _read_one(
+    kind: type[Hyperparameters], name: str, value: Any, values: dict[str, Any], findings: list[str]
+) -> None:
+    by_name = {item.name: item for item in dataclasses.fields(kind)}
     if name not in by_name:
-        findings.append(_unknown(name, where="hyperparameter"))
+        findings.append(_unknown(kind, name, where="hyperparameter"))
         return
     try:
         values[name] = _convert(value, by_name[name])
@@ -223,8 +237,8 @@ def _read_one(name: str, value: Any, values: dict[str, Any], findings: list[str]
         findings.append(f"hyperparameter {name!r}: got {value!r}, allowed is {error}")
 
 
-def _unknown(name: str, *, where: str) -> str:
-    names = [item.name for item in dataclasses.fields(Hyperparameters)]
+def _unknown(kind: type[Hyperparameters], name: str, *, where: str) -> str:
+    names = [item.name for item in dataclasses.fields(kind)]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
     return f"unknown {where} {name!r}: {hint}"

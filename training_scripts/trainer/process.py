@@ -11,7 +11,6 @@ from trainer.distributed import joined_ranks
 from trainer.environment import ContainerPaths
 from trainer.errors import TrainerError
 from trainer.failure import report_failure
-from trainer.hyperparameters import Hyperparameters
 from trainer.stopping import StopRequest
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     stop = StopRequest().install()
     arguments = sys.argv[1:] if argv is None else argv
     try:
-        hp = Hyperparameters.load(os.environ.get("SM_HPS", "{}"), arguments)
+        hp = training.hyperparameters_class.load(os.environ.get("SM_HPS", "{}"), arguments)
         with joined_ranks(os.environ, timeout_s=hp.distributed_timeout_s) as ranks:
             try:
                 return training(hp, paths, ranks, stop).run()

@@ -23,6 +23,7 @@ from trainer.data.shard_index import ShardIndex
 from trainer.distributed import Ranks, choose_num_threads
 from trainer.errors import NonFiniteError
 from trainer.evaluation import evaluate
+from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from trainer.environment import ContainerPaths
     from trainer.evaluation import Evaluation
-    from trainer.hyperparameters import Hyperparameters
     from trainer.throughput import Meter
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Training:
     What another way to distribute a model changes is in methods of their own, from `lay_out` to `whole_weights`.
     """
 
+    hyperparameters_class = Hyperparameters
     state_class = TrainingState
     checkpointer_class = Checkpointer
 
