@@ -16,7 +16,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run lint-run plan verify rules chaos up down engine test test-all test-resilience check format bench images lock clean
+.PHONY: help setup run lint-run plan verify rules profile chaos up down engine test test-all test-resilience check format bench images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ verify: $(RUN_READY) ## recount what interruptions cost a run, from its log  [RU
 
 rules: $(RUN_READY) ## judge a run by the rules, from its log  [RUN=<run id>] [ARGS='--rules rules.json']
 	@$(PY) -m include.rules "runs/$(RUN)" $(ARGS)
+
+profile: $(RUN_READY) ## tell where a run's training time went, from its statistics  [RUN=<run id>]
+	@$(PY) -m include.runs.profile "runs/$(RUN)"
 
 up: $(RUN_READY) ## start the engine and Airflow and leave them running
 	@$(STACK) up

@@ -125,6 +125,7 @@ class RunRecord:
         cost: total_usd, is_complete, ceiling_usd, saved_usd, usd_per_million_tokens, prices.
         continuity: `Continuity.to_dict()` of the training task; None where it was not measured.
         rules: the content of rules.json, what the rules found in the training; None where it was not judged.
+        profile: where the training's time went, the summary of profile.json; None where nobody looked.
         tuning: the content of tuning.json, the search before the training; None where there was none.
         ledger: `Ledger.to_dict()`: what the run created that costs money; None where nobody kept one.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
@@ -153,6 +154,7 @@ class RunRecord:
     links: Mapping[str, str] = field(default_factory=dict)
     continuity: Mapping[str, Any] | None = None
     rules: Mapping[str, Any] | None = None
+    profile: Mapping[str, Any] | None = None
     tuning: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None

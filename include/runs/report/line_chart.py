@@ -19,6 +19,7 @@ class Series:
     """One curve: its label in the legend, its points and the CSS class that colours it.
 
     `is_ghost`: what another curve shows again; drawn beneath it, wide and light, silent under the pointer.
+    `gaps`: where on the x axis nothing was observed between two points: the curve is interrupted there.
     """
 
     label: str
@@ -27,6 +28,7 @@ class Series:
     is_faint: bool = False
     has_dots: bool = False
     is_ghost: bool = False
+    gaps: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +110,28 @@ def _axes(
 def _curve(series: Series, x: Axis, y: Axis) -> Markup:
     if not series.points:
         return Markup("")
-    path = " ".join(f"{x.pixel(px):.1f},{y.pixel(py):.1f}" for px, py in series.points)
     faint = " faint" if series.is_faint else " ghost" if series.is_ghost else ""
-    line = Markup('<polyline class="curve {}{}" points="{}"/>').format(series.css, faint, path)
+    polyline = Markup('<polyline class="curve {}{}" points="{}"/>')
+    paths = (
+        " ".join(f"{x.pixel(px):.1f},{y.pixel(py):.1f}" for px, py in part)
+        for part in _unbroken(series)
+    )
+    line = Markup("").join(polyline.format(series.css, faint, path) for path in paths)
     if not (series.has_dots or len(series.points) == 1):
         return line
     dot = Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"/>')
     dots = (dot.format(series.css, x.pixel(px), y.pixel(py)) for px, py in series.points)
     return line + Markup("").join(dots)
+
+
+def _unbroken(series: Series) -> list[list[Point]]:
+    """Return the curve's points in stretches that no gap lies in."""
+    stretches: list[list[Point]] = [[]]
+    for before, point in zip((None, *series.points), series.points, strict=False):
+        if before and any(before[0] < gap <= point[0] for gap in series.gaps):
+            stretches.append([])
+        stretches[-1].append(point)
+    return stretches
 
 
 def _level(level: Level, x: Axis, y: Axis, frame: Frame) -> Markup:

@@ -12,6 +12,7 @@ from include.runs.report import views
 from include.runs.report.continuity_view import continuity_view
 from include.runs.report.figures import learning_figures, resource_figures
 from include.runs.report.ledger_view import ledger_rows
+from include.runs.report.profile_page import profile_section
 from include.runs.report.rules_view import rules_view
 from include.runs.report.tiles import tiles
 from include.runs.report.timeline import timeline, timeline_legend
@@ -52,6 +53,7 @@ def render_report_html(record: RunRecord) -> str:
         resources=resource_figures(record),
         continuity=continuity_view(record),
         rules=rules_view(record),
+        profile=profile_section(record.profile, run_id=record.run_id),
         tuning=tuning_view(record),
         ledger=ledger_rows(record),
         timeline=timeline(record),
@@ -65,7 +67,7 @@ def render_report_html(record: RunRecord) -> str:
         conf_rows=views.conf_rows(record),
         job_state=views.job_state,
         most_shard_rows=MOST_SHARD_ROWS,
-        css=_asset("page.css") + _asset("tuning.css"),
+        css=_asset("page.css") + _asset("tuning.css") + _asset("profile.css"),
         script=_asset("page.js"),
     )
 

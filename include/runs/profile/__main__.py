@@ -1,0 +1,50 @@
+"""`python -m include.runs.profile runs/<run id>`: writes profile.html and profile.json again, from the run's folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from include.errors import ContractError, SpecError
+from include.rules.run_folder import STATISTICS_FOLDER, read_conf, read_run
+from include.runs.profile.document import DATA_NAME, PAGE_NAME, profile_document
+from include.runs.profile.profile import profile_of
+from include.runs.profile.traces import traces_in
+from include.runs.report.profile_page import render_profile_html
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OK, NOTHING_TO_PROFILE = 0, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the two files, say what the bottleneck is, return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="include.runs.profile", description="Tell where a finished run's training time went."
+    )
+    parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
+    folder: Path = parser.parse_args(argv).folder
+    try:
+        records, facts = read_run(folder)
+        conf = read_conf(folder)
+        traces = traces_in(folder / STATISTICS_FOLDER)
+        profile = profile_of(records, facts, rules=conf.get("rules") or (), traces=traces)
+    except (ContractError, SpecError) as error:
+        sys.stderr.write(f"{error}\n")
+        return NOTHING_TO_PROFILE
+    (folder / DATA_NAME).write_text(json.dumps(profile_document(profile), indent=1) + "\n")
+    (folder / PAGE_NAME).write_text(render_profile_html(profile, run_id=folder.name))
+    diagnosis = profile.diagnosis
+    sys.stdout.write(f"bottleneck: {diagnosis.title}: {diagnosis.sentence}\n")
+    if diagnosis.advice:
+        sys.stdout.write(f"what helps: {diagnosis.advice}\n")
+    sys.stdout.write(f"profile: {folder / PAGE_NAME}, {folder / DATA_NAME}\n")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
