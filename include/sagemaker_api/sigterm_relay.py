@@ -64,7 +64,9 @@ def runs(arguments: list[str], program: str) -> bool:
     for argument in arguments[1:]:
         if Path(argument).name == Path(program).name:
             return True
-        if not argument.startswith("-") and not Path(argument).name.startswith("python"):
+        if not argument.startswith(("-", "mpi4py")) and not Path(argument).name.startswith(
+            "python"
+        ):
             return False
     return False
 

@@ -1,8 +1,8 @@
 """The ranks of one job: joining them, agreeing among them, and leaving in order.
 
 The launcher (torchrun, or anything that sets the same variables) gives RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them the job is one rank and no
-process group is made.
+LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; for mpirun see `mpi_ranks`. Without them the job is one rank
+and no process group is made.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
     if len(given) != len(LAUNCH_VARIABLES):
         missing = ", ".join(name for name in LAUNCH_VARIABLES if name not in environ)
         message = (
-            f"the launcher set {', '.join(given)} but not {missing}: start with torchrun, or set "
-            "none of them"
+            f"the launcher set {', '.join(given)} but not {missing}: start with torchrun or mpirun, or "
+            "set none of them"
         )
         raise HyperparameterError(message)
     device = _device(int(environ.get("LOCAL_RANK", "0")))

@@ -11,6 +11,7 @@ from trainer.distributed import joined_ranks
 from trainer.environment import ContainerPaths
 from trainer.errors import TrainerError
 from trainer.failure import report_failure
+from trainer.mpi_ranks import rank_variables
 from trainer.stopping import StopRequest
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     Exit codes: 0 the run is finished; 143 SIGTERM came: the step was finished, a checkpoint and the
     model so far were saved; 1 it failed, with the reason in `<base>/output/failure`.
     """
+    os.environ.update(rank_variables(os.environ))
     rank = os.environ.get("RANK", "0")
     line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)

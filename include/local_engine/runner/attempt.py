@@ -15,12 +15,14 @@ from include.local_engine.channels.checkpoints import (
 )
 from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.faults import JobState
+from include.local_engine.mpi.furnishing import Furnishing, furnish, make_key
 from include.local_engine.runner import container, inputs
 from include.local_engine.runner.execution import Execution
 from include.local_engine.runner.failures import algorithm_error, data_failure, s3_failure
 from include.local_engine.runner.host_faults import HostsLostError
 from include.local_engine.runner.instances import ML_INSIDE, Ground, InstanceRequest
 from include.local_engine.runner.job import Job, JobError
+from include.local_engine.runner.launchers import LAUNCHERS, asked_launcher
 from include.local_engine.runner.outputs import upload_outputs
 from include.local_engine.runner.supervision import HOST_LOSSES, Ending, Outcome
 from include.local_engine.runner.volumes import Volume
@@ -181,6 +183,8 @@ class Attempt:
         volumes = [str(checkpoint_path(self.job))] if self._has_volume(host) else []
         if "CheckpointConfig" in self.job.request and not volumes:
             folders.append((self._checkpoint_folder(host), str(checkpoint_path(self.job))))
+        furnishing = self._furnish_for_mpi(host)
+        folders += furnishing.folders
         return InstanceRequest(
             host=host,
             command=container.training_command(self.job, self.runtime),
@@ -192,7 +196,18 @@ class Attempt:
                 (folder, f"{ML_INSIDE}/input/data/{name}")
                 for name, folder in inputs.linked_channels(self.job, host)
             ],
+            added=furnishing.added,
+            programs=furnishing.programs,
         )
+
+    def _furnish_for_mpi(self, host: HostPlan) -> Furnishing:
+        """Give the instance what an MPI launch needs, where the job asks for one."""
+        flag = asked_launcher(self.job.request.get("HyperParameters", {}))
+        if flag is None or not LAUNCHERS[flag].is_mpi:
+            return Furnishing()
+        python = self.runtime.bin_folder / "python"
+        key = make_key(self.job.settings.root / "mpi", python=python)
+        return furnish(self.job.host_folder(host.name), python=python, key=key)
 
     def _finish_mirrors(self) -> None:
         """Bring the last checkpoints of the hosts that are there to S3; what S3 refuses is told, not fatal."""

@@ -182,6 +182,7 @@ def _overlays(
     """Return the folders that the instance sees copy-on-write: its own, and the environment."""
     environments = (runtime.prefix, *runtime.layers) if ground.has_overlay else ()
     seen = [(each, str(each)) for each in environments]
+    wanted: list[tuple[str | None, str, str]]
     wanted = [(None, str(lower), target) for lower, target in [*request.copied, *seen]]
     wanted += [(str(added), target, target) for added, target in request.added]
     return [

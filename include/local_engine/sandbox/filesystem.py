@@ -73,7 +73,8 @@ def mount_overlay(overlay: Overlay, root: str) -> None:
     upper, work = f"{overlay.scratch}/upper", f"{overlay.scratch}/work"
     for folder in (upper, work, root + overlay.target):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    data = f"lowerdir={_escape(overlay.lower)},upperdir={_escape(upper)},workdir={_escape(work)}"
+    lower = ":".join(_escape(each) for each in (overlay.added, overlay.lower) if each)
+    data = f"lowerdir={lower},upperdir={_escape(upper)},workdir={_escape(work)}"
     if linux.in_user_namespace():
         data += ",userxattr"
     linux.mount("overlay", root + overlay.target, "overlay", data=data)

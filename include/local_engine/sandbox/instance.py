@@ -8,11 +8,15 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """A folder of the machine of which an instance sees a copy-on-write version at `target`."""
+    """A folder of the machine of which an instance sees a copy-on-write version at `target`.
+
+    The entries of the folder `added`, where there is one, are seen there too, and first.
+    """
 
     lower: str
     target: str
     scratch: str
+    added: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

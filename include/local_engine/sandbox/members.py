@@ -80,7 +80,8 @@ def _has_rank(pid: int) -> bool:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False
-    return any(each.startswith(b"RANK=") for each in environment.split(b"\0"))
+    names = (b"RANK=", b"OMPI_COMM_WORLD_RANK=")
+    return any(each.startswith(names) for each in environment.split(b"\0"))
 
 
 def _namespace(pid: int) -> int | None:

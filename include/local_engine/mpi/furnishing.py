@@ -1,0 +1,80 @@
+"""What an instance gets so that an MPI launch finds there what AWS's images have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS_FOLDER = Path(__file__).with_name("programs")
+PLACES = {"mpirun": "bin", "smddprun": "bin", "ssh": "bin", "sshd": "sbin"}
+"""Each program and the folder it is for: `bin` comes first on the PATH, `sbin` is added to /usr/sbin."""
+INSIDE = "/opt/mpi"
+KEY_NAME = "id_ecdsa"
+MAKE_KEY = "import sys, paramiko; paramiko.ECDSAKey.generate().write_private_key_file(sys.argv[1])"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Furnishing:
+    """What an instance sees for the launch.
+
+    `folders` are (host path, path inside); the entries of `added` (the same) come to those the machine has there;
+    `programs` are folders inside that come first on the PATH.
+    """
+
+    folders: list[tuple[Path, str]] = field(default_factory=list)
+    added: list[tuple[Path, str]] = field(default_factory=list)
+    programs: list[str] = field(default_factory=list)
+
+
+def furnish(folder: Path, *, python: Path, key: Path) -> Furnishing:
+    """Lay out the programs, the job's key and an own /etc/environment in the folder of an instance.
+
+    Fails with OSError: the disk refuses.
+    """
+    launch = folder / "mpi"
+    for name, place in PLACES.items():
+        _install(launch / place / name, PROGRAMS_FOLDER / f"{name}.py", python)
+    daemon = launch / "bin" / "orted"  # The toolkit waits for a process of this name.
+    daemon.unlink(missing_ok=True)
+    daemon.symlink_to(python.with_name("prted"))
+    _install_key(folder / "home" / ".ssh", key)
+    environment = folder / "environment"
+    environment.touch()
+    return Furnishing(
+        folders=[(launch, INSIDE), (environment, "/etc/environment")],
+        added=[(launch / "sbin", "/usr/sbin")],
+        programs=[f"{INSIDE}/bin"],
+    )
+
+
+def make_key(folder: Path, *, python: Path) -> Path:
+    """Return the private key that the jobs of this state folder use among their instances, made by the first.
+
+    Fails with CalledProcessError: the image's environment has no paramiko, which AWS's toolkit brings.
+    """
+    key = folder / KEY_NAME
+    if not key.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f".{KEY_NAME}.{os.getpid()}"
+        command = [str(python), "-I", "-c", MAKE_KEY, str(fresh)]
+        subprocess.run(command, check=True, capture_output=True)  # noqa: S603  (our own command)
+        with suppress(FileExistsError):  # another job's, a moment ago
+            os.link(fresh, key)
+        fresh.unlink()
+    return key
+
+
+def _install(target: Path, source: Path, python: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(f"#!{python} -I\n{source.read_text(encoding='utf-8')}", encoding="utf-8")
+    target.chmod(0o755)
+
+
+def _install_key(folder: Path, key: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = folder / KEY_NAME
+    own.write_bytes(key.read_bytes())
+    own.chmod(0o600)

@@ -1,0 +1,36 @@
+"""Stand-in for `smddprun`, which SMDDP's images start each rank with: names the rank, then becomes it.
+
+mpirun ... smddprun python -m mpi4py train.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAMES = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+"""torch's variables, and Open MPI's that say the same."""
+
+
+def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what torch wants to know of a rank, from what mpirun has told it."""
+    return {name: environment[told] for name, told in NAMES.items() if told in environment}
+
+
+def main() -> None:
+    """Become the program."""
+    os.environ.update(rank_environment(os.environ))
+    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Stand-in for OpenSSH's client: runs one command on another instance of the job.
+
+    ssh [options] [user@]host command ...
+
+Options are read over; standard streams and the exit status are the command's. 255: no connection, as OpenSSH has it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import paramiko
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
+"""Options of ssh(1) that are followed by a value."""
+NO_CONNECTION = 255
+TIMEOUT_S = 30.0
+CHUNK_BYTES = 1 << 15
+
+
+def read_arguments(arguments: Sequence[str]) -> tuple[str, str]:
+    """Return the host and the command, whose words are put together by blanks as ssh(1) does.
+
+    Raises:
+        ValueError: There is no host or no command: nobody is here for a terminal.
+    """
+    left = list(arguments)
+    while left and left[0].startswith("-"):
+        option = left.pop(0)
+        if option[1:2] in WITH_VALUE and len(option) == 2 and left:
+            left.pop(0)
+    if len(left) < 2:
+        raise ValueError("usage: ssh [options] [user@]host command ...")
+    return left[0].rpartition("@")[2], " ".join(left[1:])
+
+
+def main() -> int:
+    """Run the command there and return its exit status."""
+    try:
+        host, command = read_arguments(sys.argv[1:])
+        client = paramiko.SSHClient()
+        # The network holds the job's instances alone.
+        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())  # noqa: S507
+        client.connect(host, timeout=TIMEOUT_S, allow_agent=False)
+    except (ValueError, OSError, paramiko.SSHException) as error:
+        sys.stderr.write(f"ssh: {error}\n")
+        return NO_CONNECTION
+    with client:
+        channel = client.get_transport().open_session()
+        channel.exec_command(command)
+        threading.Thread(target=feed, args=(channel,), daemon=True).start()
+        errors = threading.Thread(target=pump, args=(channel.recv_stderr, 2), daemon=True)
+        errors.start()
+        pump(channel.recv, 1)
+        errors.join()
+        status = channel.recv_exit_status()
+    return int(status) if status >= 0 else NO_CONNECTION
+
+
+def feed(channel: paramiko.Channel) -> None:
+    """Pass our standard input on, then say that no more follows."""
+    with suppress(OSError, paramiko.SSHException):
+        while data := os.read(0, CHUNK_BYTES):
+            channel.sendall(data)
+        channel.shutdown_write()
+
+
+def pump(receive: Callable[[int], bytes], descriptor: int) -> None:
+    """Write what comes until no more follows."""
+    while data := receive(CHUNK_BYTES):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
