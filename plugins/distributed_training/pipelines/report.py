@@ -54,7 +54,8 @@ class ReportOperator(BaseOperator):
     After a search `tuning.json` and `trials.parquet` beside them.
 
     Beside them `continuity.json` and what it can be checked with: `training_log.jsonl.gz`, `index.json`; and
-    `rules.json`, what the rules found in the training.
+    `rules.json`, what the rules found in the training; `profile.html` and `profile.json`, where its time went, and the
+    `statistics/` that they are made of.
 
     Also the last look around: a job of this run that still goes on although its task has ended (its
     trigger was never started, say) is stopped.
@@ -197,6 +198,7 @@ class ReportOperator(BaseOperator):
             model=facts[run_state.REGISTER].result,
             continuity=proof.continuity.to_dict(),
             rules=proof.rules,
+            profile=self._profile(training, conf, paths),
             tuning=search.document,
             ledger=None if ledger is None else ledger.to_dict(),
             failure=first_failure(list(facts.values())),
@@ -224,6 +226,23 @@ class ReportOperator(BaseOperator):
             jobs=[job for job in jobs if job.task_id == run_state.TRAIN],
             shard_index=index,
             conf=conf,
+            to=paths.report,
+        )
+
+    def _profile(
+        self, training: Mapping[str, Any], conf: Mapping[str, Any], paths: RunPaths
+    ) -> dict[str, Any] | None:
+        """Return the profile's summary; None where no training ran, or none that syncs a folder."""
+        from distributed_training.pipelines.run_profile import write_profile
+
+        checkpoints = training.get("checkpoint_s3_uri")
+        if not checkpoints:
+            return None
+        return write_profile(
+            self.clients.client("s3"),
+            checkpoint_s3_uri=str(checkpoints),
+            conf=conf,
+            run_id=paths.run_id,
             to=paths.report,
         )
 

@@ -1,0 +1,87 @@
+"""The profile of a run's training: profile.html and profile.json beside the report."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.hooks.objects import S3Objects
+from distributed_training.pipelines.training_statistics import (
+    Fetched,
+    fetch_statistics,
+    lines_of,
+    statistics_uri,
+)
+from include.errors import TrainingRunError
+from include.rules.conf_facts import facts_of
+from include.rules.records import Facts, HostSample, Mark, Start, StepRecord
+from include.rules.statistics_file import read_statistics
+from include.runs.profile import Profile, profile_document, profile_of, profile_summary
+from include.runs.profile.document import DATA_NAME, PAGE_NAME
+from include.runs.report.profile_page import render_profile_html
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from include.rules.records import Record
+
+log = logging.getLogger(__name__)
+
+_NEEDED = (Start, HostSample, Mark)
+
+
+def write_profile(
+    client: Any,
+    *,
+    checkpoint_s3_uri: str,
+    conf: Mapping[str, Any],
+    run_id: str,
+    to: str,
+) -> dict[str, Any]:
+    """Write profile.html, profile.json and the statistics below `to`; return what report.json holds of the profile.
+
+    Statistics that cannot be read make a profile that says so.
+
+    Args:
+        client: a boto3 client of S3.
+        checkpoint_s3_uri: of the training.
+        conf: of the run: its rules, and what it says of the training.
+        run_id: of the run, for the page.
+        to: the report's prefix, `s3://bucket/...`.
+
+    Raises:
+        TrainingRunError: the bucket refuses the profile.
+    """
+    with TemporaryDirectory(prefix="trainyard-statistics-") as folder:
+        profile = _profile(client, statistics_uri(checkpoint_s3_uri), conf, Path(folder), to)
+    objects = S3Objects(client)
+    data = json.dumps(profile_document(profile), indent=1).encode()
+    objects.write(f"{to}/{DATA_NAME}", data, content_type="application/json")
+    page = render_profile_html(profile, run_id=run_id).encode()
+    objects.write(f"{to}/{PAGE_NAME}", page, content_type="text/html; charset=utf-8")
+    return profile_summary(profile)
+
+
+def _profile(client: Any, source: str, conf: Mapping[str, Any], folder: Path, to: str) -> Profile:
+    fetched = Fetched()
+    try:
+        fetched = fetch_statistics(client, source=source, folder=folder, to=to)
+        records = read_statistics(lines_of(fetched.files), keep=without_tensors)
+        rules, why = conf.get("rules") or (), fetched.why_none
+        profile = profile_of(records, facts_of(conf), rules=rules, traces=fetched.traces)
+    except TrainingRunError as error:
+        log.warning("The training's statistics cannot be read: %s", error)
+        why = f"the training's statistics cannot be read: {error.what}"
+        profile = profile_of((), Facts(), traces=fetched.traces)
+    return replace(profile, why_no_steps=why) if why else profile
+
+
+def without_tensors(record: Record) -> Record | None:
+    """Return what a profile needs of a record: a long run's fits into memory then."""
+    if isinstance(record, StepRecord):
+        return replace(record, tensors={})
+    return record if isinstance(record, _NEEDED) else None
