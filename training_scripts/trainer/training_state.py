@@ -54,24 +54,30 @@ class TrainingState:
 
     def capture(self) -> dict[str, Any]:
         """Return name -> content of the files of a checkpoint; tensors are not copied."""
-        run = {
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "run": self.capture_run(),
+        }
+
+    def capture_run(self) -> dict[str, Any]:
+        """Return what is the same on every rank."""
+        return {
             "identity": dict(self.identity),
             "progress": dataclasses.asdict(self.progress),
             "schedule": dataclasses.asdict(self.schedule),
             "scaler": self.scaler.state_dict(),
         }
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "run": run,
-        }
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Put back what `capture` returned; raises as `check_identity` does."""
-        run = content["run"]
-        self.check_identity(run["identity"])
+        self.restore_run(content["run"])
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
+
+    def restore_run(self, run: Mapping[str, Any]) -> None:
+        """Put back what `capture_run` returned; raises as `check_identity` does, before anything is changed."""
+        self.check_identity(run["identity"])
         self.scaler.load_state_dict(run["scaler"])
         self.progress = Progress(**run["progress"])
         if run["schedule"] != dataclasses.asdict(self.schedule):
