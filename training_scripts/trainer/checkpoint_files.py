@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -32,13 +33,16 @@ def write_files(
     objects: Mapping[str, Any],
     files: Mapping[str, Callable[[], bytes]],
     facts: Mapping[str, Any],
+    others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> int:
     """Write everything durably into the folder, the manifest last; return the bytes.
+
+    `others` are the manifest's entries of files that are written already, perhaps elsewhere.
 
     Raises:
         OSError, RuntimeError: a file cannot be written.
     """
-    listed = {}
+    listed = dict(others)
     for name, content in objects.items():
         with HashedFile(draft / f"{name}.pt") as file:
             torch.save(content, file)

@@ -40,6 +40,24 @@ class Checkpoint:
     path: Path
     step: int
 
+    @property
+    def is_sharded(self) -> bool:
+        """Tell whether it is one of train_fsdp.py."""
+        return (self.path / ".metadata").exists()
+
+    def refuse_shards(self) -> None:
+        """Refuse what only train_fsdp.py can read.
+
+        Raises:
+            CheckpointError: it is in shards.
+        """
+        if self.is_sharded:
+            message = (
+                f"{self.path} was written in shards by train_fsdp.py: go on with that script, or give this run a "
+                "checkpoint_s3_uri of its own; nothing was deleted"
+            )
+            raise CheckpointError(message)
+
     def load(self, name: str) -> Any:
         """Return the object in the file `<name>.pt`, on the CPU.
 

@@ -130,6 +130,7 @@ class Checkpointer:
             if rejected:
                 log.warning("NO GOOD CHECKPOINT of %d: starting from step 0", len(rejected))
             return None, ""
+        found.refuse_shards()
         content = {name: found.load(name) for name in ("model", "optimizer", "run")}
         self._metrics.restore(found.read("metrics.jsonl"))
         return content, str(found.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,7 @@ class Training:
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
         self.model = self.make_model()
         begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
-        self.precision = Precision.of(hp.precision, ranks.device)
+        self.precision = self.make_precision()
         self.optimizer = self.make_optimizer()
         self.schedule = make_schedule(hp, max_steps=self.plan.max_steps)
         self.state = self.state_class(
@@ -118,6 +118,10 @@ class Training:
     def make_model(self) -> nn.Module:
         """Return the model on the device; the generator is seeded alike on every rank."""
         return build(self.task.model_config).to(self.ranks.device)
+
+    def make_precision(self) -> Precision:
+        """Return the arithmetic of the forward pass."""
+        return Precision.of(self.hp.precision, self.ranks.device)
 
     def count_parameters(self) -> int:
         """Return the parameters of the whole model."""
@@ -224,13 +228,22 @@ class Training:
 
     def add_gradient(self, batch: Any, *, exchanges: bool) -> Tensor:
         """Add one micro-batch's part of the gradient, and exchange it; return the sum of its losses."""
-        scale = self.ranks.world_size / self.units_per_batch
-        waits = self.ranks.world_size > 1 and not exchanges
-        with self.parallel.no_sync() if waits else nullcontext():
+        scale = self.num_averaged / self.units_per_batch
+        with self.exchanging(exchanges):
             with self.precision.forward():
                 part = self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
             self.precision.scaler.scale(part * scale).backward()
         return part.detach()
+
+    @property
+    def num_averaged(self) -> int:
+        """Over how many ranks an exchange takes the mean of the gradient."""
+        return self.ranks.world_size
+
+    def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:
+        """Return the context of a micro-step in which gradients are exchanged, or only added up."""
+        waits = self.ranks.world_size > 1 and not exchanges
+        return self.parallel.no_sync() if waits else nullcontext()
 
     def loss_of_first_samples(self) -> Tensor:
         """Return the loss of some micro-batch, outside of the run's order."""
