@@ -64,6 +64,9 @@ FURTHER_HYPERPARAMETERS = (
     "keep_checkpoints",
     "problem",
     "log_interval",
+    "statistics",
+    "on_non_finite",
+    "most_skipped_steps",
 )
 PATTERNS = {
     "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),

@@ -6,10 +6,11 @@ Source: AWS, "How Amazon SageMaker AI runs your training image" and the sagemake
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ class ContainerPaths:
     model_dir: Path
     output_data_dir: Path
     channels: Mapping[str, Path]
+    host: str = "algo-1"
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> ContainerPaths:
@@ -42,7 +44,16 @@ class ContainerPaths:
             model_dir=Path(environ.get("SM_MODEL_DIR", base_dir / "model")),
             output_data_dir=Path(environ.get("SM_OUTPUT_DATA_DIR", base_dir / "output" / "data")),
             channels=found | named,
+            host=environ.get("SM_CURRENT_HOST", "algo-1"),
         )
+
+    def read_config(self, name: str) -> dict[str, Any] | None:
+        """Return the content of `<base>/input/config/<name>.json`; None where the job has none."""
+        path = self.base_dir / "input" / "config" / f"{name}.json"
+        if not path.is_file():
+            return None
+        content = json.loads(path.read_bytes())
+        return content if isinstance(content, dict) else None
 
     @property
     def failure_file(self) -> Path:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from trainer.errors import HyperparameterError
+from trainer.statistics.choice import read_setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,6 +133,19 @@ class Hyperparameters:
         0, "seed of the weights, the sample order and dropout", at_least=0, at_most=2**63 - 1
     )
     log_interval: int = setting(10, "steps between metric lines", at_least=1)
+    statistics: str = setting(
+        "on",
+        "statistics for the rules that watch the run: on, off, or JSON of collection -> its "
+        "parameters; on = as the job's DebugHookConfig says, if it has one",
+    )
+    on_non_finite: str = setting(
+        "fail",
+        "what a step does whose loss or gradient is NaN or infinite",
+        choices=("fail", "skip"),
+    )
+    most_skipped_steps: int = setting(
+        5, "skipped steps in a row after which the run fails (on_non_finite skip)", at_least=1
+    )
     target_column: str | None = setting(None, "column to predict (mlp); null = the index's target")
     problem: str = setting(
         "auto",
@@ -191,6 +205,11 @@ class Hyperparameters:
                 f"global_batch_size {self.global_batch_size} is not a multiple of micro_batch_size "
                 f"{self.micro_batch_size}"
             )
+        if self.statistics not in {"on", "off"}:
+            try:
+                read_setting(self.statistics)
+            except HyperparameterError as error:
+                findings += error.findings
         return findings
 
     def to_dict(self) -> dict[str, Any]:
@@ -250,7 +269,8 @@ def _convert(value: Any, item: dataclasses.Field[Any]) -> Any:
     Raises:
         ValueError: it has another type or lies outside the limits; the text says what is allowed.
     """
-    parsed = _parse(str(value).strip(), item)
+    text = json.dumps(value) if isinstance(value, dict) else str(value)
+    parsed = _parse(text.strip(), item)
     if parsed is _INVALID:
         raise ValueError(_allowed(item))
     return parsed

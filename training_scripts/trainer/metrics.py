@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ LINE_KEYS = {
     "interval": ("steps", "reason"),
     "resume": ("step", "checkpoint"),
     "alive": ("step",),
+    "skipped": ("step", "reason"),
     "done": ("step", "validation_loss", "seconds", "weights_sha256"),
 }  # fmt: skip
 QUOTED_KEYS = ("reason",)
@@ -56,6 +58,7 @@ class MetricsWriter:
         self._lock = threading.Lock()
         self._printed_at = time.monotonic()
         self._num_bytes, self._unwritten, self._is_failing = 0, b"", False
+        self.listener: Callable[[str, dict[str, Any]], None] | None = None  # is told each event
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(b"")
@@ -95,6 +98,8 @@ class MetricsWriter:
                 self._stream.write(format_line(event, values) + "\n")
                 self._stream.flush()
                 self._printed_at = time.monotonic()
+        if self.listener:
+            self.listener(event, values)
 
     def _append(self) -> None:
         """Write what is not written yet, after what is whole; a fault is told once, not raised."""

@@ -31,6 +31,9 @@ from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision
 from trainer.random_states import begin_random_states
 from trainer.run_report import RunReport
+from trainer.statistics.checksums import ReplicaChecksums
+from trainer.statistics.opening import open_statistics
+from trainer.statistics.tensors import ModelTensors
 from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainer.tasks import make_task, open_splits
 from trainer.training_state import TrainingState
@@ -136,17 +139,48 @@ class Training:
         self.parallel = make_parallel(self.model, self.ranks, compiled=self.hp.compile)
         settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
 
+    def make_tensors(self) -> ModelTensors:
+        """Return what measures and clips the gradients of the model; after `parallelize`."""
+        return ModelTensors(self.model)
+
+    def make_checksums(self) -> ReplicaChecksums | None:
+        """Return what compares this rank's parameters with those of its replicas; None without any."""
+        size = self.ranks.world_size
+        if size == 1:
+            return None
+        return ReplicaChecksums(self.tensors.names, rank=self.ranks.rank, size=size)
+
+    def open_statistics(self) -> None:
+        """Set `statistics`, which are told what happens from now on."""
+        self.tensors = self.make_tensors()
+        self.statistics = open_statistics(
+            self.hp,
+            self.paths,
+            self.ranks,
+            tensors=self.tensors,
+            model=self.model,
+            plan=self.plan,
+            progress=self.state.progress,
+            checksums=self.make_checksums(),
+        )
+        self.metrics.listener = self.statistics.hear
+
     def run(self) -> int:
         """Resume, train until there is a reason to end, write the model; return the exit code."""
         began = time.monotonic()
         self.report.say_setup(self.index, self.ranks)
         self.checkpointer.resume(self.state)
+        self.state.progress.num_starts += 1
         self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
         self.parallelize()
-        self.take_steps()
-        self.checkpointer.save(self.state)
-        self.checkpointer.finish()
-        self.write_results(seconds=time.monotonic() - began)
+        self.open_statistics()
+        try:
+            self.take_steps()
+            self.checkpointer.save(self.state)
+            self.checkpointer.finish()
+            self.write_results(seconds=time.monotonic() - began)
+        finally:
+            self.statistics.close()
         self.ranks.barrier()
         return EXIT_CODE_TERMINATED if self.is_stopping else 0
 
@@ -159,8 +193,10 @@ class Training:
             with meter.step():
                 learning_rate = self.schedule.at(progress.step)
                 set_learning_rate(self.optimizer, learning_rate)
+                self.statistics.begin_step(progress.step + 1)
                 loss, digest, saves = self.agree(*self.accumulate_gradients(batches, meter))
                 gradient_norm = self.update_weights(loss)
+                self.tell_step(loss, gradient_norm)
             progress.step += 1
             progress.samples_consumed += self.plan.global_batch_size
             self.report.count_step(digest)
@@ -176,7 +212,23 @@ class Training:
                 self.validate_if_due()
                 if saves:
                     self.checkpointer.save(self.state)
-            self.metrics.write_alive(progress.step)
+            self.say_alive()
+
+    def tell_step(self, loss: float, gradient_norm: float) -> None:
+        """Write the statistics of the step that is being taken."""
+        seconds = self.report.meter.of_step()
+        self.statistics.end_step(
+            loss=loss,
+            learning_rate=self.schedule.at(self.state.progress.step),
+            gradient_norm=gradient_norm,
+            units_per_second=self.units_per_batch / max(1e-9, seconds["step_seconds"]),
+            **seconds,
+        )
+
+    def say_alive(self) -> None:
+        """Say that the run is alive, where nothing was said for a while."""
+        self.metrics.write_alive(self.state.progress.step)
+        self.statistics.write_alive(self.state.progress.step)
 
     def is_finished(self) -> bool:
         """Return whether all steps are taken, or the validation loss has stopped falling."""
@@ -229,10 +281,14 @@ class Training:
     def add_gradient(self, batch: Any, *, exchanges: bool) -> Tensor:
         """Add one micro-batch's part of the gradient, and exchange it; return the sum of its losses."""
         scale = self.num_averaged / self.units_per_batch
+        meter = self.report.meter
         with self.exchanging(exchanges):
-            with self.precision.forward():
+            with meter.part("forward"), self.precision.forward():
                 part = self.task.loss_sum(self.task.outputs(self.parallel, batch), batch)
-            self.precision.scaler.scale(part * scale).backward()
+            if exchanges:
+                meter.end_local_part()
+            with meter.part("backward"):
+                self.precision.scaler.scale(part * scale).backward()
         return part.detach()
 
     @property
@@ -258,39 +314,64 @@ class Training:
         Returns:
             The mean loss over the global batch, the digest of its samples, and whether a checkpoint
             follows; on every rank the same.
-
-        Raises:
-            NonFiniteError: the loss is NaN or infinite; on every rank, before weights change.
         """
         saves = self.checkpointer.is_due(self.state.progress.step + 1)
         said = [float(self.stop.received), float(saves), *to_limbs(digest)]
-        total, num_stopping, num_saving, *limbs = self.ranks.sum([loss_sum.item(), *said])
+        own = loss_sum.item()
+        with self.report.meter.part("communication"):
+            total, num_stopping, num_saving, *limbs = self.ranks.sum([own, *said])
         self.is_stopping = num_stopping > 0
-        loss = total / self.units_per_batch
-        if not math.isfinite(loss):
-            raise self.divergence(f"the loss is {loss}")
-        return loss, from_limbs(*limbs), num_saving > 0
+        return total / self.units_per_batch, from_limbs(*limbs), num_saving > 0
 
     def update_weights(self, loss: float) -> float:
         """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
 
+        A step whose loss or gradient norm is not finite changes no weights. Every rank knows the same of it. With fp16
+        the scaler skips the step of a norm that overflowed.
+
         Raises:
-            NonFiniteError: the norm is not finite; with fp16 the scaler skips the step instead.
+            NonFiniteError: it is not finite, and `on_non_finite` says so, or too many in a row were skipped.
         """
-        scaler = self.precision.scaler
-        scaler.unscale_(self.optimizer)
-        limit = self.hp.clip_norm or math.inf
-        norm = self.clip_gradients(limit)
-        if not math.isfinite(norm) and not scaler.is_enabled():
-            raise self.divergence(f"the loss is {loss:.6f} but the gradient norm is {norm}")
-        scaler.step(self.optimizer)
-        scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        scaler, meter = self.precision.scaler, self.report.meter
+        with meter.part("optimizer"):
+            scaler.unscale_(self.optimizer)
+            norm = self.clip_gradients(self.hp.clip_norm or math.inf)
+            is_good = math.isfinite(loss) and (math.isfinite(norm) or scaler.is_enabled())
+            if is_good:
+                self.state.progress.skipped_in_a_row = 0
+                self.statistics.before_update()
+                scaler.step(self.optimizer)
+                self.statistics.after_update()
+            scaler.update()
+            self.optimizer.zero_grad(set_to_none=True)
+        if not is_good:
+            self.refuse_update(loss, norm)
         return norm
+
+    def refuse_update(self, loss: float, norm: float) -> None:
+        """End the run at a step that is not finite, or count it as skipped; what it was is on disk before.
+
+        Raises:
+            NonFiniteError: as `update_weights` says.
+        """
+        progress = self.state.progress
+        seen = f"the loss is {loss:.6f} but the gradient norm is {norm}"
+        error = self.divergence(seen if math.isfinite(loss) else f"the loss is {loss}")
+        progress.skipped_steps += 1
+        progress.skipped_in_a_row += 1
+        if (
+            self.hp.on_non_finite == "fail"
+            or progress.skipped_in_a_row > self.hp.most_skipped_steps
+        ):
+            self.tell_step(loss, norm)
+            raise error
+        self.metrics.write("skipped", step=progress.step + 1, reason=error.findings[0])
 
     def clip_gradients(self, limit: float) -> float:
         """Scale the gradient down to the L2 norm `limit`; return its norm before."""
-        return nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
+        total, norm = self.statistics.measure()
+        self.tensors.clip(limit, total)
+        return norm
 
     def divergence(self, seen: str) -> NonFiniteError:
         """Return the error of the step that is being taken."""
@@ -337,7 +418,7 @@ class Training:
     def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and say that the run is alive: a long evaluation is not to be taken for a hang."""
         for batch in batches:
-            self.metrics.write_alive(self.state.progress.step)
+            self.say_alive()
             yield batch
 
     def has_stopped_improving(self) -> bool:

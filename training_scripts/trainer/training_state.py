@@ -22,7 +22,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Where the run is; changed by the training loop only."""
+    """Where the run is; changed by the training loop only.
+
+    Attributes:
+        num_starts: of the processes, this one among them; those that reached no checkpoint are not known.
+        skipped_steps: whose update was left out; skipped_in_a_row: of these the last ones.
+    """
 
     step: int = 0
     samples_consumed: int = 0
@@ -30,6 +35,9 @@ class Progress:
     best_validation_loss: float | None = None
     evaluations_without_gain: int = 0
     evaluated_step: int = 0
+    num_starts: int = 0
+    skipped_steps: int = 0
+    skipped_in_a_row: int = 0
 
     def note_validation(self, loss: float) -> None:
         """Count one evaluation."""

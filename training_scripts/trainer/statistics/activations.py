@@ -1,0 +1,124 @@
+"""Statistics of what modules put out, by hooks that are there only in the forward pass that is looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.utils.hooks import RemovableHandle
+
+    from trainer.statistics.choice import Collection
+    from trainer.statistics.lines import Columns
+
+INACTIVITY_PERCENT = 1.0  # a unit that is active less often is dead, or saturated: AWS's default
+RECTIFIERS = (nn.ReLU, nn.ReLU6)
+BOUNDS: dict[type[nn.Module], tuple[float, float]] = {  # of inputs; AWS's SaturatedActivation
+    nn.Tanh: (-9.4999, 9.4999),
+    nn.Sigmoid: (-23.0, 16.99999),
+    nn.Hardtanh: (-1.0, 1.0),
+    nn.Hardsigmoid: (-3.0, 3.0),
+}
+SILENT = (nn.Dropout, nn.Identity, nn.Flatten)
+COLUMNS = ("l2", "mean", "minimum", "maximum", "variance", "zero_fraction", "inactive_fraction",
+           "saturated_fraction", "num_elements")  # fmt: skip
+
+
+class ActivationWatch:
+    """Looks at the leaf modules of a model that its collections name."""
+
+    def __init__(self, model: nn.Module, collections: Sequence[Collection]) -> None:
+        self._modules = {
+            name: module
+            for name, module in model.named_modules()
+            if name and not list(module.children()) and not isinstance(module, SILENT)
+        }
+        classes = {name: type(module).__name__ for name, module in self._modules.items()}
+        wanted = {
+            name
+            for name, kind in classes.items()
+            if any(each.has_tensor(f"{name}_output_0", kind) for each in collections)
+        }
+        self._modules = {name: each for name, each in self._modules.items() if name in wanted}
+        self.listed = [(name, None, classes[name]) for name in self._modules]
+        self._handles: list[RemovableHandle] = []
+        self._seen: dict[str, Tensor] = {}
+
+    def attach(self) -> None:
+        """Look at the next forward pass; of several only the first one counts."""
+        self._seen.clear()
+        for name, module in self._modules.items():
+            self._handles.append(module.register_forward_hook(self._hook(name)))
+
+    def detach(self) -> Columns:
+        """Look no longer; return the columns of what was seen, one value for each of `listed`."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if not self._seen:
+            return {}
+        names = list(self._seen)
+        rows = dict(
+            zip(names, torch.stack([self._seen[name] for name in names]).tolist(), strict=True)
+        )
+        self._seen.clear()
+        columns: Columns = {}
+        for place, column in enumerate(COLUMNS[:-1]):
+            values = [rows[name][place] if name in rows else None for name, _, _ in self.listed]
+            own = [self._where_it_applies(column, each) for each in self._modules.values()]
+            columns[column] = [v if ok else None for v, ok in zip(values, own, strict=True)]
+        columns["inactivity_percent"] = [
+            INACTIVITY_PERCENT if isinstance(each, RECTIFIERS) else None
+            for each in self._modules.values()
+        ]
+        return {name: each for name, each in columns.items() if any(v is not None for v in each)}
+
+    def _where_it_applies(self, column: str, module: nn.Module) -> bool:
+        if column == "inactive_fraction":
+            return isinstance(module, RECTIFIERS)
+        return column != "saturated_fraction" or type(module) in BOUNDS
+
+    def _hook(self, name: str) -> Callable[[nn.Module, tuple[object, ...], object], None]:
+        def look(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+            if name in self._seen:
+                return
+            tensor = output[0] if isinstance(output, tuple) else output
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
+                given = inputs[0] if inputs and isinstance(inputs[0], Tensor) else tensor
+                self._seen[name] = _numbers(module, given.detach(), tensor.detach())
+
+        return look
+
+
+@torch.no_grad()
+def _numbers(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
+    """Return the COLUMNS of one output but the last, as one vector; what does not apply is 0."""
+    output = output.float()
+    count = output.numel()
+    zero = output.new_zeros(())
+    l2, mean = torch.linalg.vector_norm(output), output.mean()
+    low, high = torch.aminmax(output)
+    dead = saturated = zero
+    if isinstance(module, RECTIFIERS):
+        dead = _share_of_idle_units(output > 0)
+    elif type(module) in BOUNDS:
+        smallest, largest = BOUNDS[type(module)]
+        saturated = _share_of_idle_units((given > smallest) & (given < largest))
+    variance = (l2 * l2 / count - mean * mean).clamp_min(0)
+    zeros = 1 - torch.count_nonzero(output) / count
+    return torch.stack([l2, mean, low, high, variance, zeros, dead, saturated])
+
+
+def _share_of_idle_units(is_active: Tensor) -> Tensor:
+    """Return the share of units that are active in less than INACTIVITY_PERCENT of the observations.
+
+    Units are the channels of images (dimension 1 of 4), else the last dimension.
+    """
+    unit = 1 if is_active.dim() == 4 else is_active.dim() - 1
+    others = [place for place in range(is_active.dim()) if place != unit]
+    share = is_active.float().mean(dim=others) if others else is_active.float()
+    return (100 * share < INACTIVITY_PERCENT).float().mean()

@@ -1,0 +1,215 @@
+"""Which numbers of which tensors are written at which steps: the defaults, a DebugHookConfig, or the hyperparameter.
+
+AWS's names: CollectionConfigurations with `save_interval`, `start_step`, `end_step` (exclusive), `save_steps`,
+`include_regex`, each also with the prefix `train.`; HookParameters hold for every collection that says nothing of its
+own. Losses, learning rates and times of every step are always written. A norm costs nothing, since clipping needs it:
+of a collection with nothing but a `save_interval`, norms are written at every step and the other numbers as it says.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import HyperparameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+log = logging.getLogger(__name__)
+
+WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
+NORM, CHANGE, SPREAD = "norm", "change", "spread"  # l2; update_l2 or mean_abs; mean to p95
+ALL_NUMBERS = frozenset({NORM, CHANGE, SPREAD})
+EARLY_STEPS = frozenset({1, 5, 10})  # how a network begins
+MANY_TENSORS = 500  # above it norms are not written at every step
+CHECKSUM_INTERVAL = 100
+INPUTS_INTERVAL = 10
+AWS_INTERVAL = 500  # smdebug's, where a configured collection says nothing
+
+_ALWAYS_WRITTEN = frozenset({"losses", "metrics", "default"})
+_OF_LAYERS = frozenset({"inputs", "outputs", "layers", "activations"})
+_ACTIVATION = re.compile(r"([a-z]+\d*)_(?:input|output)")
+_CADENCE_KEYS = ("save_interval", "start_step", "end_step", "save_steps")
+_WINDOW_KEYS = frozenset(_CADENCE_KEYS[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cadence:
+    """Steps: every `interval`, from `start` until before `end`, and those of `further`."""
+
+    interval: int = 1
+    start: int = 0
+    end: int | None = None
+    further: frozenset[int] = frozenset()
+
+    def has(self, step: int) -> bool:
+        """Return whether the step is one of them."""
+        if step in self.further:
+            return True
+        is_within = step >= self.start and (self.end is None or step < self.end)
+        return bool(self.interval) and is_within and step % self.interval == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """Some numbers of some tensors.
+
+    Attributes:
+        kind: weights, gradients or activations.
+        pattern: searched in the tensor's name; None for all. module_class: likewise in its module's class.
+    """
+
+    kind: str
+    cadence: Cadence
+    numbers: frozenset[str] = ALL_NUMBERS
+    pattern: re.Pattern[str] | None = None
+    module_class: re.Pattern[str] | None = None
+
+    def has_tensor(self, name: str, module_class: str) -> bool:
+        """Return whether a tensor belongs to the collection."""
+        is_named = self.pattern is None or bool(self.pattern.search(name))
+        return is_named and (
+            self.module_class is None or bool(self.module_class.search(module_class))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is written. Off: nothing at all."""
+
+    is_on: bool = True
+    collections: tuple[Collection, ...] = field(default_factory=tuple)
+
+    def of(self, kind: str) -> tuple[Collection, ...]:
+        """Return the collections of one kind."""
+        return tuple(each for each in self.collections if each.kind == kind)
+
+
+def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) -> Choice:
+    """Return what a job writes.
+
+    Args:
+        setting: the hyperparameter `statistics`: `on`, `off`, or JSON of collection -> its parameters.
+        hook: the content of debughookconfig.json; it chooses unless the hyperparameter says something of its own.
+        num_tensors: parameters of the model.
+    """
+    if setting == "off":
+        return Choice(is_on=False)
+    if setting != "on":
+        return Choice(collections=tuple(_configured(read_setting(setting), {})))
+    given = {
+        each.get("CollectionName", ""): each.get("CollectionParameters") or {}
+        for each in (hook or {}).get("CollectionConfigurations") or ()
+    }
+    shared = (hook or {}).get("HookParameters") or {}
+    if given:
+        return Choice(collections=tuple(_configured(given, shared)))
+    if _cadence_values(shared):
+        every = {name: {} for name in (WEIGHTS, "biases", GRADIENTS, ACTIVATIONS)}
+        return Choice(collections=tuple(_configured(every, shared)))
+    return Choice(collections=default_collections(num_tensors))
+
+
+def default_collections(num_tensors: int) -> tuple[Collection, ...]:
+    """Return the recommended set: norms each step, changes every 10, spreads and activations every 50."""
+    norms = Cadence(interval=-(-num_tensors // MANY_TENSORS) or 1)
+    spreads = Cadence(interval=50, further=EARLY_STEPS)
+    changes = Cadence(interval=10)
+    return (
+        *(
+            Collection(kind=kind, cadence=cadence, numbers=frozenset({number}))
+            for kind in (GRADIENTS, WEIGHTS)
+            for number, cadence in ((NORM, norms), (CHANGE, changes), (SPREAD, spreads))
+        ),
+        Collection(kind=ACTIVATIONS, cadence=spreads),
+    )
+
+
+def read_setting(setting: str) -> dict[str, dict[str, Any]]:
+    """Return the collections of a `statistics` that is JSON.
+
+    Raises:
+        HyperparameterError: it is no object of objects, or a value is not what its parameter wants.
+    """
+    try:
+        given = {name: dict(each) for name, each in dict(json.loads(setting)).items()}
+        list(_configured(given, {}))
+    except (ValueError, TypeError, re.error) as error:
+        message = (
+            f"hyperparameter 'statistics': got {setting[:200]!r}, allowed is on, off, or JSON of collections and "
+            f'their parameters such as {{"gradients": {{"save_interval": 10}}}} ({error})'
+        )
+        raise HyperparameterError(message) from error
+    return given
+
+
+def _configured(
+    given: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]
+) -> Iterator[Collection]:
+    for name, parameters in given.items():
+        if name in _ALWAYS_WRITTEN:
+            continue
+        values = _cadence_values(shared) | _cadence_values(parameters)
+        cadence = _cadence(values)
+        found = list(_collections_of(name, parameters.get("include_regex"), cadence))
+        if not found:
+            log.warning(
+                "the collection %r is not known and has no include_regex: nothing is written for it; known are "
+                "losses, weights, biases, gradients, all, relu_output and the like",
+                name,
+            )
+        yield from found
+        if not _WINDOW_KEYS & values.keys():
+            for each in found:
+                if each.kind != ACTIVATIONS:
+                    yield Collection(
+                        kind=each.kind,
+                        cadence=Cadence(),
+                        numbers=frozenset({NORM}),
+                        pattern=each.pattern,
+                    )
+
+
+def _collections_of(name: str, include_regex: str | None, cadence: Cadence) -> Iterator[Collection]:
+    match = _ACTIVATION.fullmatch(name)
+    if include_regex:
+        pattern = re.compile(include_regex)
+        for kind in (WEIGHTS, GRADIENTS, ACTIVATIONS):
+            yield Collection(kind=kind, cadence=cadence, pattern=pattern)
+    elif name == "all":
+        for kind in (WEIGHTS, GRADIENTS, ACTIVATIONS):
+            yield Collection(kind=kind, cadence=cadence)
+    elif name == WEIGHTS:
+        yield Collection(kind=WEIGHTS, cadence=cadence, pattern=re.compile(r"^(?!.*bias$)"))
+    elif name == "biases":
+        yield Collection(kind=WEIGHTS, cadence=cadence, pattern=re.compile(r"bias$"))
+    elif name == GRADIENTS:
+        yield Collection(kind=GRADIENTS, cadence=cadence)
+    elif name in _OF_LAYERS:
+        yield Collection(kind=ACTIVATIONS, cadence=cadence)
+    elif match:
+        by_class = re.compile(match[1], re.IGNORECASE)
+        yield Collection(kind=ACTIVATIONS, cadence=cadence, module_class=by_class)
+
+
+def _cadence_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key in _CADENCE_KEYS
+        if (value := parameters.get(f"train.{key}", parameters.get(key))) not in {None, ""}
+    }
+
+
+def _cadence(values: Mapping[str, Any]) -> Cadence:
+    further = frozenset(int(each) for each in str(values.get("save_steps", "")).split(",") if each)
+    default = 0 if further else AWS_INTERVAL
+    return Cadence(
+        interval=max(0, int(values.get("save_interval", default))),
+        start=int(values.get("start_step", 0)),
+        end=int(values["end_step"]) if "end_step" in values else None,
+        further=further,
+    )

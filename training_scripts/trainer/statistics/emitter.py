@@ -1,0 +1,259 @@
+"""What the training loop calls at each step so that its rank's statistics are written.
+
+The loop decides nothing here and waits for nothing: whatever fails in writing is told once and the training goes on.
+Weights are measured as the step found them, gradients before they are clipped, activations in the step's first forward
+pass. All numbers of a step come from the device in one transfer, that which clipping waits for anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainer.statistics.activations import ActivationWatch
+from trainer.statistics.choice import (
+    ACTIVATIONS,
+    ALL_NUMBERS,
+    CHANGE,
+    CHECKSUM_INTERVAL,
+    GRADIENTS,
+    SPREAD,
+    WEIGHTS,
+)
+from trainer.statistics.lines import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection as Some, Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from trainer.statistics.checksums import ReplicaChecksums
+    from trainer.statistics.choice import Choice, Collection
+    from trainer.statistics.host_samples import HostSampler
+    from trainer.statistics.lines import Columns
+    from trainer.statistics.parts import PartWriter
+    from trainer.statistics.tensors import ModelTensors
+
+ALIVE_AFTER_S = 10.0
+MARKS = frozenset({"checkpoint", "durable", "checkpoint_failed", "done"})
+
+
+class Emitter:
+    """The statistics of one rank in one start of the processes.
+
+    Args:
+        model: whose activations are looked at; None for none.
+        checksums: None where no other rank holds the same parameters.
+    """
+
+    def __init__(
+        self,
+        tensors: ModelTensors,
+        model: nn.Module | None,
+        *,
+        choice: Choice,
+        checksums: ReplicaChecksums | None = None,
+    ) -> None:
+        self._tensors, self._choice = tensors, choice
+        self._writer: PartWriter | None = None
+        self._sampler: HostSampler | None = None
+        self._checksums = checksums if choice.is_on else None
+        self._activations = ActivationWatch(model, choice.of(ACTIVATIONS)) if model else None
+        self._members = {id(each): self._members_of(each) for each in choice.collections}
+        self._step, self._heard_at = 0, time.monotonic()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._columns: dict[str, Columns] = {}
+        self._before: list[Tensor] = []
+        self._update_norms: Tensor | None = None
+
+    def write_to(self, writer: PartWriter) -> None:
+        """Write from now on; until then, or without it, norms are taken for clipping only."""
+        self._writer = writer
+
+    def sample(self, sampler: HostSampler) -> None:
+        """End this sampler with the emitter."""
+        self._sampler = sampler
+
+    @property
+    def listed(self) -> dict[str, list[tuple[str, int | None, str]]]:
+        """What the header says of the tensors whose numbers may come."""
+        own = self._tensors
+        named = list(zip(own.names, own.num_elements, own.module_classes, strict=True))
+        listed = {kind: named for kind in (WEIGHTS, GRADIENTS) if self._choice.of(kind)}
+        if self._activations and self._choice.of(ACTIVATIONS):
+            listed[ACTIVATIONS] = self._activations.listed
+        return listed
+
+    def begin_step(self, step: int) -> None:
+        """Prepare for what the step is looked at."""
+        self._step = step
+        self._clear()
+        if self._activations and self._due(ACTIVATIONS, *ALL_NUMBERS):
+            self._activations.attach()
+
+    def measure(self) -> tuple[Tensor, float]:
+        """Return the norm of all gradients, as a tensor and as a number; gradients and weights are measured with it."""
+        own = self._tensors
+        places, gradients = own.gradients()
+        norms = own.norms(gradients)
+        total = own.total(norms)
+        parts = [norms, total.reshape(1).to(norms)]
+        weights_due = bool(self._due(WEIGHTS, *ALL_NUMBERS))
+        if weights_due:
+            parts.append(own.norms(own.parameters))
+        numbers = torch.cat(parts).tolist()
+        l2 = numbers[: len(norms)]
+        self._note_gradients(places, gradients, l2)
+        if weights_due:
+            self._note_weights(numbers[len(norms) + 1 :])
+        return total, numbers[len(norms)]
+
+    def before_update(self) -> None:
+        """Remember the weights where the update is to be measured."""
+        if self._due(WEIGHTS, CHANGE):
+            self._before = self._tensors.copies()
+
+    def after_update(self) -> None:
+        """Measure what the optimizer changed."""
+        if self._before:
+            norms = self._tensors.update_norms(self._before).tolist()
+            self._note(WEIGHTS, {CHANGE}, {"update_l2": norms})
+            self._before = []
+
+    def end_step(self, **observed: Any) -> None:
+        """Write the step: whatever was observed of it, by the names of the format."""
+        if self._activations and self._choice.of(ACTIVATIONS):
+            seen = self._activations.detach()
+            if seen:
+                self._columns[ACTIVATIONS] = seen
+        self._write("step", self._columns, step=self._step, **observed)
+        if self._checksums and self._step % CHECKSUM_INTERVAL == 0:
+            self._write_checksums(self._checksums)
+        self._clear()
+
+    def hear(self, event: str, values: Mapping[str, Any]) -> None:
+        """Write what the metrics were told, from whatever thread: validations, checkpoints, the end."""
+        step = values.get("step", self._step)
+        if event == "eval":
+            loss, accuracy = values.get("validation_loss"), values.get("validation_accuracy")
+            self._write("validation", step=step, loss=loss, accuracy=accuracy)
+        elif event in MARKS:
+            self._write("mark", mark=event, step=step)
+
+    def write_alive(self, step: int) -> None:
+        """Say that training goes on, if nothing was written for a while; cheap to call often."""
+        if time.monotonic() - self._heard_at >= ALIVE_AFTER_S:
+            self._write("mark", mark="alive", step=step)
+
+    def write_host(self, sample: Mapping[str, Any]) -> None:
+        """Write a sample of the host; no sign of life of the training."""
+        if self._writer:
+            self._writer.write(
+                line_of({"kind": "host", "step": self._step, "time": time.time(), **sample})
+            )
+
+    def write_predictions(self, step: int, confusion: Sequence[Sequence[int]]) -> None:
+        """Write counts of labels against predictions."""
+        self._write("predictions", step=step, confusion=confusion)
+
+    def write_inputs(self, step: int, **observed: Any) -> None:
+        """Write what the model was fed."""
+        self._write("inputs", step=step, **observed)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._sampler:
+            self._sampler.close()
+        if self._writer:
+            self._writer.close()
+
+    def _write(
+        self, kind: str, tensors: Mapping[str, Columns] | None = None, **record: Any
+    ) -> None:
+        self._heard_at = time.monotonic()
+        if self._writer:
+            self._writer.write(line_of({"kind": kind, "time": time.time(), **record}, tensors))
+
+    def _write_checksums(self, checksums: ReplicaChecksums) -> None:
+        values = checksums.take(self._tensors.parameters, step=self._step)
+        self._write(
+            "checksums",
+            step=self._step,
+            group=checksums.label,
+            group_size=checksums.size,
+            values=values,
+        )
+
+    def _due(self, kind: str, *numbers: str) -> list[Collection]:
+        """Return the collections of a kind that want any of these numbers at this step."""
+        return [
+            each
+            for each in self._choice.of(kind)
+            if each.cadence.has(self._step) and not each.numbers.isdisjoint(numbers)
+        ]
+
+    def _members_of(self, collection: Collection) -> frozenset[int] | None:
+        """Return the places of a collection's parameters; None for all."""
+        own = self._tensors
+        prefix = "gradient/" if collection.kind == GRADIENTS else ""
+        found = frozenset(
+            place
+            for place, (name, kind) in enumerate(zip(own.names, own.module_classes, strict=True))
+            if collection.has_tensor(prefix + name, kind)
+        )
+        return None if len(found) == len(own.names) else found
+
+    def _note(
+        self,
+        kind: str,
+        numbers: Some[str],
+        columns: Columns,
+        places: Sequence[int] | None = None,
+    ) -> None:
+        """Keep columns of this step for the collections that want any of these numbers.
+
+        Args:
+            kind: weights or gradients.
+            numbers: NORM and the like.
+            columns: statistic -> values.
+            places: of the values, where not every parameter has one.
+        """
+        wanted: set[int] | None = set()
+        for each in self._due(kind, *numbers):
+            members = self._members[id(each)]
+            wanted = None if wanted is None or members is None else wanted | members
+        if wanted is not None and not wanted:
+            return
+        count = len(self._tensors.names)
+        for name, values in columns.items():
+            if wanted is not None or len(values) != count:
+                own = dict(zip(places or range(count), values, strict=True))
+                values = [  # noqa: PLW2901
+                    own.get(place) if wanted is None or place in wanted else None
+                    for place in range(count)
+                ]
+            self._columns.setdefault(kind, {})[name] = values
+
+    def _note_gradients(
+        self, places: Sequence[int], gradients: Sequence[Tensor], l2: Sequence[float]
+    ) -> None:
+        self._note(GRADIENTS, ALL_NUMBERS, {"l2": l2}, places)
+        if gradients and self._due(GRADIENTS, CHANGE):
+            sums = self._tensors.norms(gradients, order=1.0).tolist()
+            counts = [self._tensors.num_elements[place] for place in places]
+            means = [total / count for total, count in zip(sums, counts, strict=True)]
+            self._note(GRADIENTS, {CHANGE}, {"mean_abs": means}, places)
+        if gradients and self._due(GRADIENTS, SPREAD):
+            spreads = self._tensors.spreads(gradients, places, l2)
+            self._note(GRADIENTS, {SPREAD}, spreads, places)
+
+    def _note_weights(self, l2: Sequence[float]) -> None:
+        """Keep the norms, also where only a change or a spread is wanted: it says little without."""
+        own = self._tensors
+        self._note(WEIGHTS, ALL_NUMBERS, {"l2": l2})
+        if self._due(WEIGHTS, SPREAD):
+            self._note(WEIGHTS, {SPREAD}, own.spreads(own.parameters, range(len(own.names)), l2))

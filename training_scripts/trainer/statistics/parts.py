@@ -1,0 +1,114 @@
+"""The file of one rank and one start, in parts: a finished part is never touched again.
+
+What uploads the folder while the job runs copies whole files, so a file that grows for ever would be sent again and
+again. Each part begins with the header, and is one line a record, handed to the system at once: a reader beside the
+job sees a step within milliseconds, and a killed process loses at most the line that it was writing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from trainer.statistics.lines import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+NAME = re.compile(r"rank-(\d{5,})\.attempt-(\d{4,})\.part-(\d{4,})\.jsonl")
+PART_BYTES, PART_SECONDS = 4 * 2**20, 30.0
+TRIED_AGAIN_AFTER_S = 30.0
+
+
+def newest_attempt(folder: Path) -> int:
+    """Return the highest attempt of any rank that lies in the folder; 0 for none."""
+    found = [NAME.fullmatch(path.name) for path in folder.glob("rank-*.jsonl")]
+    return max((int(match[2]) for match in found if match), default=0)
+
+
+class PartWriter:
+    """Appends lines to the current part. A fault of the disk costs statistics, never the training.
+
+    After a fault the part is left as it is (a reader passes over its torn last line), and another is tried from time
+    to time. Safe to use from several threads.
+
+    Args:
+        folder: made when the first line is written.
+        header: of every part but for `part`; its rank and attempt name the files.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        header: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._header = folder, header
+        self._name = f"rank-{header['rank']:05d}.attempt-{header['attempt']:04d}"
+        self._clock, self._lock = clock, threading.Lock()
+        self._file: BinaryIO | None = None
+        self._part = self._num_bytes = 0
+        self._began_at, self._has_failed = 0.0, False
+        self._closed_until = -math.inf
+
+    def write(self, line: bytes) -> None:
+        """Append one line, in a new part where the current one is full or old."""
+        with self._lock:
+            now = self._clock()
+            if now < self._closed_until:
+                return
+            try:
+                file = self._file
+                if file is None or self._is_full(now):
+                    file = self._begin_part(now)
+                self._append(file, line)
+            except OSError as error:
+                self._give_up_part(error, now)
+
+    def close(self) -> None:
+        """Finish the current part; a later line begins another."""
+        with self._lock:
+            self._leave_part()
+
+    def _is_full(self, now: float) -> bool:
+        return self._num_bytes >= PART_BYTES or now - self._began_at >= PART_SECONDS
+
+    def _begin_part(self, now: float) -> BinaryIO:
+        self._leave_part()
+        self._part += 1
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = f"{self._name}.part-{self._part:04d}.jsonl"
+        file = self._file = (self._folder / name).open("wb", buffering=0)
+        self._num_bytes, self._began_at = 0, now
+        self._append(file, line_of({**self._header, "part": self._part}))
+        return file
+
+    def _append(self, file: BinaryIO, line: bytes) -> None:
+        if file.write(line) != len(line):
+            message = "only a part of a line was written"
+            raise OSError(message)
+        self._num_bytes += len(line)
+
+    def _leave_part(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+
+    def _give_up_part(self, error: OSError, now: float) -> None:
+        self._leave_part()
+        self._closed_until = now + TRIED_AGAIN_AFTER_S
+        if not self._has_failed:
+            self._has_failed = True
+            log.error(
+                "statistics cannot be written to %s, training goes on without: %s; rules see nothing of this rank "
+                "until there is space again",
+                self._folder,
+                error,
+            )
