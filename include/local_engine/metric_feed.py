@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FILES = ("metrics.jsonl", "host_metrics.jsonl")
 NAMESPACES = {
     JobKind.TRAINING: ("/aws/sagemaker/TrainingJobs", "TrainingJobName"),
     JobKind.PROCESSING: ("/aws/sagemaker/ProcessingJobs", "ProcessingJobName"),
@@ -53,7 +54,8 @@ class MetricFeed:
             return sum(self._feed_job(kind, path) for kind in JobKind for path in self._files(kind))
 
     def _files(self, kind: JobKind) -> list[Path]:
-        return sorted((self.settings.root / "jobs" / kind.value).glob("*/metrics.jsonl"))
+        jobs = self.settings.root / "jobs" / kind.value
+        return sorted(path for name in FILES for path in jobs.glob(f"*/{name}"))
 
     def _feed_job(self, kind: JobKind, path: Path) -> int:
         offset = self._offsets.get(path, 0)
@@ -92,7 +94,7 @@ def _datum(record: dict[str, Any], dimension: str, job: str) -> dict[str, Any]:
     return {
         "MetricName": record["name"],
         "Value": record["value"],
-        "Unit": "None",
+        "Unit": record.get("unit", "None"),
         "Timestamp": moment.replace(tzinfo=None),
         "Dimensions": [{"Name": name, "Value": value}],
     }

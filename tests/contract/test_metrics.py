@@ -49,3 +49,42 @@ def test_metrics_are_in_cloudwatch_by_job_name(endpoint: Endpoint, job: dict[str
     assert min(each["Minimum"] for each in statistics) == pytest.approx(0.5)
     assert max(each["Maximum"] for each in statistics) == pytest.approx(0.9)
     assert sum(each["SampleCount"] for each in statistics) == pytest.approx(3)
+
+
+def test_what_the_hosts_use_is_in_cloudwatch_by_host(endpoint: Endpoint) -> None:
+    busy = (
+        "python3 -c 'import time; end = time.time() + 4; "
+        "any(iter(lambda: time.time() > end, True))'"
+    )
+    request = endpoint.training_request(busy)
+    request["ResourceConfig"]["InstanceCount"] = 2
+    job = endpoint.run(request)
+    found = endpoint.client("cloudwatch").get_metric_data(
+        MetricDataQueries=[
+            {
+                "Id": f"{name.lower()}{number}",
+                "MetricStat": {
+                    "Metric": {
+                        "Namespace": "/aws/sagemaker/TrainingJobs",
+                        "MetricName": name,
+                        "Dimensions": [
+                            {"Name": "Host", "Value": f"{job['TrainingJobName']}/algo-{number}"}
+                        ],
+                    },
+                    "Period": 60,
+                    "Stat": "Average",
+                    "Unit": "Percent",
+                },
+            }
+            for name in ("CPUUtilization", "MemoryUtilization", "DiskUtilization")
+            for number in (1, 2)
+        ],
+        StartTime=job["CreationTime"] - timedelta(minutes=1),
+        EndTime=job["TrainingEndTime"] + timedelta(minutes=2),
+    )["MetricDataResults"]
+    values = {each["Id"]: each["Values"] for each in found}
+    assert len(values) == 6
+    for number in (1, 2):
+        assert max(values[f"cpuutilization{number}"]) > 0.3  # of 100 for each core
+        assert 0 < max(values[f"memoryutilization{number}"]) <= 100
+        assert 0 <= max(values[f"diskutilization{number}"]) <= 100

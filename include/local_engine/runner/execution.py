@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from include.local_engine.runner.host_metrics import FILE_NAME, HostMetrics, volume_bytes
 from include.local_engine.runner.instances import make_cluster
 from include.local_engine.runner.limits import DEFAULT_MAX_RUNTIME_S
 from include.local_engine.runner.logs import LogFile, LogPump, next_epoch
@@ -80,14 +81,19 @@ class Execution:
             cluster.start()
             if self.faults is not None:
                 self.faults.begin_training(self.mirrors)
-            outcome = Supervision(
-                cluster=cluster,
-                order=lambda: Ending.FAULT if self._fault(pump) else self.order(),
-                deadline=time.monotonic() + self._runtime_s,
-                time_scale=self.job.settings.time_scale,
-                on_stopping=self._note_stopping,
-                faults=self.faults,
-            ).run()
+            metrics = self._host_metrics(cluster)
+            metrics.start()
+            try:
+                outcome = Supervision(
+                    cluster=cluster,
+                    order=lambda: Ending.FAULT if self._fault(pump) else self.order(),
+                    deadline=time.monotonic() + self._runtime_s,
+                    time_scale=self.job.settings.time_scale,
+                    on_stopping=self._note_stopping,
+                    faults=self.faults,
+                ).run()
+            finally:
+                metrics.finish()
         pump.join(timeout=LAST_LINES_S)
         fault = self._fault(pump)
         if fault is not None and outcome.ending in {Ending.FAULT, Ending.COMPLETED}:
@@ -95,6 +101,15 @@ class Execution:
         if outcome.failure is not None:
             return replace(outcome, last_line=logs[outcome.failure.instance].last_line)
         return outcome
+
+    def _host_metrics(self, cluster: Cluster) -> HostMetrics:
+        return HostMetrics(
+            cluster,
+            folders={each.name: self.job.host_folder(each.name) for each in self.hosts},
+            to=self.job.folder / FILE_NAME,
+            volume_bytes=volume_bytes(self.job.request),
+            time_scale=self.job.settings.time_scale,
+        )
 
     def _fault(self, pump: LogPump) -> str | None:
         return self.fault() or pump.fault

@@ -13,7 +13,8 @@ def clear(folder: Path) -> None:
     """Remove what an earlier, deleted job of the same name left."""
     clear_instances(folder)
     shutil.rmtree(folder / "logs", ignore_errors=True)
-    (folder / "metrics.jsonl").unlink(missing_ok=True)
+    for name in ("metrics.jsonl", "host_metrics.jsonl"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def clear_instances(folder: Path) -> None:
