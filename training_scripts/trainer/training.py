@@ -74,7 +74,7 @@ class Training:
                 self.task, self.index, paths.channels, ("train", "validation"), verify=verify
             )
             num_samples = len(self.train_set)
-            self.plan = plan_batches(hp, world_size=self.num_readers, num_samples=num_samples)
+            self.plan = plan_batches(self.hp, world_size=self.num_readers, num_samples=num_samples)
         self.order = SampleOrder(num_samples=num_samples, seed=hp.seed)
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
