@@ -68,8 +68,11 @@ class JobStore:
         tags: Mapping[str, str] | None = None,
         created_at: float,
         state: Mapping[str, Any],
+        runner: tuple[int, int] | None = None,
     ) -> JobRow:
         """Insert a job and return it.
+
+        `runner` is the process that supervises it already: its pid, and when it started in clock ticks since boot.
 
         Raises:
             NameTakenError: A job of this kind and name exists.
@@ -79,10 +82,12 @@ class JobStore:
                 raise NameTakenError(name)
             db.execute(
                 "INSERT INTO jobs (kind, name, arn, request, state, status, created_at, "
-                "modified_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "modified_at, revision, runner_pid, runner_start_ticks) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(kind.value, name, arn, json.dumps(request), json.dumps(state)),
                     *(state[kind.status_key], created_at, created_at, _next_revision(db)),
+                    *(runner or (None, None)),
                 ),
             )
             _put_tags(db, arn, tags or {})

@@ -3,6 +3,7 @@
     "LossSpike"
     {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "profile": "robust"}
     {"RuleConfigurationName": "spikes", "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}
+    {"RuleConfigurationName": "hot", "RuleParameters": {"expression": "loss > 9", "persistence": "3"}}
     {"name": "too-hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)",
      "parameters": {"persistence": 3}}
     {"name": "odd", "file": "my_rules.py:odd_loss", "parameters": {"limit": 3}}
@@ -200,6 +201,17 @@ def _spec(value: object, *, where: str) -> RuleSpec:
 
 def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
     parameters = value.get("RuleParameters")
+    if isinstance(parameters, Mapping) and parameters.get("expression"):
+        own = {
+            key: each
+            for key, each in parameters.items()
+            if key != "expression" and key not in _OF_THE_SERVICE
+        }
+        return RuleSpec(
+            expression=str(parameters["expression"]),
+            name=value.get("RuleConfigurationName"),
+            parameters=own,
+        )
     if not isinstance(parameters, Mapping) or not parameters.get("rule_to_invoke"):
         raise SpecError(
             [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.api.debugger_rules import debugger_problems
 from include.local_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -174,4 +175,5 @@ _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
     _metrics,
     _tags,
     _retries,
+    debugger_problems,
 )

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GROWING_SUFFIX = ".jsonl"
+"""Lines that are appended: such a file goes up while it is written; what is up is the file's beginning."""
+GROWING_S = 0.5
+"""How often at most."""
 STABLE_S = 0.3
 """Where the kernel cannot tell who writes, a file is complete once unchanged for this long."""
 MOST_PAUSES = 20
@@ -80,6 +84,7 @@ class MirroredFolder:
         self._deletes = deletes
         self._uploaded: dict[str, FileVersion] = {}
         self._seen: dict[str, tuple[FileVersion, float]] = {}
+        self._sent_at: dict[str, float] = {}
         self._is_abandoned = False
 
     def abandon(self) -> None:
@@ -160,6 +165,9 @@ class MirroredFolder:
             return 0
 
     def _is_complete(self, name: str, version: FileVersion, now: float) -> bool:
+        if name.endswith(GROWING_SUFFIX):
+            last = self._sent_at.get(name, -GROWING_S)
+            return now - last >= GROWING_S
         is_open = is_open_for_writing(self._folder / name)
         if is_open is not None:
             return not is_open
@@ -176,6 +184,7 @@ class MirroredFolder:
             self._objects.put(self._location.bucket, key, path)
         except FileNotFoundError:
             return 0  # Deleted since; the next round mirrors that.
+        self._sent_at[name] = time.monotonic()
         if _version(path) != version:
             self._seen.pop(name, None)
             return 0  # Written to since: what went up may be half of it, so it goes up again.
@@ -203,7 +212,7 @@ class MirrorThread(threading.Thread):
         """Prepare.
 
         Args:
-            folders: by instance name.
+            folders: by instance name, where an instance has several by `<instance> <which>`.
             interval_s: the pause between two rounds; it grows while rounds fail.
             patience: for the last round.
             tell: gets an instance's name and a sentence when an outage of S3 begins and when it is over.
@@ -225,7 +234,7 @@ class MirrorThread(threading.Thread):
     def abandon(self, names: Collection[str]) -> None:
         """Bring nothing more of these folders to S3, from now on: their instances vanish."""
         for each in self._mirrors:
-            if each.name in names:
+            if each.name.partition(" ")[0] in names:
                 each.abandon()
 
     def finish(self) -> None:

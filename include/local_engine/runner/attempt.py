@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.local_engine.channels.checkpoints import (
@@ -17,6 +16,12 @@ from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.faults import JobState
 from include.local_engine.mpi.furnishing import Furnishing, furnish, make_key
 from include.local_engine.runner import container, inputs
+from include.local_engine.runner.debugger import (
+    checkpoint_folder,
+    checkpoint_path,
+    config_files,
+    debug_outputs,
+)
 from include.local_engine.runner.execution import Execution
 from include.local_engine.runner.failures import algorithm_error, data_failure, s3_failure
 from include.local_engine.runner.host_faults import HostsLostError
@@ -30,6 +35,7 @@ from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from include.local_engine.channels.pipe import PipeFeeder
     from include.local_engine.runner.host_faults import AttemptFaults
@@ -39,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
 MIRROR_INTERVAL_S = 0.5
 
 
@@ -59,6 +64,8 @@ class Attempt:
     on_line: Callable[[int, str], None]
     faults: AttemptFaults
     max_runtime_s: float
+    on_training: Callable[[], None] = lambda: None
+    """Called when the instances are about to begin."""
     model_uri: str | None = field(default=None, init=False)
     """Where the model is in S3, once it is uploaded."""
     _mirrors: MirrorThread = field(default_factory=_no_mirrors, init=False)
@@ -105,8 +112,11 @@ class Attempt:
         return algorithm_error(outcome.failure, folder / "failure", last_line=outcome.last_line)
 
     def _download(self, stack: ExitStack) -> list[PipeFeeder]:
+        more = config_files(self.job.request)
         for host in self.hosts:
-            container.write_training_config(self.job, host, self.hosts, self.ground.interface)
+            container.write_training_config(
+                self.job, host, self.hosts, self.ground.interface, more=more
+            )
         try:
             feeders = inputs.provide_channels(self.job, self.hosts, link=self.ground.has_overlay)
         except DataError as error:
@@ -118,7 +128,7 @@ class Attempt:
 
     def _restore_checkpoints(self) -> MirrorThread:
         config = self.job.request.get("CheckpointConfig")
-        mirrors = {}
+        mirrors = self._output_mirrors()
         if config:
             location = S3Location.parse(config["S3Uri"])
             for host in self.hosts:
@@ -133,8 +143,21 @@ class Attempt:
             mirrors,
             interval_s=max(0.05, interval),
             patience=self.job.patience,
-            tell=self.job.say,
+            tell=lambda name, text: self.job.say(name.partition(" ")[0], text),
         )
+
+    def _output_mirrors(self) -> dict[str, MirroredFolder]:
+        """Return the folders of Debugger's outputs, by instance and output."""
+        return {
+            f"{host.name} {output.name}": MirroredFolder(
+                output.folder(self.job, self.ground, host),
+                output.location,
+                self.job.objects,
+                deletes=False,
+            )
+            for host in self.hosts
+            for output in debug_outputs(self.job)
+        }
 
     def _checkpoint_folder(self, host: HostPlan) -> Path:
         return checkpoint_folder(self.job, self.ground, host)
@@ -160,6 +183,7 @@ class Attempt:
         ).run()
 
     def _prepare_volumes(self, cluster: Cluster) -> None:
+        self.on_training()
         for host in self.hosts:
             if self._has_volume(host):
                 self.faults.disturbances.volumes[host.name] = Volume.take_over(
@@ -183,6 +207,11 @@ class Attempt:
         volumes = [str(checkpoint_path(self.job))] if self._has_volume(host) else []
         if "CheckpointConfig" in self.job.request and not volumes:
             folders.append((self._checkpoint_folder(host), str(checkpoint_path(self.job))))
+        folders += [
+            (output.folder(self.job, self.ground, host), output.path)
+            for output in debug_outputs(self.job)
+            if output.is_mounted
+        ]
         furnishing = self._furnish_for_mpi(host)
         folders += furnishing.folders
         return InstanceRequest(
@@ -221,16 +250,3 @@ class Attempt:
             return upload_outputs(self.job, self.hosts)
         except S3Error as error:
             raise JobError(s3_failure("Artifact upload failed", error)) from error
-
-
-def checkpoint_folder(job: Job, ground: Ground, host: HostPlan) -> Path:
-    """Return where this machine keeps the checkpoint folder of an instance."""
-    if ground.has_mounts:
-        return job.host_folder(host.name) / "checkpoints"
-    return job.ml_folder(host.name) / checkpoint_path(job).relative_to(ML_INSIDE)
-
-
-def checkpoint_path(job: Job) -> Path:
-    """Return where the instances see their checkpoints."""
-    config = job.request.get("CheckpointConfig", {})
-    return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))

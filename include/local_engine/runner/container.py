@@ -18,10 +18,21 @@ if TYPE_CHECKING:
 STUBS_INSIDE = "/opt/trainyard"
 """Where an instance sees the warm workers' programs and socket."""
 HOME_INSIDE = "/opt/home"
+CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
 
 
-def write_training_config(job: Job, host: HostPlan, hosts: Sequence[HostPlan], nic: str) -> None:
-    """Write /opt/ml/input/config of one instance and make the folders the contract promises."""
+def write_training_config(
+    job: Job,
+    host: HostPlan,
+    hosts: Sequence[HostPlan],
+    nic: str,
+    *,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write /opt/ml/input/config of one instance and make the folders the contract promises.
+
+    `more` is the content of further files there, by name.
+    """
     ml = job.ml_folder(host.name)
     for name in ("input/config", "input/data", "model", "output/data", "code"):
         (ml / name).mkdir(parents=True, exist_ok=True)
@@ -34,6 +45,11 @@ def write_training_config(job: Job, host: HostPlan, hosts: Sequence[HostPlan], n
         {each["ChannelName"]: _channel_config(each, mode) for each in channels},
     )
     _write(config / "resourceconfig.json", resource_config(host, hosts, nic))
+    if "CheckpointConfig" in job.request:
+        default = {"LocalPath": CHECKPOINTS_INSIDE}
+        _write(config / "checkpointconfig.json", default | job.request["CheckpointConfig"])
+    for file, content in (more or {}).items():
+        _write(config / file, content)
 
 
 def resource_config(host: HostPlan, hosts: Sequence[HostPlan], nic: str) -> dict[str, Any]:

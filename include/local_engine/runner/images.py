@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from include.local_engine.images import xgboost_metrics
 from include.local_engine.images.image_file import (
     FOLDER,
     ImageFile,
@@ -37,6 +38,12 @@ class ImageRuntime:
     source_folder: Path | None = None
     image: ImageFile | None = None
     layers: tuple[Path, ...] = ()
+
+    @property
+    def metric_definitions(self) -> list[dict[str, str]]:
+        """Return the MetricDefinitions of a job that names none: those that the service knows of its own algorithm."""
+        is_xgboost = self.image is not None and self.image.name == "xgboost"
+        return xgboost_metrics.definitions() if is_xgboost else []
 
     @property
     def launchers(self) -> frozenset[str]:

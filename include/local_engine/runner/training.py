@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.faults import FaultBook
-from include.local_engine.runner.attempt import Attempt, checkpoint_folder
+from include.local_engine.runner.attempt import Attempt
 from include.local_engine.runner.capacity import REPLACEMENT_S, CapacityRequest
+from include.local_engine.runner.debugger import checkpoint_folder, statistics_folders
 from include.local_engine.runner.disturbances import Disturbances
 from include.local_engine.runner.failures import ABANDONED, INTERNAL_ERROR
 from include.local_engine.runner.host_faults import AttemptFaults
@@ -20,6 +22,7 @@ from include.local_engine.runner.limits import Limits, may_retry, num_attempts
 from include.local_engine.runner.metrics import MetricScraper
 from include.local_engine.runner.moments import Moments
 from include.local_engine.runner.remains import clear_instances
+from include.local_engine.runner.rule_watch import RuleWatch
 from include.local_engine.runner.supervision import Ending
 from include.local_engine.sandbox.folder_watch import FolderWatch
 
@@ -47,6 +50,7 @@ class TrainingRun:
     metrics: MetricScraper
     book: FaultBook
     limits: Limits
+    rules: RuleWatch
 
     @classmethod
     def prepare(cls, job: Job, order: Callable[[], Ending | None]) -> TrainingRun:
@@ -66,17 +70,20 @@ class TrainingRun:
         resources = job.request["ResourceConfig"]
         count = len(plan_hosts(resources))
         limits = Limits.of(job.request, created_at=job.created_at)
+        hosts = plan_hosts(resources, names=ground.host_names(count))
         return cls(
             job=job,
             order=lambda: order() or limits.has_waited_too_long(),
             ground=ground,
             runtime=runtime,
-            hosts=plan_hosts(resources, names=ground.host_names(count)),
+            hosts=hosts,
             metrics=MetricScraper(
-                algorithm.get("MetricDefinitions", []), job.folder / "metrics.jsonl"
+                algorithm.get("MetricDefinitions") or runtime.metric_definitions,
+                job.folder / "metrics.jsonl",
             ),
             book=FaultBook(job.settings.root),
             limits=limits,
+            rules=RuleWatch(job=job, folders=statistics_folders(job, ground, hosts)),
         )
 
     def run(self) -> None:
@@ -84,8 +91,13 @@ class TrainingRun:
 
         Fails with JobError: its data or its instances could not be provided.
         """
-        while not self._is_over():
-            clear_instances(self.job.folder)
+        self.rules.start()
+        try:
+            while not self._is_over():
+                clear_instances(self.job.folder)
+        finally:
+            self.rules.finish()
+            self.rules.deliver()
 
     def _is_over(self) -> bool:
         """Make one attempt; return False where another has to follow.
@@ -95,7 +107,11 @@ class TrainingRun:
         """
         try:
             attempt = self._begin()
-            return attempt is None or self._conclude(attempt, attempt.run())
+            if attempt is None:
+                return True
+            outcome = attempt.run()
+            self.rules.trains(None)
+            return self._conclude(attempt, outcome)
         except JobError as error:
             if not str(error).startswith(SERVICE_FAULT) or self.order() is not None:
                 raise
@@ -153,6 +169,7 @@ class TrainingRun:
                 watch=FolderWatch(folders),
             ),
             max_runtime_s=max_runtime_s,
+            on_training=lambda: self.rules.trains(time.time()),
         )
 
     def _subject(self, number: int) -> str:
@@ -183,6 +200,7 @@ class TrainingRun:
 
     def _finish(self, ending: Ending, *, reason: str | None = None, **members: Any) -> None:
         members["FinalMetricDataList"] = self.metrics.final()
+        self.rules.finish()
         match ending:
             case Ending.COMPLETED:
                 self.job.finish("Completed", **members)

@@ -1,0 +1,82 @@
+"""Rules over a training that goes on: statistics in as they grow, issues out as they are found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from include.rules.evaluation import Evaluation
+from include.rules.live import LiveFeed
+from include.rules.records import Facts, Mark, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from include.rules.evaluation import ConfiguredRule, Issue, Verdict
+    from include.rules.live import Piece
+
+CLOCK_S = 1.0
+"""How often a rank that is silent is told the time."""
+
+
+class LiveEvaluation:
+    """One job's rules, beside the job or far from it: `wanted`, `take` each piece, `judge`; again and again.
+
+    Args:
+        rules: what judges.
+        facts: of the run.
+        since: when the job was created, epoch seconds; statistics of earlier jobs are passed over.
+    """
+
+    def __init__(
+        self, rules: Sequence[ConfiguredRule], facts: Facts | None = None, *, since: float = 0.0
+    ) -> None:
+        self._evaluation = Evaluation(rules, facts)
+        self._feed = LiveFeed(since=since)
+        self._heard: dict[int, Record] = {}
+        self._told_at = 0.0
+        self.num_records = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to read at once."""
+        return self._feed.is_behind
+
+    def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
+        """Return what to read next of files with these sizes; see `LiveFeed.wanted`."""
+        return self._feed.wanted(sizes, is_final=is_final)
+
+    def take(self, piece: Piece, data: bytes) -> None:
+        """Take a wanted piece.
+
+        Raises:
+            ContractError: a line is wrong; the rules cannot go on.
+        """
+        self._feed.take(piece, data)
+
+    def judge(
+        self, *, now: float | None = None, trains_since: float | None = None
+    ) -> list[tuple[str, Issue]]:
+        """Return the issues that the pieces brought, each with its rule's configured name.
+
+        Args:
+            now: epoch seconds: how long ranks have been silent is judged as well.
+            trains_since: when the instances last began to train; None where they do not. Only the silence of ranks
+                that were heard of since then says anything.
+        """
+        records = self._feed.records()
+        for record in records:
+            if record.time is not None:
+                self._heard[record.rank] = record
+        self.num_records += len(records)
+        if now is not None and trains_since is not None and now - self._told_at >= CLOCK_S:
+            self._told_at = now
+            records += [
+                Mark(kind="clock", time=now, rank=rank, step=last.step)
+                for rank, last in self._heard.items()
+                if (last.time or 0.0) >= trains_since
+            ]
+        return self._evaluation.feed(records)
+
+    def verdicts(self, *, is_final: bool) -> tuple[Verdict, ...]:
+        """Return what each rule found so far."""
+        return self._evaluation.verdicts(is_final=is_final)

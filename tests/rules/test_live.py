@@ -1,0 +1,233 @@
+"""Statistics read while they grow give what the finished files give: any cut of bytes, parts, ranks and restarts."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from include.errors import ContractError
+from include.rules.configuration import configured_rules
+from include.rules.evaluation import RuleStatus, evaluate
+from include.rules.live import MOST_BYTES, LiveFeed
+from include.rules.live_evaluation import LiveEvaluation
+from include.rules.records import Start, StepRecord
+from include.rules.statistics_file import read_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from include.rules.evaluation import Issue, Verdict
+
+RULES = configured_rules(
+    ["NonFinite", "LossSpike", "NotLearning", "LRSanity", "Straggler", "GradNormSpike"]
+)
+
+
+def header(rank: int, attempt: int, *, step: int = 0, time: float = 0.0, part: int = 1) -> bytes:
+    """Return the first line of a file."""
+    told = {"format": "trainyard-statistics", "version": 1, "rank": rank, "world_size": 2}
+    told |= {"attempt": attempt, "resumed_at": step, "time": time, "tensors": {}}
+    return line(told if part == 1 else {**told, "part": part})
+
+
+def line(told: dict[str, Any]) -> bytes:
+    """Return one line of a file."""
+    return json.dumps(told).encode() + b"\n"
+
+
+def name(rank: int, attempt: int, part: int = 1) -> str:
+    """Return a file's name."""
+    return f"rank-{rank:05d}.attempt-{attempt:04d}.part-{part:04d}.jsonl"
+
+
+def run_of(seed: int) -> list[dict[str, bytes]]:
+    """Return the files of two ranks by their names, attempt by attempt: losses that go wrong here and there."""
+    draw = random.Random(seed)  # noqa: S311  # a series, not a secret
+    attempts, step, now = [], 0, 1000.0
+    for attempt in range(1, draw.randint(1, 3) + 1):
+        first, last = max(0, step - draw.randint(0, 9)), step + draw.randint(25, 60)
+        per_part = draw.randint(15, 60)
+        files: dict[str, bytes] = {}
+        for at in range(first + 1, last + 1):
+            now += 1
+            part = 1 + (at - first - 1) // per_part
+            loss: Any = draw.choice([1.0] * 30 + [9.0, "nan"])
+            for rank in (0, 1):
+                told = {"kind": "step", "step": at, "time": now + rank / 10, "loss": loss}
+                told |= {"learning_rate": 1e-3, "step_seconds": 0.4}
+                told["local_seconds"] = 0.1 + 0.2 * rank * (seed % 2)
+                file = name(rank, attempt, part)
+                begin = header(rank, attempt, step=first, time=now, part=part)
+                files[file] = files.get(file, begin) + line(told)
+        attempts.append(files)
+        step = last
+    return attempts
+
+
+def looks_at(attempts: list[dict[str, bytes]], seed: int) -> Iterator[dict[str, bytes]]:
+    """Yield what a reader finds at each look: files that grow by any number of bytes, ranks as they like."""
+    draw = random.Random(seed)  # noqa: S311
+    there: dict[str, bytes] = {}
+    for files in attempts:
+        by_rank = [
+            sorted(each for each in files if each.startswith(f"rank-0000{r}")) for r in (0, 1)
+        ]
+        while any(by_rank):
+            names = draw.choice([each for each in by_rank if each])
+            file = names[0]
+            size = len(there.get(file, b"")) + draw.choice([1, 40, 200, 1500])
+            there[file] = files[file][:size]
+            if there[file] == files[file]:
+                names.pop(0)
+            if draw.random() < 0.5:
+                yield dict(there)
+    yield there
+
+
+def found_live(looks: Iterator[dict[str, bytes]], live: LiveEvaluation) -> list[tuple[str, Issue]]:
+    """Return the issues in the order in which a reader of these looks is told of them."""
+    issues, there = [], {}
+    for there in looks:
+        issues += look(there, live)
+    return issues + look(there, live, is_final=True)
+
+
+def look(
+    there: dict[str, bytes], live: LiveEvaluation, *, is_final: bool = False
+) -> list[tuple[str, Issue]]:
+    """Look once at files, and return the issues that this brought."""
+    sizes = {file: len(content) for file, content in there.items()}
+    for piece in live.wanted(sizes, is_final=is_final):
+        live.take(piece, there[piece.name][piece.start : piece.end])
+    return live.judge()
+
+
+def timeless(verdicts: tuple[Verdict, ...]) -> list[Verdict]:
+    """Return verdicts without the time at which the last rank's record of a step came: that is the cut's."""
+    return [
+        replace(each, issues=tuple(replace(issue, time=None) for issue in each.issues))
+        for each in verdicts
+    ]
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 10**6), cut=st.integers(0, 10**6))
+def test_any_cut_gives_the_verdicts_of_the_whole(seed: int, cut: int) -> None:
+    attempts = run_of(seed)
+    whole = {
+        file: list(io.StringIO(content.decode(), newline="\n"))
+        for files in attempts
+        for file, content in files.items()
+        if ".part-0001." in file
+    }
+    for files in attempts:  # the rest of the parts, without their headers
+        for file in sorted(files):
+            stem, _, part = file.rpartition(".part-")
+            if part != "0001.jsonl":
+                lines = list(io.StringIO(files[file].decode(), newline="\n"))
+                whole[f"{stem}.part-0001.jsonl"] += lines[1:]
+    live = LiveEvaluation(RULES)
+
+    issues = found_live(looks_at(attempts, cut), live)
+
+    offline = evaluate(RULES, read_statistics(whole))
+    assert timeless(live.verdicts(is_final=True)) == timeless(offline)
+    assert len(issues) == sum(each.num_issues for each in offline)
+
+
+def test_earlier_jobs_are_passed_over() -> None:
+    bad = line({"kind": "step", "step": 1, "time": 501.0, "loss": "nan"})
+    good = line({"kind": "step", "step": 1, "time": 1001.0, "loss": 1.0})
+    there = {
+        name(0, 1): header(0, 1, time=500.0) + bad,
+        name(0, 2): header(0, 2, time=1000.0) + good,
+    }
+    live = LiveEvaluation(RULES, since=900.0)
+
+    assert found_live(iter([there]), live) == []
+    assert live.num_records == 2
+
+
+def test_names_that_begin_anew_on_empty_disks_are_another_attempt() -> None:
+    first = header(0, 1, time=1.0) + line({"kind": "step", "step": 1, "time": 2.0, "loss": 1.0})
+    second = header(0, 1, step=1, time=50.0) + line({"kind": "step", "step": 2, "time": 51.0})
+    feed = LiveFeed()
+
+    records = []
+    for content in (first, None, second):
+        there = {} if content is None else {name(0, 1): content}
+        for piece in feed.wanted({file: len(each) for file, each in there.items()}):
+            feed.take(piece, there[piece.name][piece.start : piece.end])
+        records += feed.records()
+
+    starts = [each for each in records if isinstance(each, Start)]
+    assert [(each.attempt, each.step) for each in starts] == [(1, 0), (2, 1)]
+    assert [each.step for each in records if isinstance(each, StepRecord)] == [1, 2]
+
+
+def test_restored_copy_that_lacks_the_last_lines_is_no_new_start() -> None:
+    lines = [line({"kind": "step", "step": n, "time": float(n), "loss": 1.0}) for n in (1, 2)]
+    whole = header(0, 1, time=0.5) + b"".join(lines)
+    short = whole[: -len(lines[1])]
+    feed = LiveFeed()
+
+    records = []
+    for content in (whole, None, short, short):
+        there = {} if content is None else {name(0, 1): content}
+        pieces = feed.wanted({file: len(each) for file, each in there.items()})
+        for piece in pieces:
+            feed.take(piece, there[piece.name][piece.start : piece.end])
+        records += feed.records()
+
+    assert len(records) == 3
+    assert pieces == []  # and it is not read again and again
+
+
+def test_part_that_is_missing_is_waited_for() -> None:
+    feed = LiveFeed()
+    third = {name(0, 1, 3): 100}
+    assert feed.wanted({**third, name(0, 1, 1): 0}) == []
+    assert feed.wanted({**third, name(0, 1, 1): 0}, is_final=True) == []
+
+
+def test_other_files_are_not_looked_at() -> None:
+    feed = LiveFeed()
+    assert feed.wanted({"events/000/0_worker_0.tfevents": 9, "rank-00000.json": 9}) == []
+
+
+def test_a_long_file_is_read_in_pieces() -> None:
+    feed = LiveFeed()
+    (piece,) = feed.wanted({name(0, 1): 3 * MOST_BYTES})
+    assert (piece.start, piece.end) == (0, MOST_BYTES)
+    assert feed.is_behind
+
+
+def test_wrong_line_is_an_error() -> None:
+    feed = LiveFeed()
+    content = header(0, 1) + b'{"kind": "stepp", "step": 1}\n'
+    (piece,) = feed.wanted({name(0, 1): len(content)})
+    with pytest.raises(ContractError, match="stepp"):
+        feed.take(piece, content)
+
+
+def test_silence_is_judged_by_the_clock_only_of_ranks_that_began_since_the_instances_did() -> None:
+    content = header(0, 1, time=100.0) + b"".join(
+        line({"kind": "step", "step": n, "time": 100.0 + n, "loss": 1.0}) for n in range(1, 9)
+    )
+    rules = configured_rules(["Stalled"])
+
+    def verdict(trains_since: float | None) -> RuleStatus:
+        live = LiveEvaluation(rules)
+        look({name(0, 1): content}, live)
+        live.judge(now=1000.0, trains_since=trains_since)
+        return live.verdicts(is_final=False)[0].status
+
+    assert verdict(90.0) is RuleStatus.ISSUES_FOUND
+    assert verdict(500.0) is RuleStatus.IN_PROGRESS  # new instances that have not written yet
+    assert verdict(None) is RuleStatus.IN_PROGRESS  # none at all: it waits for capacity
