@@ -65,6 +65,7 @@ FURTHER_HYPERPARAMETERS = (
     "problem",
     "log_interval",
     "statistics",
+    "tensorboard_dir",
     "on_non_finite",
     "most_skipped_steps",
 )

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from include.rules.records import (
-    Checksums,
-    HostSample,
-    Inputs,
     Mark,
     Start,
     StepRecord,
@@ -20,6 +15,8 @@ from include.rules.records import (
 from include.rules.statistics_file import read_statistics
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from include.rules.records import Record
 
 
@@ -50,10 +47,9 @@ def test_two_ranks_write_each_step_and_what_happened(make_job):
     folder = job.base_dir / "checkpoints" / "statistics"
     records = records_of(folder)
     assert files_in(folder) == [f"rank-{rank:05d}.attempt-0001.part-0001.jsonl" for rank in (0, 1)]
-    starts = [each for each in records if isinstance(each, Start)]
-    assert [(each.rank, each.world_size, each.attempt, each.step) for each in starts] == [
-        (0, 2, 1, 0), (1, 2, 1, 0),
-    ]  # fmt: skip
+    starts = {each.rank: each for each in records if isinstance(each, Start)}
+    assert {(each.world_size, each.attempt, each.step) for each in starts.values()} == {(2, 1, 0)}
+    assert sorted(starts) == [0, 1]
     for rank in (0, 1):
         steps = steps_of(records, rank)
         assert [each.step for each in steps] == list(range(1, 21))
@@ -64,6 +60,7 @@ def test_two_ranks_write_each_step_and_what_happened(make_job):
     marks = [each.kind for each in records if isinstance(each, Mark)]
     assert marks.count("checkpoint") == marks.count("durable") == 2
     assert marks[-1] == "done"
-    assert [each.step for each in records if isinstance(each, Validation)] == list(
-        range(3, 21, 3)
-    ) + [20]
+    assert [each.step for each in records if isinstance(each, Validation)] == [
+        *list(range(3, 21, 3)),
+        20,
+    ]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from trainer.distributed import Ranks
     from trainer.precision import Precision
@@ -26,9 +26,18 @@ class Evaluation:
 
 
 def evaluate(
-    task: Task, model: nn.Module, batches: Iterable[Batch], *, precision: Precision, ranks: Ranks
+    task: Task,
+    model: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    precision: Precision,
+    ranks: Ranks,
+    see: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
 ) -> Evaluation:
-    """Return the mean loss over every rank's `batches`; the model is left in evaluation mode."""
+    """Return the mean loss over every rank's `batches`; the model is left in evaluation mode.
+
+    `see` is shown the outputs and targets of each batch.
+    """
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
     has_accuracy = True
     model.eval()
@@ -37,6 +46,8 @@ def evaluate(
             with precision.forward():
                 outputs = task.outputs(model, batch)
                 loss_sum += task.loss_sum(outputs, batch).item()
+            if see:
+                see(outputs, batch[-1])
             correct = task.num_correct(outputs, batch)
             has_accuracy = correct is not None
             num_correct += correct.item() if correct is not None else 0

@@ -138,6 +138,9 @@ class Hyperparameters:
         "statistics for the rules that watch the run: on, off, or JSON of collection -> its "
         "parameters; on = as the job's DebugHookConfig says, if it has one",
     )
+    tensorboard_dir: str | None = setting(
+        None, "folder of TensorBoard's scalars; null = as the job's TensorBoardOutputConfig says"
+    )
     on_non_finite: str = setting(
         "fail",
         "what a step does whose loss or gradient is NaN or infinite",

@@ -58,7 +58,7 @@ class MetricsWriter:
         self._lock = threading.Lock()
         self._printed_at = time.monotonic()
         self._num_bytes, self._unwritten, self._is_failing = 0, b"", False
-        self.listener: Callable[[str, dict[str, Any]], None] | None = None  # is told each event
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []  # are told each event
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(b"")
@@ -98,8 +98,8 @@ class MetricsWriter:
                 self._stream.write(format_line(event, values) + "\n")
                 self._stream.flush()
                 self._printed_at = time.monotonic()
-        if self.listener:
-            self.listener(event, values)
+        for hear in self.listeners:
+            hear(event, values)
 
     def _append(self) -> None:
         """Write what is not written yet, after what is whole; a fault is told once, not raised."""
@@ -122,7 +122,12 @@ class MetricsWriter:
             log.error("%s cannot be written, kept in memory: %s", self._path, reason)
 
     def write_alive(self, step: int) -> None:
-        """Say that training goes on, if nothing was printed for a while; cheap to call often."""
+        """Say that training goes on, if nothing was printed for a while; cheap to call often.
+
+        Listeners hear of it on every rank, as a `beat`.
+        """
+        for hear in self.listeners:
+            hear("beat", {"step": step})
         if time.monotonic() - self._printed_at >= ALIVE_AFTER_S:
             self.write("alive", step=step)
 

@@ -38,6 +38,10 @@ class Task(Protocol):
     unit: str
     units_per_sample: int
 
+    @property
+    def num_classes(self) -> int:
+        """Return how many classes are told apart whose confusion is worth counting; 0 for none."""
+
     def open_split(
         self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool
     ) -> Dataset[Any]:
@@ -59,6 +63,7 @@ class LanguageTask:
 
     model_config: Mapping[str, Any]
     unit: str = "tokens"
+    num_classes: int = 0
 
     @property
     def units_per_sample(self) -> int:
@@ -111,6 +116,11 @@ class TableTask:
     model_config: Mapping[str, Any]
     unit: str = "samples"
     units_per_sample: int = 1
+
+    @property
+    def num_classes(self) -> int:
+        """Return how many classes the target has; 0 for numbers."""
+        return len(self.layout.target.classes or ())
 
     def open_split(
         self, index: ShardIndex, split: str, channel: Path | None, *, verify: bool

@@ -32,7 +32,7 @@ from trainer.precision import Precision
 from trainer.random_states import begin_random_states
 from trainer.run_report import RunReport
 from trainer.statistics.checksums import ReplicaChecksums
-from trainer.statistics.opening import open_statistics
+from trainer.statistics.opening import open_headlines, open_statistics
 from trainer.statistics.tensors import ModelTensors
 from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainer.tasks import make_task, open_splits
@@ -163,7 +163,9 @@ class Training:
             progress=self.state.progress,
             checksums=self.make_checksums(),
         )
-        self.metrics.listener = self.statistics.hear
+        self.headlines = open_headlines(self.hp, self.paths, self.ranks)
+        self.statistics.listeners.append(self.headlines.hear)
+        self.metrics.listeners += [self.statistics.hear, self.headlines.hear]
 
     def run(self) -> int:
         """Resume, train until there is a reason to end, write the model; return the exit code."""
@@ -181,6 +183,7 @@ class Training:
             self.write_results(seconds=time.monotonic() - began)
         finally:
             self.statistics.close()
+            self.headlines.close()
         self.ranks.barrier()
         return EXIT_CODE_TERMINATED if self.is_stopping else 0
 
@@ -212,7 +215,7 @@ class Training:
                 self.validate_if_due()
                 if saves:
                     self.checkpointer.save(self.state)
-            self.say_alive()
+            self.metrics.write_alive(progress.step)
 
     def tell_step(self, loss: float, gradient_norm: float) -> None:
         """Write the statistics of the step that is being taken."""
@@ -224,11 +227,6 @@ class Training:
             units_per_second=self.units_per_batch / max(1e-9, seconds["step_seconds"]),
             **seconds,
         )
-
-    def say_alive(self) -> None:
-        """Say that the run is alive, where nothing was said for a while."""
-        self.metrics.write_alive(self.state.progress.step)
-        self.statistics.write_alive(self.state.progress.step)
 
     def is_finished(self) -> bool:
         """Return whether all steps are taken, or the validation loss has stopped falling."""
@@ -275,6 +273,7 @@ class Training:
             with meter.waiting_for_data():
                 batch, samples = next(batches)
             digest += digest_of(samples)
+            self.statistics.see_inputs(batch)
             loss_sum += self.add_gradient(batch, exchanges=micro_step == num_micro_steps)
         return loss_sum, digest & MASK
 
@@ -413,12 +412,25 @@ class Training:
 
     def evaluate(self, batches: Iterator[Any]) -> Evaluation:
         """Return the mean loss over what all ranks read."""
-        return evaluate(self.task, self.model, batches, precision=self.precision, ranks=self.ranks)
+        confusion = self.statistics.new_confusion(self.task.num_classes)
+        result = evaluate(
+            self.task,
+            self.model,
+            batches,
+            precision=self.precision,
+            ranks=self.ranks,
+            see=confusion.add if confusion else None,
+        )
+        if confusion:
+            counts = self.ranks.sum(confusion.flat())
+            if self.ranks.is_main:
+                self.statistics.write_predictions(self.state.progress.step, counts)
+        return result
 
     def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and say that the run is alive: a long evaluation is not to be taken for a hang."""
         for batch in batches:
-            self.say_alive()
+            self.metrics.write_alive(self.state.progress.step)
             yield batch
 
     def has_stopped_improving(self) -> bool:

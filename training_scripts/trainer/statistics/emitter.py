@@ -7,6 +7,7 @@ pass. All numbers of a step come from the device in one transfer, that which cli
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,15 @@ from trainer.statistics.choice import (
     CHANGE,
     CHECKSUM_INTERVAL,
     GRADIENTS,
+    INPUTS_INTERVAL,
     SPREAD,
     WEIGHTS,
 )
+from trainer.statistics.inputs import ConfusionCount, describe_inputs
 from trainer.statistics.lines import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection as Some, Mapping, Sequence
+    from collections.abc import Callable, Collection as Some, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from trainer.statistics.tensors import ModelTensors
 
 ALIVE_AFTER_S = 10.0
+MOST_CLASSES = 50
 MARKS = frozenset({"checkpoint", "durable", "checkpoint_failed", "done"})
 
 
@@ -62,7 +66,8 @@ class Emitter:
         self._checksums = checksums if choice.is_on else None
         self._activations = ActivationWatch(model, choice.of(ACTIVATIONS)) if model else None
         self._members = {id(each): self._members_of(each) for each in choice.collections}
-        self._step, self._heard_at = 0, time.monotonic()
+        self._step, self._heard_at, self._inputs_at = 0, time.monotonic(), 0
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []  # are told of the host
         self._clear()
 
     def _clear(self) -> None:
@@ -136,33 +141,47 @@ class Emitter:
         self._clear()
 
     def hear(self, event: str, values: Mapping[str, Any]) -> None:
-        """Write what the metrics were told, from whatever thread: validations, checkpoints, the end."""
+        """Write what the metrics were told, from whatever thread: validations, checkpoints, the end.
+
+        Of the beats of the loop those are written that come when nothing else was for a while.
+        """
         step = values.get("step", self._step)
         if event == "eval":
             loss, accuracy = values.get("validation_loss"), values.get("validation_accuracy")
             self._write("validation", step=step, loss=loss, accuracy=accuracy)
         elif event in MARKS:
             self._write("mark", mark=event, step=step)
-
-    def write_alive(self, step: int) -> None:
-        """Say that training goes on, if nothing was written for a while; cheap to call often."""
-        if time.monotonic() - self._heard_at >= ALIVE_AFTER_S:
+        elif event == "beat" and time.monotonic() - self._heard_at >= ALIVE_AFTER_S:
             self._write("mark", mark="alive", step=step)
 
     def write_host(self, sample: Mapping[str, Any]) -> None:
         """Write a sample of the host; no sign of life of the training."""
+        record = {"kind": "host", "step": self._step, "time": time.time(), **sample}
         if self._writer:
-            self._writer.write(
-                line_of({"kind": "host", "step": self._step, "time": time.time(), **sample})
-            )
+            self._writer.write(line_of(record))
+        for hear in self.listeners:
+            hear("host", record)
 
-    def write_predictions(self, step: int, confusion: Sequence[Sequence[int]]) -> None:
-        """Write counts of labels against predictions."""
-        self._write("predictions", step=step, confusion=confusion)
+    def new_confusion(self, num_classes: int) -> ConfusionCount | None:
+        """Return what counts a validation's predictions; None where nothing is written of so many classes."""
+        is_wanted = self._choice.is_on and 1 < num_classes <= MOST_CLASSES
+        return ConfusionCount(num_classes) if is_wanted else None
 
-    def write_inputs(self, step: int, **observed: Any) -> None:
-        """Write what the model was fed."""
-        self._write("inputs", step=step, **observed)
+    def write_predictions(self, step: int, counts: Sequence[float]) -> None:
+        """Write counts of labels against predictions, given row by row of labels."""
+        size = math.isqrt(len(counts))
+        rows = [
+            [int(count) for count in counts[row : row + size]]
+            for row in range(0, len(counts), size)
+        ]
+        self._write("predictions", step=step, confusion=rows)
+
+    def see_inputs(self, batch: Sequence[Tensor]) -> None:
+        """Write what this step's first micro-batch is, now and then."""
+        if self._writer and self._step % INPUTS_INTERVAL == 0 and self._step != self._inputs_at:
+            self._inputs_at = self._step
+            if observed := describe_inputs(batch):
+                self._write("inputs", step=self._step, **observed)
 
     def close(self) -> None:
         """Finish the file."""

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from trainer.statistics.choice import choose
 from trainer.statistics.emitter import Emitter
+from trainer.statistics.headlines import Headlines, MlflowSink, TensorBoardSink
 from trainer.statistics.host_samples import HostSampler
 from trainer.statistics.parts import PartWriter, newest_attempt
-from trainer.statistics.place import choose_folder
+from trainer.statistics.place import DEFAULT_TENSORBOARD_DIR, choose_folder, in_container
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
     from trainer.batching import BatchPlan
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from trainer.environment import ContainerPaths
     from trainer.hyperparameters import Hyperparameters
     from trainer.statistics.checksums import ReplicaChecksums
+    from trainer.statistics.headlines import Sink
     from trainer.statistics.tensors import ModelTensors
     from trainer.training_state import Progress
 
@@ -67,3 +71,17 @@ def open_statistics(
     if ranks.local_rank == 0:
         emitter.sample(HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir))
     return emitter
+
+
+def open_headlines(hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks) -> Headlines:
+    """Return what writes scalars for people, on rank 0 and where the job asks for them."""
+    makers: dict[str, Callable[[], Sink]] = {}
+    board = paths.read_config("tensorboardoutputconfig")
+    if ranks.is_main and (hp.tensorboard_dir or board is not None):
+        local_path = (board or {}).get("LocalPath") or DEFAULT_TENSORBOARD_DIR
+        folder = Path(hp.tensorboard_dir or in_container(paths.base_dir, local_path))
+        makers["TensorBoard"] = lambda: TensorBoardSink(folder)
+    if ranks.is_main and os.environ.get("MLFLOW_TRACKING_URI"):
+        job = os.environ.get("TRAINING_JOB_NAME") or "training"
+        makers["MLflow"] = lambda: MlflowSink(job, hp.to_dict())
+    return Headlines(makers)

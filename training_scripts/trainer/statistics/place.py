@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 FOLDER_NAME = "statistics"
 DEFAULT_TENSORS_DIR = f"{DEFAULT_BASE_DIR}/output/tensors"
+DEFAULT_TENSORBOARD_DIR = f"{DEFAULT_BASE_DIR}/output/tensorboard"
 
 
 def choose_folder(

@@ -1,0 +1,159 @@
+"""The dozen numbers of a run that people look at, as TensorBoard scalars and MLflow metrics, from rank 0.
+
+Asked for by the job's TensorBoardOutputConfig or `tensorboard_dir`, and by MLFLOW_TRACKING_URI. Everything happens in a
+thread of its own, imports too; what fails is told once and left out, never more.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+NAMES = {
+    "step": {
+        "loss": "train/loss",
+        "learning_rate": "train/learning_rate",
+        "gradient_norm": "train/gradient_norm",
+        "tokens_per_second": "train/tokens_per_second",
+        "samples_per_second": "train/samples_per_second",
+        "epoch": "train/epoch",
+        "eta_seconds": "time/eta_seconds",
+        "data_wait_seconds": "time/data_wait_seconds",
+    },
+    "eval": {"validation_loss": "validation/loss", "validation_accuracy": "validation/accuracy"},
+    "checkpoint": {"stall_seconds": "checkpoint/stall_seconds"},
+    "durable": {"seconds": "checkpoint/seconds", "bytes": "checkpoint/bytes"},
+    "host": {
+        "cpu_percent": "host/cpu_percent",
+        "io_wait_percent": "host/io_wait_percent",
+        "memory_bytes": "host/memory_bytes",
+        "disk_percent": "host/disk_percent",
+    },
+}
+HOST_INTERVAL_S = 10.0
+MOST_WAITING = 1000
+CLOSED_AFTER_S = 30.0
+
+
+class Sink(Protocol):
+    """Where scalars go; used from one thread."""
+
+    def write(self, scalars: Mapping[str, float], *, step: int, at: float) -> None:
+        """Write numbers of one step."""
+
+    def close(self) -> None:
+        """Write what is waiting."""
+
+
+class TensorBoardSink:
+    """Event files that TensorBoard reads; needs the package tensorboard."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 seconds, and not everywhere
+
+        self._writer: Any = SummaryWriter(str(folder), flush_secs=10)  # type: ignore[no-untyped-call]
+
+    def write(self, scalars: Mapping[str, float], *, step: int, at: float) -> None:
+        """Write numbers of one step."""
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, global_step=step, walltime=at)
+
+    def close(self) -> None:
+        """Write what is waiting."""
+        self._writer.close()
+
+
+class MlflowSink:
+    """A run of MLflow, by the variables that MLflow itself reads; needs the package mlflow."""
+
+    def __init__(self, job: str, parameters: Mapping[str, Any]) -> None:
+        import mlflow  # noqa: PLC0415 seconds, and not everywhere
+
+        self._mlflow = mlflow
+        mlflow.start_run(run_name=job)
+        mlflow.log_params(dict(parameters))
+
+    def write(self, scalars: Mapping[str, float], *, step: int, at: float) -> None:  # noqa: ARG002
+        """Write numbers of one step."""
+        self._mlflow.log_metrics(dict(scalars), step=step)
+
+    def close(self) -> None:
+        """End the run."""
+        self._mlflow.end_run()
+
+
+class Headlines:
+    """Hears what the metrics are told and hands its numbers to sinks, in a thread.
+
+    Args:
+        makers: name of a sink -> what makes it, which may raise anything.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Sink]]) -> None:
+        self._makers = dict(makers)
+        self._waiting: queue.Queue[tuple[dict[str, float], int, float] | None]
+        self._waiting = queue.Queue(MOST_WAITING)
+        self._host_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="headlines", daemon=True)
+        if self._makers:
+            self._thread.start()
+
+    def hear(self, event: str, values: Mapping[str, Any]) -> None:
+        """Take the numbers of an event; from whatever thread, never waiting."""
+        now = time.time()
+        if event == "host":
+            if now - self._host_at < HOST_INTERVAL_S:
+                return
+            self._host_at = now
+        found = {
+            name: float(values[key])
+            for key, name in NAMES.get(event, {}).items()
+            if values.get(key) is not None
+        }
+        if found and self._thread.is_alive() and not self._waiting.full():
+            self._waiting.put((found, int(values["step"]), now))
+
+    def close(self) -> None:
+        """Write what is waiting; a sink that hangs is left behind."""
+        if self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join(CLOSED_AFTER_S)
+
+    def _run(self) -> None:
+        sinks = {name: sink for name, make in self._makers.items() if (sink := _tried(name, make))}
+        while sinks and (taken := self._waiting.get()):
+            scalars, step, at = taken
+            for name, sink in list(sinks.items()):
+                if not _written(name, sink, scalars, step=step, at=at):
+                    del sinks[name]
+        for name, sink in sinks.items():
+            _tried(name, sink.close)
+
+
+def _written(name: str, sink: Sink, scalars: Mapping[str, float], *, step: int, at: float) -> bool:
+    try:
+        sink.write(scalars, step=step, at=at)
+    except Exception as error:  # noqa: BLE001 a tracking server's trouble is not the training's
+        _tell(name, error)
+        return False
+    return True
+
+
+def _tried(name: str, act: Callable[[], Any]) -> Any:
+    try:
+        return act()
+    except Exception as error:  # noqa: BLE001 as above
+        _tell(name, error)
+        return None
+
+
+def _tell(name: str, error: Exception) -> None:
+    log.warning("no scalars for %s (%s: %s); training goes on", name, type(error).__name__, error)
