@@ -23,6 +23,7 @@ DAG_IDS = {
     "plan_training": "plan_training.py",
     "autopilot_tabular": "autopilot_tabular.py",
     "tune_mapped": "tune_mapped.py",
+    "compare_strategies": "compare_strategies.py",
 }
 PIPELINE_TASKS = [
     *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
@@ -33,6 +34,7 @@ TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {
     "clean_up_orphans": ["stop_orphans"],
     "plan_training": ["plan"],
     "autopilot_tabular": AUTOML_TASKS,
+    "compare_strategies": ["preflight", "shard", "plan", "cells", "report", "outcome"],
     "tune_mapped": [*PIPELINE_TASKS[:2], *ROUNDS, *PIPELINE_TASKS[2:]],
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]

@@ -79,3 +79,20 @@ of each accelerator by part, step time, MFU, communication, hours and money, and
 its XCom the same as data. The figures are modelled: formulas, sources and what they were held against are in `docs/distribution.md`.
 `make plan CONF=file.json` prints the same.
 """
+
+COMPARE = """
+## Compare strategies
+
+The same model under several strategies and numbers of ranks, each a training job, then a table and plots: samples/s, scaling efficiency, peak memory of a
+rank, communication, loss agreement with the single process, cost of an epoch, and where adding more stops paying.
+
+| Task | Does | Returns |
+|---|---|---|
+| `preflight` | checks conf, every cell, linter, code, account and data at once; prints what all of it can cost; nothing is paid before | the run's state; the cells |
+| `shard` | cuts the data into shards that every number of ranks can share | the data set |
+| `cells` | mapped: one training job for each strategy and number of ranks, `cells_at_once` at a time | the job's snapshot |
+| `report` | `comparison.html`, `.json` and `.parquet`; a cell that failed stands there with its reason | their addresses |
+
+The run succeeds where at least one cell was trained. The defaults take minutes on a laptop: 40 steps of a small decoder, one thread for each rank.
+`POST /api/v2/dags/compare_strategies/dagRuns` with `{"logical_date": null, "conf": {"ranks": [1, 2, 4]}}` starts it, or `make compare`. See `docs/comparison.md`.
+"""

@@ -1,4 +1,4 @@
-"""Reads one file out of a job's output.tar.gz as it arrives, whatever else lies in it. Pure."""
+"""Reads files out of a job's output.tar.gz as it arrives, whatever else lies in it. Pure."""
 
 from __future__ import annotations
 
@@ -22,3 +22,18 @@ def lines_in_archive(stream: IO[bytes], *, name: str) -> Iterator[str]:
                 for line in content:
                     yield line.decode(errors="replace").rstrip("\r\n")
                 return
+
+
+def texts_in_archive(stream: IO[bytes], *, endings: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the lines of the archive's files whose names end so, by path.
+
+    Raises:
+        tarfile.TarError: the stream is no archive.
+    """
+    found = {}
+    with tarfile.open(fileobj=stream, mode="r|*") as files:
+        for member in files:
+            content = files.extractfile(member) if member.name.endswith(endings) else None
+            if content:
+                found[member.name] = content.read().decode(errors="replace").splitlines()
+    return found

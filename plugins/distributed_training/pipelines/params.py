@@ -77,7 +77,7 @@ _RANGES = {
 }
 
 
-_SECTIONS: Sections = {
+SECTIONS: Sections = {
     "Data": {
         "source": (
             "Source",
@@ -320,7 +320,7 @@ def run_params(**defaults: Any) -> dict[str, Param]:
         KeyError: a default names no param.
     """
     values = {**conf_defaults(RunConf), **defaults}
-    params = form_params(_SECTIONS, values)
+    params = form_params(SECTIONS, values)
     if unknown := values.keys() - params.keys():
         raise KeyError(f"no such params: {sorted(unknown)}")
     return params

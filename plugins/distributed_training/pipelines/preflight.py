@@ -29,16 +29,18 @@ from include.errors import (
     SpecError,
     ThrottledError,
 )
-from include.planning.run_plan import RunPlan, plan_run
+from include.planning.run_plan import plan_run
 from include.units import format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from airflow.sdk import Context
 
     from distributed_training.hooks.aws_clients import AwsClients
-
+    from include.planning.comparison_plan import ComparisonPlan
+    from include.planning.run_plan import RunPlan
+    from include.specs.run_conf import RunConf
 
 T = TypeVar("T")
 
@@ -84,14 +86,12 @@ class PreflightOperator(BaseOperator, SkipMixin):
 
         found = _Findings()
         params = {**context["params"], **found.of_events(triggering_params(context))}
-        plan = found.result_of(lambda: plan_run(params, job_attempts=JOB_RETRIES + 1))
-        found.add(params_findings(params))
+        plan = found.result_of(lambda: self.plan(params))
+        found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
         clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
         region = found.of_connection(clients)
         place = found.of_account(clients, params) if region else {}
-        for entry_point in (TRAINING_ENTRY_POINT, EVALUATION_ENTRY_POINT):
-            found.add(entry_point_findings(project_root() / SOURCE_DIR, entry_point))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -100,6 +100,21 @@ class PreflightOperator(BaseOperator, SkipMixin):
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
         self._result = self._state(context, plan, place, region).to_dict()
         return self._result
+
+    def plan(self, params: Mapping[str, Any]) -> Any:
+        """Return the plan of a run with these params.
+
+        Raises:
+            SpecError: what is wrong with them, at once.
+            BudgetExceededError: the run could cost more than its budget.
+        """
+        return plan_run(params, job_attempts=JOB_RETRIES + 1)
+
+    def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield what of the run's jobs and scripts a plan does not look at."""
+        yield from params_findings(params)
+        for entry_point in (TRAINING_ENTRY_POINT, EVALUATION_ENTRY_POINT):
+            yield from entry_point_findings(project_root() / SOURCE_DIR, entry_point)
 
     def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
         """Skip the search of a run that has none."""
@@ -113,20 +128,32 @@ class PreflightOperator(BaseOperator, SkipMixin):
     def _state(
         self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
     ) -> RunState:
-        ti, conf = context["ti"], plan.conf
+        self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
+        return run_state(context, plan.conf, plan=plan.to_dict(), place=place, region=region)
+
+    def tell_cost(self, plan: RunPlan | ComparisonPlan, *, budget_usd: float | None) -> None:
+        """Log what the run can cost at most."""
         self.log.info(
             "The run can cost at most: %s (each job once: %s); budget: %s; %s",
             _usd(plan.ceiling_usd, absent="unknown"),
             _usd(plan.once_usd, absent="unknown"),
-            _usd(conf.budget_usd, absent="none"),
+            _usd(budget_usd, absent="none"),
             plan.cost_note,
         )
-        paths = RunPaths(
-            bucket=place["bucket"], prefix=conf.prefix, dag_id=ti.dag_id, run_id=ti.run_id
-        )
-        return RunState(
-            conf=conf, paths=paths, role=place["role"], region=region, plan=plan.to_dict()
-        )
+
+
+def run_state(
+    context: Context,
+    conf: RunConf,
+    *,
+    plan: Mapping[str, Any],
+    place: Mapping[str, str],
+    region: str,
+) -> RunState:
+    """Return the state of the run that the task belongs to."""
+    ti = context["ti"]
+    paths = RunPaths(bucket=place["bucket"], prefix=conf.prefix, dag_id=ti.dag_id, run_id=ti.run_id)
+    return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
 
 
 def _usd(amount: float | None, *, absent: str) -> str:

@@ -79,6 +79,15 @@ def gather_failed(context: Context, *, besides: Collection[str]) -> list[TaskFac
     return [_facts(ti, each) for each in failed if each["task_id"] not in besides]
 
 
+def gather_mapped(context: Context, task_id: str) -> dict[int, TaskFacts]:
+    """Return what the instances of a mapped task left behind, by their index; nothing before it was mapped."""
+    ti: Any = context["ti"]
+    crumbs = (each for each in _crumbs(ti) if each["task_id"] == task_id)
+    return {
+        each["map_index"]: _facts(ti, each) for each in crumbs if each.get("map_index", -1) >= 0
+    }
+
+
 def _crumbs(ti: Any) -> list[dict[str, Any]]:
     return list(ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id))
 

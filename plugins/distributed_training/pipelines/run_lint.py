@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from include.errors import Finding
 
 # The job's addresses, of which the linter reads none.
-_PATHS = RunPaths(bucket="bucket", prefix="prefix", dag_id="dag", run_id="run")
-_ROLE = "arn:aws:iam::000000000000:role/role"
-_SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
+UNSET_PATHS = RunPaths(bucket="bucket", prefix="prefix", dag_id="dag", run_id="run")
+UNSET_ROLE = "arn:aws:iam::000000000000:role/role"
+SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
 
 
 def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -38,6 +38,10 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
 def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
     """Return what AWS would refuse, ignore or do badly about the run's training, errors first."""
     spec = training_spec(
-        conf, paths=_PATHS, dataset_uri=f"{_PATHS.root}/dataset", role=_ROLE, task_id="train"
+        conf,
+        paths=UNSET_PATHS,
+        dataset_uri=f"{UNSET_PATHS.root}/dataset",
+        role=UNSET_ROLE,
+        task_id="train",
     )
-    return tuple(each for each in lint(spec) if each.where not in _SAID_BY_THE_PLAN)
+    return tuple(each for each in lint(spec) if each.where not in SAID_BY_THE_PLAN)

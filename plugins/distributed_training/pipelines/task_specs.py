@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distributed_training.operators.register_model import ModelVersion
 from distributed_training.operators.shard_dataset import ShardingSpec
 from distributed_training.operators.sharding_job import ShardingJob
+from distributed_training.pipelines.comparison_jobs import cell_spec
 from distributed_training.pipelines.run_jobs import (
     EVALUATION_FILE,
     evaluation_spec,
@@ -24,7 +25,9 @@ from distributed_training.pipelines.run_state import (
     RunState,
     result_of,
 )
+from include.planning.comparison_plan import Cell
 from include.planning.run_cost import training_budget_usd
+from include.specs.comparison_conf import ComparisonConf
 from include.specs.run_conf_tuning import with_values
 from include.tuning.provenance import provenance
 from include.tuning.result import TuningResult
@@ -32,6 +35,7 @@ from include.tuning.result import TuningResult
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from distributed_training.operators.cell_job import CellJobOperator
     from include.specs.processing_job import ProcessingJobSpec
     from include.specs.run_conf import RunConf
     from include.specs.training_job import TrainingJobSpec
@@ -112,6 +116,18 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
         role=state.role,
         task_id=context["ti"].task_id,
         budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
+    )
+
+
+def cell_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
+    """Return the training job of the mapped cell of a comparison."""
+    state, task = RunState.of(context), cast("CellJobOperator", context["task"])
+    return cell_spec(
+        Cell.from_dict(task.cell),
+        run=ComparisonConf.from_params(state.plan["comparison"]).run,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        role=state.role,
     )
 
 

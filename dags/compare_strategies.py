@@ -1,0 +1,57 @@
+"""The same model under several strategies and numbers of ranks, each a training job, then a table and plots."""
+
+from __future__ import annotations
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, chain
+
+from distributed_training.operators.cell_job import CellJobOperator
+from distributed_training.operators.shard_dataset import ShardDatasetOperator
+from distributed_training.pipelines import documentation, task_specs
+from distributed_training.pipelines.assets import SHARDS_ASSET
+from distributed_training.pipelines.comparison_params import comparison_params
+from distributed_training.pipelines.comparison_preflight import (
+    CELL_RETRIES,
+    ComparisonPreflightOperator,
+    ListCellsOperator,
+)
+from distributed_training.pipelines.comparison_report import ComparisonReportOperator
+from distributed_training.pipelines.default_args import DEFAULT_ARGS
+
+_LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
+
+with DAG(
+    dag_id="compare_strategies",
+    dag_display_name="Compare strategies",
+    schedule=None,
+    catchup=False,
+    max_active_runs=2,
+    params=comparison_params(),
+    default_args=DEFAULT_ARGS,
+    tags=["trainyard", "sagemaker", "distributed-training", "comparison"],
+    doc_md=documentation.COMPARE,
+) as compare_strategies:
+    preflight = ComparisonPreflightOperator(task_id="preflight")
+    shard = ShardDatasetOperator(
+        task_id="shard", spec=task_specs.shard_task_spec, asset=SHARDS_ASSET, ledger_uri=_LEDGER_URI
+    )
+    plan = ListCellsOperator(task_id="plan")
+    # How many run at a time is the pool's to say: airflow_local_settings.py.
+    cells = CellJobOperator.partial(
+        task_id="cells",
+        spec=task_specs.cell_task_spec,
+        ledger_uri=_LEDGER_URI,
+        retries=CELL_RETRIES,
+        map_index_template="{{ task.cell['name'] }}",
+    ).expand(cell=plan.output)
+    # A teardown runs whatever happened before it, also when somebody marked the run failed.
+    report = ComparisonReportOperator(task_id="report").as_teardown(on_failure_fail_dagrun=True)
+    # One training that can be shown makes the run a success; the page says what became of the others.
+    outcome = EmptyOperator(
+        task_id="outcome",
+        trigger_rule="one_success",
+        on_execute_callback=None,
+        on_failure_callback=None,
+    )
+    chain(preflight, [shard, plan], cells, report)
+    cells >> outcome

@@ -1,0 +1,197 @@
+"""The last task of a comparison: what each training came to, as page, data and table, also when some failed."""
+
+from __future__ import annotations
+
+import tarfile
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from distributed_training.pipelines import run_state
+from distributed_training.pipelines.closing_ledger import closed_ledger
+from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
+from distributed_training.pipelines.output_archive import texts_in_archive
+from distributed_training.pipelines.run_facts import first_failure, gather, gather_mapped
+from distributed_training.pipelines.run_paths import RunPaths
+from include.errors import TrainingRunError
+from include.runs.comparison.cells import cell_record
+from include.runs.comparison.findings import findings_of
+from include.runs.comparison.measures import Measures, measures_in
+from include.runs.comparison.record import ComparisonRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from distributed_training.hooks.aws_clients import AwsClients
+    from distributed_training.hooks.objects import S3Objects
+    from distributed_training.pipelines.run_facts import TaskFacts
+    from include.runs.comparison.findings import Findings
+    from include.runs.comparison.record import CellRecord
+    from include.runs.ledger import Ledger
+
+CELLS = "cells"
+_TASKS = (run_state.PREFLIGHT, run_state.SHARD)
+_MODEL_FILE, _OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
+_PARQUET = "application/vnd.apache.parquet"
+
+
+class ComparisonReportOperator(BaseOperator):
+    """Writes `comparison.html`, `comparison.json` and `comparison.parquet` of its run to S3, however far it came.
+
+    A training that failed stands in the table with its reason. It first stops jobs of the run that still go on although
+    their tasks have ended, and waits until everything in the run's ledger has ended, for three minutes at most.
+
+    Returns `report_html`, `report_json`, `table`, the `status`, how many cells were asked for and measured, the
+    `knees`, and what of the ledger is `unsettled`.
+    """
+
+    ui_color = "#f0f0f0"
+
+    def __init__(self, *, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.aws_conn_id = aws_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the addresses of the comparison and what it says.
+
+        Raises:
+            SpecError: the run has no bucket to write to.
+            RejectedRequestError: the bucket refuses the report.
+        """
+        facts = gather(context, _TASKS)
+        mapped = gather_mapped(context, CELLS)
+        state = facts[0].result or {}
+        cells = (state.get("plan") or {}).get("cells", [])
+        paths = self._paths(context, state)
+        unfinished = [each.task_id for each in facts if not each.result]
+        stop_leftover_jobs(
+            self.clients, paths, task_ids=unfinished, trial_tasks=[CELLS], num_mapped=len(cells)
+        )
+        ledger = self._ledger(paths)
+        records = [self._cell(each, mapped.get(index), state) for index, each in enumerate(cells)]
+        record = self._record(context, [*facts, *mapped.values()], state, records, ledger)
+        findings = findings_of(record)
+        written = self._write(record, findings, to=paths.report)
+        for line in _told(record, findings):
+            self.log.info("%s", line)
+        self.log.info("Run %s %s; report: %s", record.run_id, record.status, written["report_html"])
+        return {
+            **written,
+            "status": record.status,
+            "cells": {"measured": len(record.measured), "asked": len(record.cells)},
+            "knees": [each.words for each in findings.knees],
+            "ledger": paths.ledger,
+            "unsettled": None if ledger is None else [each.name for each in ledger.unsettled],
+        }
+
+    @cached_property
+    def clients(self) -> AwsClients:
+        """The connection's clients."""
+        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+
+        return AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
+
+    @cached_property
+    def objects(self) -> S3Objects:
+        """Objects in S3."""
+        from distributed_training.hooks.objects import S3Objects
+
+        return S3Objects(self.clients.client("s3"))
+
+    def _paths(self, context: Context, state: Mapping[str, Any]) -> RunPaths:
+        """Return the run's addresses: as preflight fixed them, or as they would have been."""
+        if state:
+            return RunPaths(**state["paths"])
+        ti, params = context["ti"], context["params"]
+        return RunPaths(
+            bucket=self.clients.bucket(params.get("bucket")),
+            prefix=str(params.get("prefix") or "trainyard"),
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+        )
+
+    def _ledger(self, paths: RunPaths) -> Ledger | None:
+        from distributed_training.hooks.ledger import RunLedger
+
+        return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
+
+    def _cell(
+        self, cell: Mapping[str, Any], facts: TaskFacts | None, state: Mapping[str, Any]
+    ) -> CellRecord:
+        asked = state["plan"]["comparison"]
+        job = (facts.result or facts.failed_job) if facts else None
+        measures = self._measures(job, asked) if job else Measures()
+        return cell_record(
+            cell,
+            asked,
+            job=job,
+            task_state=facts.state if facts else None,
+            failure=facts.failure if facts else None,
+            measures=measures,
+        )
+
+    def _measures(self, job: Mapping[str, Any], asked: Mapping[str, Any]) -> Measures:
+        """Return what the job's output says; nothing, and a warning, where it cannot be read."""
+        artifact = str(job.get("model_artifact") or "")
+        uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
+        try:
+            if not artifact.endswith(_MODEL_FILE) or not self.objects.exists(uri):
+                return Measures()
+            with self.objects.stream(uri) as stream:
+                files = texts_in_archive(stream, endings=(".jsonl", ".json"))
+        except (TrainingRunError, tarfile.TarError, OSError) as error:
+            self.log.warning("The comparison does without %s: %s", uri, error)
+            return Measures()
+        is_text = asked.get("model") == "gpt"
+        return measures_in(files, units_per_sample=asked["sequence_length"] if is_text else 1)
+
+    def _record(
+        self,
+        context: Context,
+        facts: Sequence[TaskFacts],
+        state: Mapping[str, Any],
+        cells: Sequence[CellRecord],
+        ledger: Ledger | None,
+    ) -> ComparisonRecord:
+        dag_run: Any = context["dag_run"]
+        plan = dict(state.get("plan") or {})
+        conf = plan.pop("comparison", None) or dict(context["params"])
+        is_empty = not any(each.is_measured for each in cells)
+        dataset = next((e.result for e in facts if e.task_id == run_state.SHARD and e.result), {})
+        return ComparisonRecord(
+            dag_id=context["ti"].dag_id,
+            run_id=context["ti"].run_id,
+            started_at=dag_run.start_date.timestamp() if dag_run.start_date else None,
+            ended_at=time.time(),
+            tasks=[each.to_task() for each in facts],
+            cells=tuple(cells),
+            conf=conf,
+            plan=plan,
+            loss_tolerance=float(conf.get("loss_tolerance", 0.01)),
+            worthwhile_efficiency=float(conf.get("worthwhile_efficiency", 0.5)),
+            dataset_uri=dataset.get("dataset_uri"),
+            ledger=None if ledger is None else ledger.to_dict(),
+            failure=first_failure(list(facts)) if is_empty else None,
+        )
+
+    def _write(self, record: ComparisonRecord, findings: Findings, *, to: str) -> dict[str, str]:
+        from include.runs.comparison.page import render_comparison_html
+        from include.runs.comparison.table import to_parquet
+
+        html, data, table = (f"{to}/comparison.{kind}" for kind in ("html", "json", "parquet"))
+        page = render_comparison_html(record, findings).encode()
+        self.objects.write(html, page, content_type="text/html; charset=utf-8")
+        content = record.to_json(findings.to_dict()).encode()
+        self.objects.write(data, content, content_type="application/json")
+        self.objects.write(table, to_parquet(record, findings), content_type=_PARQUET)
+        return {"report_html": html, "report_json": data, "table": table}
+
+
+def _told(record: ComparisonRecord, findings: Findings) -> Sequence[str]:
+    from include.runs.comparison.table import table_lines
+
+    return [*table_lines(record, findings), *(f"{k.strategy}: {k.words}" for k in findings.knees)]
