@@ -6,6 +6,7 @@ import json
 import tarfile
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +82,10 @@ class Yard:
         condition: Callable[[JobRow], bool] = lambda row: row.is_terminal,
         *,
         kind: JobKind = JobKind.TRAINING,
+        limit_s: float = LIMIT_S,
     ) -> JobRow:
         """Wait until the condition holds for the job and return it."""
-        return wait_for(lambda: self.row(name, kind), condition)
+        return wait_for(lambda: self.row(name, kind), condition, limit_s=limit_s)
 
     def run(self, name: str, command: str | None = None, **members: Any) -> JobRow:
         """Run a training job to its end and return it."""
@@ -128,9 +130,11 @@ class Yard:
         return {"sagemaker_program": "train.py", "sagemaker_submit_directory": uri}
 
 
-def wait_for(look: Callable[[], Any], condition: Callable[[Any], bool]) -> Any:
+def wait_for(
+    look: Callable[[], Any], condition: Callable[[Any], bool], *, limit_s: float = LIMIT_S
+) -> Any:
     """Look until the condition holds and return what was seen then."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + limit_s
     waiting = threading.Event()
     while not condition(seen := look()):
         assert time.monotonic() < deadline, f"still {seen}"
@@ -158,12 +162,19 @@ def channel(name: str, uri: str, **members: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[Yard]:
+    """A yard of the test's own."""
+    with open_yard(tmp_path) as opened:
+        yield opened
+
+
+@contextmanager
+def open_yard(root: Path) -> Iterator[Yard]:
     """A state folder with an engine's S3 in front of it, and its lock held as an engine does."""
-    objects = ObjectStore(tmp_path / "s3")
+    objects = ObjectStore(root / "s3")
     objects.create_bucket(BUCKET)
     server = serve(S3Application(objects), "127.0.0.1", 0)
     settings = EngineSettings(
-        root=tmp_path, endpoint_url=f"http://127.0.0.1:{server.port}", time_scale=0.01
+        root=root, endpoint_url=f"http://127.0.0.1:{server.port}", time_scale=0.01
     )
     store = JobStore(settings.database_path)
     with settings.lock_path.open("w") as lock:

@@ -1,0 +1,109 @@
+"""How a strategy is proved: a job on two instances, struck once by a spot interruption, trains as one process does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.local_engine.runner.conftest import BUCKET, IMAGE, Yard, channel, put_faults, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "training_scripts"
+HYPERPARAMETERS: Mapping[str, str] = {
+    "num_layers": "2",
+    "num_heads": "2",
+    "hidden_size": "32",
+    "sequence_length": "16",
+    "global_batch_size": "8",
+    "max_steps": "8",
+    "warmup_steps": "2",
+    "learning_rate": "0.01",
+    "log_interval": "1",
+    "eval_interval": "4",
+    "eval_batches": "2",
+    "checkpoint_interval": "1",
+    "num_threads": "1",
+}
+LIMIT_S = 1000.0
+STRUCK_AT = 4
+"""The step at which the instances are taken away, without notice."""
+TOLERANCE = 2e-5
+"""How far the loss of a step may be from one process's, relative: floats are added in another order."""
+STEP_LINE = re.compile(r"trainyard step=(\d+) .*?\bloss=([0-9.]+)")
+START_LINE = re.compile(r"trainyard start step=(\d+) world_size=(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a job did: losses by step, (first step, ranks) of each start, the files of its model."""
+
+    losses: Mapping[int, float]
+    starts: tuple[tuple[int, int], ...]
+    model: Mapping[str, bytes]
+    log: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class Proving:
+    """Runs proofs."""
+
+    yard: Yard
+    data: Path
+    _has_data: bool = field(default=False, init=False)
+
+    def prove(
+        self, name: str, *, script: str = "train_ddp.py", image: str = IMAGE, **flags: str
+    ) -> Proof:
+        """Train by a strategy (the toolkit's `flags`, the script's hyperparameters) on two spot instances."""
+        put_faults(self.yard, {"what": "interrupt", "at": {"step": STRUCK_AT}, "job": name})
+        self.yard.train(name, **self._request(name, script, image, flags))
+        row = self.yard.wait(name, limit_s=LIMIT_S)
+        log = tuple(line for host in ("algo-1", "algo-2") for line in self.yard.log(name, host))
+        assert row.status == "Completed", "\n".join([str(row.state), *log])
+        assert statuses(row).count("Interrupted") == 1
+        return Proof(
+            losses=losses_of(log),
+            starts=tuple((int(a), int(b)) for a, b in START_LINE.findall("\n".join(log))),
+            model=self.yard.archive(f"out/{name}/output/model.tar.gz"),
+            log=log,
+        )
+
+    def _request(
+        self, name: str, script: str, image: str, flags: Mapping[str, str]
+    ) -> dict[str, Any]:
+        self._put_data()
+        source = self.yard.put_source(source_files())
+        return {
+            "instances": 2,
+            "algorithm": {"TrainingImage": image},
+            "HyperParameters": {**HYPERPARAMETERS, **source, "sagemaker_program": script, **flags},
+            "InputDataConfig": [
+                channel(each, f"s3://{BUCKET}/data/{each}/")
+                for each in ("train", "validation", "index")
+            ],
+            "EnableManagedSpotTraining": True,
+            "StoppingCondition": {"MaxRuntimeInSeconds": 900, "MaxWaitTimeInSeconds": 1800},
+            "CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints/{name}"},
+        }
+
+    def _put_data(self) -> None:
+        if not self._has_data:
+            for path in sorted(each for each in self.data.rglob("*") if each.is_file()):
+                key = f"data/{path.relative_to(self.data)}"
+                self.yard.objects.put(BUCKET, key, path.read_bytes())
+        self._has_data = True
+
+
+def losses_of(lines: Iterable[str]) -> dict[int, float]:
+    """Return the loss of each step; a step taken again counts as it was the last time."""
+    return {int(step): float(loss) for step, loss in STEP_LINE.findall("\n".join(lines))}
+
+
+def source_files() -> dict[str, bytes]:
+    """Return the training scripts as a job's source archive holds them."""
+    found = (each for each in SCRIPTS.rglob("*.py") if "__pycache__" not in each.parts)
+    return {str(each.relative_to(SCRIPTS)): each.read_bytes() for each in found}

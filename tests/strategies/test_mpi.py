@@ -1,0 +1,34 @@
+"""The toolkit's MPI launches train as one process does, over an interruption."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.strategies.proof import HYPERPARAMETERS, STRUCK_AT, TOLERANCE
+
+if TYPE_CHECKING:
+    from tests.strategies.proof import Proving
+
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(1200)]
+LAUNCHES = {
+    "mpi": {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": "-x GREETING=hi"},
+    "pytorchddp": {"sagemaker_pytorch_ddp_enabled": "true"},
+}
+MAX_STEPS = int(HYPERPARAMETERS["max_steps"])
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_two_ranks_on_each_of_two_instances_train_as_one_process(
+    proving: Proving, alone: dict[int, float], launch: str
+) -> None:
+    flags = {**LAUNCHES[launch], "sagemaker_mpi_num_of_processes_per_host": "2"}
+
+    proof = proving.prove(launch, **flags)
+
+    assert [ranks for _, ranks in proof.starts] == [4, 4]
+    assert 0 < proof.starts[1][0] <= STRUCK_AT + 2, "it went on from a checkpoint"
+    assert sorted(proof.losses) == list(range(1, MAX_STEPS + 1))
+    assert proof.losses == pytest.approx(alone, rel=TOLERANCE)
+    assert set(proof.model) >= {"model.pt", "model.json"}
