@@ -18,7 +18,8 @@ HOST_KINDS = COMPUTE_KINDS - CAPACITY_KINDS
 LOOK_S = 0.2
 """How old what was read from the book may be."""
 
-_STEP = re.compile(r"\bstep=(\d+)")
+_STEP = re.compile(r"(?:\bstep=|^\[(?=\d+\](?:#011|\t)))(\d+)")
+"""The steps of our own scripts, and the rounds of XGBoost: `[12]#011train-rmse:...`."""
 
 
 class Moments:

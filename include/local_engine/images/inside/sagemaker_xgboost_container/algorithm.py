@@ -1,0 +1,250 @@
+"""Algorithm mode: XGBoost trained by hyperparameters and channels alone, without a script.
+
+Source: "XGBoost algorithm with Amazon SageMaker AI" in the Developer Guide, and AWS's container (June 2026).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_xgboost_container.checkpoints import Checkpoints, save_model
+from sagemaker_xgboost_container.collective import cluster, hosts_with_data
+from sagemaker_xgboost_container.data import check_channels, content_type, read_matrix
+from sagemaker_xgboost_container.errors import UserError
+from sagemaker_xgboost_container.hyperparameters import read_hyperparameters
+from sagemaker_xgboost_container.metrics import MAXIMIZED, split_metrics
+from sagemaker_xgboost_container.statistics import StatisticsFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sagemaker_training.environment import Environment
+
+log = logging.getLogger(__name__)
+
+MODEL = "xgboost-model"
+TAB = "#011"
+"""A tab as CloudWatch shows it; the service's own metric definitions look for it."""
+TREES_EVERY = 10
+TRAINING_PORT = 9100
+
+
+def train(environment: Environment) -> None:
+    """Train as the hyperparameters and channels of this container say, and save the model.
+
+    Raises:
+        UserError: One of them is not what the algorithm takes.
+    """
+    config = Path(environment.input_config_dir)
+    values = read_hyperparameters(_document(config / "hyperparameters.json"))
+    channels = _document(config / "inputdataconfig.json")
+    check_channels(channels)
+    kind = content_type(channels["train"].get("ContentType"))
+    folders = {name: Path(path) for name, path in environment.channel_input_dirs.items()}
+    has_weights = values.pop("csv_weights", 0) == 1
+    train_data = read_matrix(folders["train"], kind, has_weights=has_weights)
+    validation = None
+    if "validation" in channels:
+        validation = read_matrix(folders["validation"], kind, has_weights=has_weights)
+    is_whole = train_data is not None and ("validation" not in channels or validation is not None)
+    hosts, host = list(environment.hosts), environment.current_host
+    if len(hosts) == 1 and not is_whole:
+        missing = "train" if train_data is None else "validation"
+        raise UserError(f"No data in {missing} channel path {folders[missing]}")
+    taking_part = hosts_with_data(hosts, host, has_data=is_whole)
+    if not taking_part:
+        raise UserError("No hosts received training data.")
+    if host not in taking_part:
+        log.warning("Host %s not being used for distributed training: it has no data.", host)
+        return
+    with cluster(taking_part, host, port=TRAINING_PORT) as is_first:
+        Training(environment, values, is_first=is_first, num_hosts=len(taking_part)).run(
+            train_data, validation, rank=taking_part.index(host)
+        )
+
+
+class Training:
+    """One training on one host; the first host saves."""
+
+    def __init__(
+        self, environment: Environment, values: dict[str, Any], *, is_first: bool, num_hosts: int
+    ) -> None:
+        """Take what is not XGBoost's own out of the hyperparameters."""
+        self._environment = environment
+        self._is_first, self._num_hosts = is_first, num_hosts
+        self._model_folder = Path(environment.model_dir)
+        self._num_round = values.pop("num_round")
+        self._patience = values.pop("early_stopping_rounds", None)
+        self._saves_each_round = values.pop("save_model_on_termination", "false") == "true"
+        objective_metric = values.pop("_tuning_objective_metric", None)
+        wanted = values.pop("eval_metric", [])
+        if objective_metric is not None:
+            metric = objective_metric.rpartition(":")[2]
+            wanted = [*(each for each in wanted if each != metric), metric]
+        values.pop("use_dask_gpu_training", None)
+        values.pop("predictor", None)
+        values.pop("dsplit", None)
+        if "updater" in values:
+            values["updater"] = ",".join(values["updater"])
+        self._metrics = wanted
+        own, self._custom = split_metrics(wanted)
+        self._parameters = {**values, "eval_metric": own} if own else values
+        if not own and wanted:
+            self._parameters["disable_default_eval_metric"] = 1
+        place = self._checkpoint_folder()
+        self._checkpoints = Checkpoints(folder=place) if place else None
+
+    def run(self, train_data: Any, validation: Any | None, *, rank: int) -> None:
+        """Train from the newest checkpoint on, to the last round.
+
+        Raises:
+            UserError: The data does not suit the objective.
+        """
+        import xgboost as xgb
+
+        log.info(
+            "Train matrix has %s rows and %s columns", train_data.num_row(), train_data.num_col()
+        )
+        checkpoint, done = self._checkpoints.newest() if self._checkpoints else (None, 0)
+        watched = [(train_data, "train")]
+        if validation is not None:
+            log.info("Validation matrix has %s rows", validation.num_row())
+            watched.append((validation, "validation"))
+        if checkpoint is not None:
+            log.info("Checkpoint loaded from %s", checkpoint)
+            log.info("Resuming from iteration %s", done)
+        statistics = StatisticsFile(
+            self._statistics_folder(),
+            rank=rank,
+            world_size=self._num_hosts,
+            host=self._environment.current_host,
+            resumed_at=done,
+            max_steps=self._num_round,
+        )
+        if self._saves_each_round and self._is_first:
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        try:
+            model = xgb.train(
+                self._parameters,
+                train_data,
+                num_boost_round=max(0, self._num_round - done),
+                evals=watched,
+                custom_metric=self._custom,
+                xgb_model=None if checkpoint is None else bytearray(checkpoint.read_bytes()),
+                verbose_eval=False,
+                callbacks=self._callbacks(statistics, has_validation=validation is not None),
+            )
+        except xgb.core.XGBoostError as error:
+            said = str(error).partition("\nStack trace:")[0]
+            raise UserError(f"XGB train call failed with exception:\n {said}") from error
+        statistics.mark(model.num_boosted_rounds(), "done")
+        statistics.close()
+        if self._is_first:
+            self._model_folder.mkdir(parents=True, exist_ok=True)
+            save_model(model, self._model_folder / MODEL)
+
+    def _callbacks(self, statistics: StatisticsFile, *, has_validation: bool) -> list[Any]:
+        import xgboost as xgb
+
+        callbacks: list[Any] = [_after_each_round(self, statistics)]
+        if self._patience and has_validation and self._metrics:
+            metric = self._metrics[-1]
+            callbacks.append(
+                xgb.callback.EarlyStopping(
+                    rounds=self._patience,
+                    data_name="validation",
+                    metric_name=metric,
+                    maximize=metric.partition("@")[0] in MAXIMIZED,
+                    save_best=True,
+                )
+            )
+        return callbacks
+
+    def after_round(
+        self,
+        model: Any,
+        scores: Mapping[str, Mapping[str, list[float]]],
+        statistics: StatisticsFile,
+        *,
+        seconds: float,
+    ) -> None:
+        """Print the metrics of the round that ended, save what is to be saved, tell the rules."""
+        number = model.num_boosted_rounds()
+        last = {
+            (data, name): values[-1]
+            for data, each in scores.items()
+            for name, values in each.items()
+        }
+        if self._is_first:
+            told = [f"{data}-{name}:{value:.5f}" for (data, name), value in last.items()]
+            print(TAB.join([f"[{number - 1}]", *told]), flush=True)  # noqa: T201  # the metrics are read off it
+        losses = {data: value for (data, name), value in last.items() if _is_loss(name)}
+        statistics.round(number, loss=losses.get("train"), seconds=seconds)
+        if "validation" in losses:
+            statistics.validation(number, loss=losses["validation"])
+        is_told = number % TREES_EVERY == 0 or number == self._num_round
+        if is_told and self._parameters.get("booster") != "gblinear":
+            statistics.trees(number, model)
+        if self._checkpoints and self._is_first:
+            self._checkpoints.save(model, number - 1)
+        if self._saves_each_round and self._is_first:
+            self._model_folder.mkdir(parents=True, exist_ok=True)
+            save_model(model, self._model_folder / MODEL)
+
+    def _checkpoint_folder(self) -> Path | None:
+        config = _document(Path(self._environment.input_config_dir) / "checkpointconfig.json")
+        return _inside(config["LocalPath"]) if "LocalPath" in config else None
+
+    def _statistics_folder(self) -> Path:
+        hook = _document(Path(self._environment.input_config_dir) / "debughookconfig.json")
+        if "LocalPath" in hook:
+            return _inside(hook["LocalPath"])
+        kept = self._checkpoint_folder()
+        if kept is not None:
+            return kept / "statistics"
+        return Path(self._environment.output_data_dir) / "statistics"
+
+
+def _after_each_round(training: Training, statistics: StatisticsFile) -> Any:
+    import xgboost as xgb
+
+    class AfterEachRound(xgb.callback.TrainingCallback):  # type: ignore[misc]  # its base is not there to check
+        """Calls the training back."""
+
+        began = time.monotonic()
+
+        def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002  # the interface
+            """Remember when the round began."""
+            self.began = time.monotonic()
+            return False
+
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002  # the interface
+            """Tell of the round."""
+            seconds = time.monotonic() - self.began
+            training.after_round(model, evals_log, statistics, seconds=seconds)
+            return False
+
+    return AfterEachRound()
+
+
+def _inside(path: str) -> Path:
+    """Return where a path of the container lies; on machines without mounts /opt/ml is another folder."""
+    base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
+    return Path(path.replace("/opt/ml", base, 1))
+
+
+def _is_loss(metric: str) -> bool:
+    return metric.partition("@")[0] not in MAXIMIZED
+
+
+def _document(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document

@@ -1,0 +1,36 @@
+"""The metrics that the service itself reads off the log of its built-in XGBoost, without MetricDefinitions."""
+
+from __future__ import annotations
+
+NAMES = (
+    *("accuracy", "aft-nloglik", "auc", "aucpr", "balanced_accuracy", "cox-nloglik", "error", "f1"),
+    *("f1_binary", "f1_macro", "gamma-deviance", "gamma-nloglik", "interval-regression-accuracy"),
+    *(
+        "logloss",
+        "mae",
+        "map",
+        "mape",
+        "merror",
+        "mlogloss",
+        "mphe",
+        "mse",
+        "ndcg",
+        "poisson-nloglik",
+    ),
+    *("precision", "precision_macro", "precision_micro", "r2", "recall", "recall_macro"),
+    *("recall_micro", "rmse", "rmsle", "tweedie-nloglik"),
+)
+"""Of the Developer Guide's "Tune an XGBoost model", November 2026."""
+NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
+
+
+def definitions() -> list[dict[str, str]]:
+    """Return MetricDefinitions as DescribeTrainingJob shows them: `validation:rmse` for `#011validation-rmse:`."""
+    return [
+        {
+            "Name": f"{data}:{name}",
+            "Regex": rf".*\[[0-9]+\].*#011{data}-{name}:{NUMBER}.*",
+        }
+        for data in ("train", "validation")
+        for name in NAMES
+    ]
