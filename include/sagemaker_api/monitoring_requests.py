@@ -1,0 +1,206 @@
+"""CloudWatch alarms and the dashboard of a training, as requests.
+
+Names of metrics and the dimension `Host`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the SageMaker developer
+guide. A task's later attempts are other jobs with names that are known before: every alarm looks at all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+NAMESPACE = "/aws/sagemaker/TrainingJobs"
+MOST_METRICS_OF_AN_ALARM = 10
+_PERIOD_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitoredTraining:
+    """The jobs of one training task.
+
+    Attributes:
+        job_names: of its attempts, whether or not they will come to be; the first names alarms and dashboard.
+        num_hosts: the most that any of them has.
+    """
+
+    job_names: tuple[str, ...]
+    num_hosts: int
+    has_gpus: bool
+
+    @property
+    def stem(self) -> str:
+        """What the names of all its alarms begin with, and the dashboard's name."""
+        return f"trainyard-{self.job_names[0]}"
+
+    @property
+    def hosts(self) -> list[str]:
+        """The dimension `Host` of every instance of every attempt."""
+        return [
+            f"{job}/algo-{number}"
+            for number in range(1, self.num_hosts + 1)
+            for job in self.job_names
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watched:
+    """What one alarm looks at: the highest value of a metric, for so many minutes in a row."""
+
+    name: str
+    metric: str
+    comparison: str
+    threshold: float
+    minutes: int
+    says: str
+
+
+_HOST_ALARMS = (
+    _Watched(
+        name="idle",
+        metric="CPUUtilization",
+        comparison="LessThanThreshold",
+        threshold=5.0,
+        minutes=15,
+        says="the instances are paid for and do next to nothing: the training may hang",
+    ),
+    _Watched(
+        name="memory",
+        metric="MemoryUtilization",
+        comparison="GreaterThanThreshold",
+        threshold=95.0,
+        minutes=3,
+        says="an instance's memory is nearly full",
+    ),
+    _Watched(
+        name="disk",
+        metric="DiskUtilization",
+        comparison="GreaterThanThreshold",
+        threshold=90.0,
+        minutes=3,
+        says="an instance's disk is nearly full",
+    ),
+)
+_GPU_ALARM = _Watched(
+    name="gpu-idle",
+    metric="GPUUtilization",
+    comparison="LessThanThreshold",
+    threshold=5.0,
+    minutes=15,
+    says="the GPUs are paid for and do next to nothing",
+)
+
+
+def render_alarms(
+    training: MonitoredTraining, *, actions: Sequence[str], tags: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the PutMetricAlarm requests: idle, memory, disk, and idle GPUs where there are any.
+
+    An alarm looks at ten metrics at most, so a large training has several of each kind. A metric without data, as
+    before the training and after it, is no alarm.
+
+    Args:
+        training: what is watched.
+        actions: ARNs of topics that are told of an alarm.
+        tags: of every alarm.
+    """
+    hosts = training.hosts
+    groups = [
+        hosts[start : start + MOST_METRICS_OF_AN_ALARM]
+        for start in range(0, len(hosts), MOST_METRICS_OF_AN_ALARM)
+    ]
+    for watched in (*_HOST_ALARMS, *([_GPU_ALARM] if training.has_gpus else [])):
+        for number, group in enumerate(groups, 1):
+            suffix = f"-{number}" if len(groups) > 1 else ""
+            yield {
+                "AlarmName": f"{training.stem}-{watched.name}{suffix}",
+                "AlarmDescription": f"{training.job_names[0]}: {watched.says}",
+                "ActionsEnabled": bool(actions),
+                "AlarmActions": list(actions),
+                "Metrics": _highest(watched.metric, group),
+                "ComparisonOperator": watched.comparison,
+                "Threshold": watched.threshold,
+                "EvaluationPeriods": watched.minutes,
+                "DatapointsToAlarm": watched.minutes,
+                "TreatMissingData": "notBreaching",
+                "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+            }
+
+
+def render_dashboard(training: MonitoredTraining, *, region: str) -> dict[str, str]:
+    """Return the PutDashboard request: what the hosts use, a graph a metric, and the losses."""
+    graphs = [
+        ("Processor (% of one core, added up)", "CPUUtilization"),
+        ("Memory (%)", "MemoryUtilization"),
+        ("Disk space (%)", "DiskUtilization"),
+    ]
+    if training.has_gpus:
+        graphs += [
+            ("GPU (% of one GPU, added up)", "GPUUtilization"),
+            ("GPU memory (% of one GPU, added up)", "GPUMemoryUtilization"),
+        ]
+    usage = [
+        (title, [[NAMESPACE, metric, "Host", host] for host in training.hosts])
+        for title, metric in graphs
+    ]
+    losses = [
+        [NAMESPACE, metric, "TrainingJobName", job]
+        for job in training.job_names
+        for metric in ("train:loss", "validation:loss")
+    ]
+    widgets = [
+        _graph(title, metrics, region=region, index=index)
+        for index, (title, metrics) in enumerate([("Loss", losses), *usage])
+    ]
+    return {"DashboardName": training.stem, "DashboardBody": json.dumps({"widgets": widgets})}
+
+
+def _highest(metric: str, hosts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the metric of every host, and what the alarm looks at: the highest of them."""
+    each = [
+        {
+            "Id": f"m{number}",
+            "ReturnData": False,
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": NAMESPACE,
+                    "MetricName": metric,
+                    "Dimensions": [{"Name": "Host", "Value": host}],
+                },
+                "Period": _PERIOD_S,
+                "Stat": "Average",
+            },
+        }
+        for number, host in enumerate(hosts)
+    ]
+    highest = {
+        "Id": "highest",
+        "Expression": "MAX(METRICS())",
+        "Label": f"highest {metric}",
+        "ReturnData": True,
+    }
+    return [highest, *each]
+
+
+def _graph(
+    title: str, metrics: Sequence[Sequence[str]], *, region: str, index: int
+) -> dict[str, Any]:
+    width, height = 12, 6
+    return {
+        "type": "metric",
+        "x": width * (index % 2),
+        "y": height * (index // 2),
+        "width": width,
+        "height": height,
+        "properties": {
+            "title": title,
+            "region": region,
+            "view": "timeSeries",
+            "stat": "Average",
+            "period": _PERIOD_S,
+            "metrics": [list(each) for each in metrics],
+        },
+    }

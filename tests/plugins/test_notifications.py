@@ -1,0 +1,204 @@
+"""A message goes to its topic once, whoever tries again, and never costs a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.notifications import notify, notify_from_trigger
+from include.runs.notifier import (
+    Notifier,
+    failure_notice,
+    interruption_notice,
+    rule_notice,
+)
+from include.specs.monitoring import Notifications, Occasion
+
+pytestmark = pytest.mark.engine
+
+SPOT = interruption_notice(job_name="job-1", number=1, instances="2 x ml.m5.large")
+
+
+@pytest.fixture
+def clients(aws_connection: Any) -> AwsClients:
+    """The connection's clients."""
+    return AwsClients(ConnectionArguments())
+
+
+@pytest.fixture
+def topic(clients: AwsClients, task: Any) -> tuple[str, Any]:
+    """A topic of its own, and a function that returns what its subscriber got since the last call."""
+    sns, sqs = clients.client("sns"), clients.client("sqs")
+    name = f"told-{task.run_id}".replace(":", "-").replace("+", "-").replace(".", "-")[:70]
+    arn = sns.create_topic(Name=name)["TopicArn"]
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    names = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
+    sns.subscribe(TopicArn=arn, Protocol="sqs", Endpoint=names["QueueArn"])
+
+    def received() -> list[dict[str, Any]]:
+        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        for each in answer.get("Messages", []):
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+        return [json.loads(each["Body"]) for each in answer.get("Messages", [])]
+
+    return arn, received
+
+
+def notifier_of(topic_arn: str, aws_connection: Any, task: Any, *on: Occasion) -> Notifier:
+    """Return the run's notifier; of every occasion unless some are named."""
+    return Notifier(
+        notifications=Notifications(topic_arn=topic_arn, on=on or tuple(Occasion)),
+        place=f"s3://{aws_connection.bucket}/{task.run_id}/notifications",
+        dag_id="train_end_to_end",
+        run_id="manual__1",
+    )
+
+
+def test_a_message_says_what_happened_where_and_what_is_next(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any
+) -> None:
+    arn, received = topic
+
+    assert notify(clients, notifier_of(arn, aws_connection, task), SPOT)
+
+    [message] = received()
+    assert message["Subject"] == (
+        "Trainyard spot: Spot capacity of job job-1 was taken away (interruption 1)"
+    )
+    assert "run: manual__1" in message["Message"]
+    assert "instances: 2 x ml.m5.large" in message["Message"]
+    assert message["MessageAttributes"]["occasion"]["Value"] == "spot"
+
+
+def test_the_same_event_is_told_once_also_by_another_process(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any
+) -> None:
+    arn, received = topic
+    notifier = notifier_of(arn, aws_connection, task)
+    again = Notifier.from_dict(json.dumps(notifier.to_dict()))
+
+    assert notify(clients, notifier, SPOT)
+    assert not notify(AwsClients(ConnectionArguments()), again, SPOT)
+    assert not asyncio.run(notify_from_trigger(AwsClients(ConnectionArguments()), again, SPOT))
+
+    assert len(received()) == 1
+
+
+def test_a_trigger_tells_as_a_worker_does(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any
+) -> None:
+    arn, received = topic
+    second = interruption_notice(job_name="job-1", number=2, instances="2 x ml.m5.large")
+
+    assert asyncio.run(notify_from_trigger(clients, notifier_of(arn, aws_connection, task), second))
+
+    [message] = received()
+    assert "interruption 2" in message["Message"]
+
+
+def test_what_was_not_asked_for_is_not_told(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any
+) -> None:
+    arn, received = topic
+
+    assert not notify(clients, notifier_of(arn, aws_connection, task, Occasion.BUDGET), SPOT)
+    assert not notify(clients, None, SPOT)
+
+    assert received() == []
+
+
+def test_a_topic_that_is_gone_is_a_warning_and_the_next_try_tells(
+    clients: AwsClients,
+    topic: Any,
+    aws_connection: Any,
+    task: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    arn, received = topic
+    gone = notifier_of(f"{arn}-gone", aws_connection, task)
+
+    with caplog.at_level(logging.WARNING):
+        assert not notify(clients, gone, SPOT)
+        assert not asyncio.run(notify_from_trigger(clients, gone, SPOT))
+
+    assert f"Topic {arn}-gone was not told (Spot capacity of job job-1" in caplog.text
+    assert notify(clients, notifier_of(arn, aws_connection, task), SPOT)
+    assert len(received()) == 1
+
+
+def test_a_service_that_does_not_answer_is_a_warning(
+    topic: Any, aws_connection: Any, task: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = AwsClients(ConnectionArguments(botocore_config={"retries": {"total_max_attempts": 1}}))
+    notifier = notifier_of(topic[0], aws_connection, task)
+    nowhere = Notifier(
+        notifications=notifier.notifications,
+        place="s3://no-such-bucket-here/x",
+        dag_id="d",
+        run_id="r",
+    )
+
+    assert not notify(away, nowhere, SPOT)
+
+    assert "was not told" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("failure", "occasion", "words"),
+    [
+        (
+            {"task_id": "train", "error": "ScriptError", "what": "it broke", "next_step": "look"},
+            Occasion.FAILURE,
+            ["The run failed in task train: it broke", "next_step: look"],
+        ),
+        (
+            {"task_id": "preflight", "error": "BudgetExceededError", "what": "too dear"},
+            Occasion.BUDGET,
+            ["The run failed in task preflight: too dear"],
+        ),
+    ],
+    ids=["failure", "budget"],
+)
+def test_a_failed_run_is_told_by_its_reason(
+    failure: dict[str, Any], occasion: Occasion, words: list[str]
+) -> None:
+    notice = failure_notice(failure, try_number=1, report="s3://b/report.html")
+    notifier = Notifier(
+        notifications=Notifications(topic_arn="arn:aws:sns:eu-west-1:111122223333:t"),
+        place="s3://b/n",
+        dag_id="d",
+        run_id="r",
+    )
+
+    message = notifier.message(notice)
+
+    assert notice.occasion is occasion
+    for each in [*words, "report: s3://b/report.html"]:
+        assert each in message["Message"]
+
+
+def test_a_subject_is_one_line_of_ascii() -> None:
+    notice = rule_notice(
+        job_name="jöb\n" + "x" * 200, rule="LossSpike", step=3, says="4 é 2", was_stopped=True
+    )
+    notifier = Notifier(
+        notifications=Notifications(topic_arn="arn:aws:sns:eu-west-1:111122223333:t.fifo"),
+        place="s3://b/n",
+        dag_id="d",
+        run_id="r",
+    )
+
+    message = notifier.message(notice)
+
+    assert len(message["Subject"]) == 100
+    assert message["Subject"].isascii()
+    assert message["Subject"].startswith(
+        "Trainyard rule: Rule LossSpike found an issue at step 3 of job j?b x"
+    )
+    assert "evidence: 4 é 2" in message["Message"]
+    assert {"MessageGroupId", "MessageDeduplicationId"} <= set(message)
