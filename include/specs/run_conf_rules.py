@@ -64,6 +64,7 @@ FURTHER_HYPERPARAMETERS = (
     "keep_checkpoints",
     "problem",
     "log_interval",
+    "profile_steps",
     "statistics",
     "tensorboard_dir",
     "on_non_finite",

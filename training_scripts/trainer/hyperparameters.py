@@ -133,6 +133,9 @@ class Hyperparameters:
         0, "seed of the weights, the sample order and dropout", at_least=0, at_most=2**63 - 1
     )
     log_interval: int = setting(10, "steps between metric lines", at_least=1)
+    profile_steps: int = setting(
+        0, "last steps that are profiled, for the share of collectives; they are slower", at_least=0
+    )
     statistics: str = setting(
         "on",
         "statistics for the rules that watch the run: on, off, or JSON of collection -> its "

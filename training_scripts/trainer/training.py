@@ -16,6 +16,7 @@ from trainer.artifacts import write_model
 from trainer.batching import plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
+from trainer.collectives import CollectiveProfile
 from trainer.data.loader import evaluation_batches, training_batches
 from trainer.data.sample_digest import MASK, digest_of, from_limbs, to_limbs
 from trainer.data.sample_order import RankBatches, SampleOrder
@@ -30,6 +31,7 @@ from trainer.optimization import make_optimizer, make_schedule, set_learning_rat
 from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision
 from trainer.random_states import begin_random_states
+from trainer.rank_memory import peak_memory, state_bytes
 from trainer.run_report import RunReport
 from trainer.statistics.checksums import ReplicaChecksums
 from trainer.statistics.opening import open_headlines, open_statistics
@@ -104,6 +106,9 @@ class Training:
             task=self.task,
             num_samples=num_samples,
             num_parameters=self.count_parameters(),
+        )
+        self.collectives = CollectiveProfile(
+            num_steps=hp.profile_steps, max_steps=self.plan.max_steps, device=ranks.device
         )
         folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         self.checkpointer = self.checkpointer_class(
@@ -193,7 +198,7 @@ class Training:
         batches, meter = self.batches(), self.report.meter
         self.validate_if_due()  # what a SIGTERM has left undone
         while not self.is_finished() and not self.is_stopping:
-            with meter.step():
+            with self.collectives.step(progress.step + 1), meter.step():
                 learning_rate = self.schedule.at(progress.step)
                 set_learning_rate(self.optimizer, learning_rate)
                 self.statistics.begin_step(progress.step + 1)
@@ -440,7 +445,7 @@ class Training:
 
     def write_results(self, *, seconds: float) -> None:
         """Write the model, the last metric line and the summary, from rank 0."""
-        weights = self.whole_weights()
+        weights, measured = self.whole_weights(), self.measure_ranks()
         if not self.ranks.is_main:
             return
         progress = self.state.progress
@@ -455,7 +460,19 @@ class Training:
         }
         tokenizer = self.index.content.get("tokenizer")
         write_model(self.paths.model_dir, weights, self.task, facts | {"tokenizer": tokenizer})
+        facts |= measured
         self.report.say_end(facts, weights, seconds=seconds, index=self.index, ranks=self.ranks)
+
+    def measure_ranks(self) -> dict[str, Any]:
+        """Return memory by rank and the share of collectives, for the summary; called by every rank."""
+        peak, kind = peak_memory(self.ranks.device)
+        told = self.ranks.gather((peak, state_bytes(self.model, self.optimizer)))
+        return {
+            "peak_memory_bytes": [each for each, _ in told],
+            "memory_kind": kind,
+            "state_bytes": [each for _, each in told],
+            **self.collectives.summary(self.ranks),
+        }
 
     def whole_weights(self) -> Mapping[str, Tensor]:
         """Return the model's whole state on rank 0; called by every rank."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ class Measures:
         samples_per_epoch: of the train split.
         peak_memory_bytes: the most of each rank, by rank; `memory_kind` says of what.
         state_bytes: parameters, gradients and optimizer states that each rank holds, by rank.
-        communication_share: of the steps' time in collectives that hold up the rank, 0 to 1, the mean over ranks.
+        communication_share: of the profiled steps' time with a collective under way, whether the rank computes
+            meanwhile or waits for it; 0 to 1, the mean over ranks.
     """
 
     samples_per_second: float | None = None
@@ -58,29 +60,12 @@ def measures_in(files: Mapping[str, Sequence[str]], *, units_per_sample: int) ->
         units_per_sample: see `measures_of`.
     """
     by_name = {path.rpartition("/")[2]: lines for path, lines in files.items()}
-    statistics = [lines for path, lines in files.items() if "statistics/" in path]
     summaries = list(_objects(["".join(by_name.get(_SUMMARY_FILE, ()))]))
     return measures_of(
         by_name.get(_METRICS_FILE, ()),
         summaries[0] if summaries else None,
         units_per_sample=units_per_sample,
-        communication_share=communication_share(statistics),
     )
-
-
-def communication_share(files: Iterable[Iterable[str]]) -> float | None:
-    """Return the share of the steps' time that ranks were held up in collectives; None where nobody measured it.
-
-    Args:
-        files: the lines of each statistics file (`include.rules.statistics_file`), over all ranks.
-    """
-    held_up = whole = 0.0
-    for lines in files:
-        for each in _objects(lines):
-            seconds, communication = each.get("step_seconds"), each.get("communication_seconds")
-            if each.get("kind") == "step" and seconds and communication is not None:
-                held_up, whole = held_up + communication, whole + seconds
-    return held_up / whole if whole else None
 
 
 def measures_of(
@@ -88,7 +73,6 @@ def measures_of(
     summary: Mapping[str, Any] | None = None,
     *,
     units_per_sample: int = 1,
-    communication_share: float | None = None,
 ) -> Measures:
     """Return what a training's `metrics.jsonl` and `summary.json` say.
 
@@ -98,7 +82,6 @@ def measures_of(
         metric_lines: lines that are no JSON object (a torn one) are passed over.
         summary: None where there is none: the training did not come to its end.
         units_per_sample: tokens of one sample, where the speed is told in tokens.
-        communication_share: see `Measures`.
     """
     events = list(_objects(metric_lines))
     starts = [each for each in events if each.get("event") == "start"]
@@ -107,7 +90,12 @@ def measures_of(
     told = summary or {}
     batch = start.get("global_batch_size")
     return Measures(
-        **_speed([steps[each] for each in sorted(steps)], start, units_per_sample),
+        **_speed(
+            [steps[each] for each in sorted(steps)],
+            start,
+            units_per_sample,
+            profiled_from=min(told.get("profiled_steps") or [math.inf]),
+        ),
         losses=tuple(
             (step, steps[step]["loss"])
             for step in sorted(steps)
@@ -120,14 +108,18 @@ def measures_of(
         peak_memory_bytes=tuple(told.get("peak_memory_bytes") or ()),
         memory_kind=told.get("memory_kind"),
         state_bytes=tuple(told.get("state_bytes") or ()),
-        communication_share=communication_share,
+        communication_share=_mean(told.get("collectives_share") or ()),
     )
 
 
 def _speed(
-    steps: list[dict[str, Any]], start: Mapping[str, Any], tokens_per_sample: int
+    steps: list[dict[str, Any]],
+    start: Mapping[str, Any],
+    tokens_per_sample: int,
+    *,
+    profiled_from: float,
 ) -> dict[str, Any]:
-    """Return the speed over the lines after the warm-up.
+    """Return the speed over the lines after the warm-up, and before the steps that a profiler slowed down.
 
     A line's rate is that since the line before. Worked: 5 steps of 16 samples at 80 samples/s and 5 at 160 take
     1.0 s and 0.5 s: 160 samples in 1.5 s are 106.7 samples/s, not 120.
@@ -140,7 +132,7 @@ def _speed(
     lines = [
         (after["step"] - before["step"], after[rate] / per_sample)
         for before, after in pairwise(steps)
-        if before["step"] >= warm and after.get(rate)
+        if before["step"] >= warm and after["step"] < profiled_from and after.get(rate)
     ]
     if not lines:
         return {}
@@ -165,3 +157,8 @@ def _objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(found, dict):
             yield found
+
+
+def _mean(shares: Sequence[float | None]) -> float | None:
+    known = [each for each in shares if each is not None]
+    return sum(known) / len(known) if known else None

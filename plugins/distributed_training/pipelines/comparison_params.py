@@ -68,7 +68,13 @@ TINY: dict[str, Any] = {
     "eval_interval": 0,
     "checkpoint_interval": -1,
     "max_run_s": 600,
-    "hyperparameters": {"num_threads": 1, "log_interval": 4, "eval_batches": 4},
+    "hyperparameters": {
+        "num_threads": 1,
+        "log_interval": 4,
+        "eval_batches": 4,
+        "profile_steps": 4,
+        "statistics": "off",
+    },
 }
 """A budget of steps that a laptop takes in minutes; a rank has one thread, so that two have twice as much."""
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from include.runs.comparison.measures import communication_share, measures_in, measures_of
+from include.runs.comparison.measures import measures_in, measures_of
 from tests.runs.comparison.samples import metric_lines
 
 
@@ -53,16 +53,14 @@ def test_training_that_logged_one_step_has_losses_and_no_speed() -> None:
     assert (found.samples_per_second, found.losses) == (None, ((1, 4.95),))
 
 
-def test_communication_is_a_share_of_the_steps_that_measured_it() -> None:
-    lines = [
-        {"kind": "step", "step": 1, "step_seconds": 1.0, "communication_seconds": 0.5},
-        {"kind": "step", "step": 2, "step_seconds": 3.0, "communication_seconds": 0.5},
-        {"kind": "step", "step": 3, "step_seconds": 9.0},
-        {"kind": "mark", "mark": "done"},
-    ]
+def test_profiled_steps_are_no_speed_but_tell_of_the_collectives() -> None:
+    summary = {"profiled_steps": [37, 40], "collectives_share": [0.1, 0.3]}
+    lines = metric_lines({4: 64.0, 20: 6400.0, 36: 6400.0, 40: 640.0})
 
-    assert communication_share([[json.dumps(each) for each in lines]]) == pytest.approx(0.25)
-    assert communication_share([["{}"]]) is None
+    found = measures_of(lines, summary, units_per_sample=64)
+
+    assert (found.samples_per_second, found.steps_measured) == (pytest.approx(100), 32)
+    assert found.communication_share == pytest.approx(0.2)
 
 
 def test_files_of_the_archive_are_known_by_their_names() -> None:
@@ -73,17 +71,14 @@ def test_files_of_the_archive_are_known_by_their_names() -> None:
         "memory_kind": "resident set",
         "state_bytes": [3, 3],
     }
-    step = {"kind": "step", "step_seconds": 1.0, "communication_seconds": 0.2}
-
     found = measures_in(
         {
             "metrics.jsonl": metric_lines({4: 64.0, 8: 64.0}),
             "summary.json": json.dumps(summary, indent=1).splitlines(),
-            "statistics/rank-00000.attempt-0001.part-0001.jsonl": [json.dumps(step)],
+            "statistics/rank-00000.attempt-0001.part-0001.jsonl": ['{"kind": "mark"}'],
         },
         units_per_sample=64,
     )
 
     assert (found.validation_loss, found.samples_per_epoch) == (2.5, 3600)
     assert (found.peak_memory_bytes, found.state_bytes) == ((7, 8), (3, 3))
-    assert found.communication_share == pytest.approx(0.2)
