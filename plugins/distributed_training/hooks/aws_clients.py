@@ -56,6 +56,10 @@ class AwsClients:
         """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
         return self._hook(service, is_patient=True).conn
 
+    def session(self) -> Any:
+        """Return the connection's boto3 session: its credentials and region; endpoints belong to the clients."""
+        return self._hook("sagemaker").get_session()
+
     async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
         """Return a context manager that opens an aiobotocore client of a service.
 

@@ -15,6 +15,7 @@ from distributed_training.retry_policy import TrainingRetryPolicy
 from distributed_training.triggers.watch import Patience
 from include.errors import TrainingRunError
 from include.runs.ledger import PaidKind
+from include.runs.notifier import Notifier
 from include.runs.run_tags import Owner
 from include.sagemaker_api.names import job_name
 
@@ -37,7 +38,13 @@ JOB_XCOM_KEY = "job_name"
 class JobTask(BaseOperator):
     """A task with one SageMaker job at a time. Its arguments are described at `SageMakerJobOperator`."""
 
-    template_fields: Sequence[str] = ("spec", "aws_conn_id", "region_name", "ledger_uri")
+    template_fields: Sequence[str] = (
+        "spec",
+        "aws_conn_id",
+        "region_name",
+        "ledger_uri",
+        "notifier",
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"spec": "json"}
     operator_extra_links = JOB_LINKS
     job_kind: ClassVar[str]
@@ -54,6 +61,7 @@ class JobTask(BaseOperator):
         verify: bool | str | None = None,
         botocore_config: Mapping[str, Any] | None = None,
         ledger_uri: str | None = None,
+        notifier: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
@@ -67,16 +75,21 @@ class JobTask(BaseOperator):
         self.verify = verify
         self.botocore_config = botocore_config
         self.ledger_uri = ledger_uri
+        self.notifier = notifier
         self.links: dict[str, str] = {}
 
     def render_template_fields(
         self, context: Context, jinja_env: jinja2.Environment | None = None
     ) -> None:
         """Render the templates, or call the function, and keep the spec's secrets out of every log and page."""
+        super().render_template_fields(context, jinja_env)
+        self.mask_secrets(self.spec)
+
+    def mask_secrets(self, spec: object) -> None:
+        """Keep the secrets of a spec out of every log and page."""
         from airflow.sdk.log import mask_secret
 
-        super().render_template_fields(context, jinja_env)
-        for secret in spec_secrets(self.spec):
+        for secret in spec_secrets(spec):
             mask_secret(secret)
 
     @cached_property
@@ -130,6 +143,7 @@ class JobTask(BaseOperator):
             poll_interval_s=self.poll_interval_s,
             stream_logs=self.stream_logs,
             patience=patience or Patience(),
+            notifier=Notifier.from_dict(self.notifier),
             connection=ConnectionArguments(
                 aws_conn_id=self.aws_conn_id,
                 region_name=self.region_name,

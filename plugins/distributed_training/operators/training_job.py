@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from distributed_training.operators.job import SageMakerJobOperator
 from distributed_training.operators.job_code import job_image, training_code
 from distributed_training.operators.ladder import place_next, place_of, rungs_of, spec_on_rung
+from distributed_training.operators.model_trainer import (
+    TrainerFunction,
+    checked_spec,
+    from_model_trainer,
+    is_model_trainer,
+    launched_by,
+    trainer_job,
+)
 from distributed_training.triggers.watch import Patience
 from include.cost.attempt_budget import check_budget
 from include.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
@@ -34,10 +42,20 @@ class TrainingJobOperator(SageMakerJobOperator):
 
     A new attempt gets the same `checkpoint_s3_uri`, so a script that saves checkpoints goes on
     where it was.
+
+    The spec may also be a function `(sagemaker_session)` that returns an SDK v3 `ModelTrainer`, or
+    `from_model_trainer(function, budget_usd=...)`, which adds what a trainer cannot say (docs/clients.md).
+
+    Raises:
+        SpecError: `spec` is a ModelTrainer that was made while the DAG file was read.
     """
 
     job_kind: ClassVar[str] = "training"
     ui_color = "#e6f0fa"
+
+    def __init__(self, *, spec: Any, **kwargs: Any) -> None:
+        super().__init__(spec=checked_spec(spec), **kwargs)
+        self._trainer_launch: Mapping[str, Any] = {}
 
     def render(
         self, context: Context, *, name: str, place: Mapping[str, Any]
@@ -46,7 +64,7 @@ class TrainingJobOperator(SageMakerJobOperator):
         spec = self._spec(context)
         if spec.capacity_ladder:
             spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
-        for finding in lint(spec):
+        for finding in lint(launched_by(spec, self._trainer_launch)):
             self.log.warning("%s: %s", finding.severity.value, finding)
         clients = self.clients
         code = training_code(clients, spec)
@@ -118,12 +136,46 @@ class TrainingJobOperator(SageMakerJobOperator):
         return resumable
 
     def _spec(self, context: Context) -> TrainingJobSpec:
+        if is_model_trainer(self.spec):  # what a function (context, jinja_env) returned
+            made = self.spec
+            self.spec = from_model_trainer(lambda: made)
+        if isinstance(self.spec, TrainerFunction):
+            self.spec = self._trainer_spec(context, self.spec)
         given = self.spec
         if isinstance(given, TrainingJobSpec):
             return given
         mapping = dict(given)
         mapping["role"] = self.clients.execution_role(mapping.get("role"))
         if not mapping.get("output_path"):
-            run = f"{context['ti'].dag_id}/{run_slug(context['ti'].run_id)}"
-            mapping["output_path"] = f"s3://{self.clients.bucket()}/trainyard/runs/{run}/output"
+            mapping["output_path"] = f"{self._run_uri(context)}/output"
         return TrainingJobSpec.from_mapping(mapping, where="spec")
+
+    def _failed(
+        self,
+        context: Context,
+        snapshot: JobSnapshot,
+        result: dict[str, Any],
+        earlier: Sequence[JobSnapshot],
+    ) -> dict[str, Any]:
+        self._spec(
+            context
+        )  # A trainer's secrets are known, and kept out of the error, once it is made.
+        return super()._failed(context, snapshot, result, earlier)
+
+    def _trainer_spec(self, context: Context, function: TrainerFunction) -> TrainingJobSpec:
+        """Return the spec of the trainer, made once in a process; its secrets are kept out of every log."""
+        ti = context["ti"]
+        place = ti.task_id if ti.map_index in {None, -1} else f"{ti.task_id}/{ti.map_index}"
+        job = trainer_job(
+            function,
+            clients=self.clients,
+            context=context,
+            run_uri=f"{self._run_uri(context)}/{place}",
+        )
+        self._trainer_launch = job.distribution
+        self.mask_secrets(job.spec)
+        return job.spec
+
+    def _run_uri(self, context: Context) -> str:
+        run = f"{context['ti'].dag_id}/{run_slug(context['ti'].run_id)}"
+        return f"s3://{self.clients.bucket()}/trainyard/runs/{run}"
