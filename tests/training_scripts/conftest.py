@@ -86,11 +86,12 @@ class Job:
     def start(
         self,
         *,
+        main: str = "train_ddp",
         world_size: int = 1,
         environ: Mapping[int, Mapping[str, str]] | None = None,
         **hyperparameters: Any,
     ) -> None:
-        """Start the ranks; `environ` adds variables for single ranks."""
+        """Start the ranks of a script; `environ` adds variables for single ranks."""
         values = {name: str(value) for name, value in {**TINY, **hyperparameters}.items()}
         common = {
             "SAGEMAKER_BASE_DIR": str(self.base_dir), "SM_HPS": json.dumps(values),
@@ -105,7 +106,7 @@ class Job:
             }  # fmt: skip
             self.pids.append(
                 self.server.start(
-                    main="train_ddp",
+                    main=main,
                     argv=[],
                     environ=common | launch | dict((environ or {}).get(rank, {})),
                     log=str(self.log_path(rank)),

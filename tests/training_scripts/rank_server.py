@@ -1,4 +1,4 @@
-"""Forks ranks of train_ddp from a parent that has torch imported: a rank starts in milliseconds.
+"""Forks ranks of a script from a parent that has torch imported: a rank starts in milliseconds.
 
 Reads one JSON request a line on stdin and answers with one JSON line: `{"start": {"main", "argv",
 "environ", "log"}}` -> `{"pid"}`; `{"wait": pid, "limit_s": s}` -> `{"exit_code"}`, null when the
@@ -7,6 +7,7 @@ limit is over.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -20,10 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "training_scripts"))
 import torch._dynamo  # noqa: F401 what the first optimizer of a process imports: seconds
 import torch.nn.parallel.distributed  # noqa: F401
 
-import evaluate
-import train_ddp
-
-MAINS = {"train_ddp": train_ddp.main, "evaluate": evaluate.main}
+import evaluate  # noqa: F401 so that ranks need not
+import train_ddp  # noqa: F401
 
 
 def serve() -> None:
@@ -45,6 +44,7 @@ def answer(content: dict[str, Any]) -> None:
 
 def start(job: dict[str, Any]) -> int:
     """Fork one rank; return its pid."""
+    main = importlib.import_module(job["main"]).main
     pid = os.fork()
     if pid:
         return pid
@@ -56,7 +56,7 @@ def start(job: dict[str, Any]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.clear()
         os.environ.update(job["environ"])
-        code = MAINS[job["main"]](job["argv"])
+        code = main(job["argv"])
     except BaseException:  # noqa: BLE001 a fork must never return into the server
         traceback.print_exc()
     finally:

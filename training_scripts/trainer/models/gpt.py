@@ -146,9 +146,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return `hidden` normalised over its last dimension, in its own dtype."""
-        return functional.rms_norm(hidden.float(), self.weight.shape, self.weight, self.eps).to(
-            hidden.dtype
-        )
+        weight = self.weight.float()  # shards are gathered in the precision of matrix products
+        return functional.rms_norm(hidden.float(), weight.shape, weight, self.eps).to(hidden.dtype)
 
 
 def rope_table(sequence_length: int, head_size: int) -> tuple[Tensor, Tensor]:

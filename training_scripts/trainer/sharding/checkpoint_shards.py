@@ -1,0 +1,193 @@
+"""Checkpoints that every rank writes a part of, in a folder that may lie on several hosts.
+
+A checkpoint is a folder as train_ddp.py's, `step-00000080`, with the files of torch.distributed.checkpoint in it:
+`__<rank>_0.distcp` holds a rank's shards, `.metadata` says where each piece of each tensor lies, so that torch's own
+tools read it. On each host lie the files of its ranks; `manifest.json`, on rank 0's, names all of them with their
+checksums and is written when all are durable. The platform brings the hosts' files together in S3, and at a start to
+every host.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+
+from trainer.checkpoint_files import fault_of, sync_folder, write_files
+from trainer.checkpoint_folder import UPLOAD_S, Checkpoint, CheckpointFolder
+from trainer.data.shard_index import sha256_of
+from trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from trainer.distributed import Ranks
+
+LAYOUT = "sharded"
+
+
+class ShardFolder(CheckpointFolder):
+    """The checkpoints of one run as this rank's host has them; every method is called by every rank."""
+
+    def __init__(self, folder: Path, *, keep: int, ranks: Ranks) -> None:
+        super().__init__(folder, keep=keep)
+        self._ranks = ranks
+        # A group of its own: the writing thread must not get between the collectives of training.
+        self._group = dist.new_group(backend="gloo") if ranks.world_size > 1 else None
+
+    def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest checkpoint that every host has whole, and a sentence for each newer one.
+
+        Raises:
+            CheckpointError: one of them was written by a newer trainer, or by train_ddp.py.
+        """
+        rejected: list[str] = []
+        steps = {
+            step
+            for found in self._ranks.gather([s for s, _ in self._newest_first()])
+            for step in found
+        }
+        for step in sorted(steps, reverse=True):
+            path = self._folder / f"step-{step:08d}"
+            fault: str | None = None
+            with self._ranks.all_or_none():
+                fault = _fault(path) if self._leads else None
+            faults = [each for each in self._ranks.gather(fault) if each]
+            if not faults:
+                self._durable_since[step] = self._clock() - UPLOAD_S  # it was here before us
+                return Checkpoint(path=path, step=step), rejected
+            rejected.append(f"{path}: {faults[0]}")
+        return None, rejected
+
+    def save(
+        self,
+        step: int,
+        *,
+        objects: Mapping[str, Any],
+        files: Mapping[str, Callable[[], bytes]],
+        facts: Mapping[str, Any],
+    ) -> tuple[Path, int]:
+        """Write this rank's part of one checkpoint, and publish it when all parts are durable.
+
+        Args:
+            step: optimizer steps taken so far; names the folder.
+            objects: `shards`, what torch.distributed.checkpoint writes, and `run`, which rank 0 writes.
+            files: of rank 0: file name -> what gives its content.
+            facts: what the manifest says beside the files.
+
+        Returns:
+            Its folder, and the bytes of all ranks.
+
+        Raises:
+            CheckpointError: a rank's host cannot take its part; on every rank. Nothing of it is left.
+        """
+        final = self._folder / f"step-{step:08d}"
+        drafts = self._together(partial(self._new_draft, final.name), what=str(final))
+        draft = drafts[self._ranks.rank - self._ranks.local_rank]
+        try:
+            entries = self._together(
+                partial(self._write_shards, draft, objects["shards"]), what=str(final)
+            )
+            listed = {name: entry for each in entries for name, entry in each.items()}
+            rest = {name: content for name, content in objects.items() if name != "shards"}
+            close = partial(
+                self._close,
+                draft,
+                objects=rest,
+                files=files,
+                facts={**facts, "layout": LAYOUT},
+                shards=listed,
+            )
+            num_bytes = self._together(close, what=str(final))[0]
+            self._together(partial(self._publish_here, draft, final), what=str(final))
+        except CheckpointError:
+            if self._leads:
+                shutil.rmtree(draft, ignore_errors=True)
+            raise
+        self._durable_since[step] = self._clock()
+        if self._leads:
+            self._delete_superfluous()
+        return final, num_bytes
+
+    @property
+    def _leads(self) -> bool:
+        """Tell whether this rank acts for its host."""
+        return self._ranks.local_rank == 0
+
+    def _together(self, act: Callable[[], Any], *, what: str) -> list[Any]:
+        """Return what each rank's `act` returned.
+
+        Raises:
+            CheckpointError: it failed on a rank; on every rank.
+        """
+        result, problem = None, None
+        try:
+            result = act()
+        except (OSError, RuntimeError, CheckpointException) as error:
+            problem = str(error).strip().splitlines()[0]
+        said: list[Any] = [(result, problem)]
+        if self._group:
+            said = [None] * self._ranks.world_size
+            dist.all_gather_object(said, (result, problem), group=self._group)
+        failed = {rank: text for rank, (_, text) in enumerate(said) if text}
+        if failed:
+            rank, text = next(iter(failed.items()))
+            message = (
+                f"checkpoint of {what} cannot be written by rank {rank} ({text}); free or enlarge the disk "
+                "(volume_size), or keep fewer (keep_checkpoints)"
+            )
+            raise CheckpointError(message)
+        return [result for result, _ in said]
+
+    def _new_draft(self, name: str) -> Path | None:
+        if not self._leads:
+            return None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        draft = self._staging_folder() / name
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        return draft
+
+    def _write_shards(self, draft: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Write this rank's shards; return the manifest's entries for them, on rank 0 for the index too."""
+        dcp.save(
+            dict(shards),
+            storage_writer=dcp.FileSystemWriter(draft, overwrite=False),
+            process_group=self._group,
+            no_dist=self._group is None,
+        )
+        own = sorted(draft.glob(f"__{self._ranks.rank}_*.distcp"))
+        if self._ranks.is_main:
+            own.append(draft / ".metadata")
+        return {
+            path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in own
+        }
+
+    def _close(self, draft: Path, *, shards: Mapping[str, Any], **content: Any) -> int:
+        if self._ranks.is_main:
+            return write_files(draft, **content, others=shards)
+        if self._leads:
+            sync_folder(draft)
+        return 0
+
+    def _publish_here(self, draft: Path, final: Path) -> None:
+        if self._leads:
+            self._publish(draft, final)
+
+
+def _fault(path: Path) -> str | None:
+    if not path.exists():
+        return "is not on every host"
+    fault = fault_of(path)
+    if fault is None and not Checkpoint(path=path, step=0).is_sharded:
+        message = (
+            f"{path} was written by train_ddp.py, which keeps whole models: go on with that script, or give this run a "
+            "checkpoint_s3_uri of its own; nothing was deleted"
+        )
+        raise CheckpointError(message)
+    return fault

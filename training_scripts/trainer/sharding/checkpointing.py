@@ -1,0 +1,144 @@
+"""How the shards of a run go to disk in the background, and come back to any number of ranks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
+
+from trainer.background_saver import BackgroundSaver
+from trainer.checkpointing import Checkpointer
+from trainer.errors import CheckpointError
+from trainer.random_states import begin_random_states, random_states, restore_random_states
+from trainer.sharding.checkpoint_shards import ShardFolder
+from trainer.tensor_tree import CpuBuffers, broadcast_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainer.checkpoint_folder import Checkpoint
+    from trainer.checkpoint_pace import Pace
+    from trainer.distributed import Ranks
+    from trainer.metrics import MetricsWriter
+    from trainer.sharding.state import ShardedState
+
+log = logging.getLogger(__name__)
+
+
+class ShardedCheckpointer(Checkpointer):
+    """Saves and resumes one run, each rank its shards; every method must be called by every rank."""
+
+    def __init__(
+        self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter
+    ) -> None:
+        super().__init__(folder, keep=keep, pace=pace, ranks=ranks, metrics=metrics)
+        self._shards = ShardFolder(folder, keep=keep, ranks=ranks)
+        self._saver = BackgroundSaver(self._shards, metrics)
+        self._buffers = CpuBuffers()
+
+    def save(self, state: ShardedState) -> None:  # type: ignore[override]
+        """Copy this rank's shards and write them in the background; training stands still only for the copy."""
+        began = time.monotonic()
+        step = state.progress.step
+        all_random_states = self._ranks.gather(random_states(self._ranks.device))
+        self._settle()
+        if step == self._durable_step:
+            return
+        run = {**state.capture_run(), "random_states": all_random_states}
+        objects = {"shards": self._copied(state.shards()), "run": run}
+        facts = {
+            "samples_consumed": state.progress.samples_consumed,
+            "world_size": self._ranks.world_size,
+        }
+        history = partial(self._metrics.history, self._metrics.num_bytes())
+        self._saver.start(step, objects=objects, files={"metrics.jsonl": history}, facts=facts)
+        self._stall_seconds = time.monotonic() - began
+        self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
+
+    def resume(self, state: ShardedState) -> bool:  # type: ignore[override]
+        """Bring `state` to the newest checkpoint that every host has whole; return whether there was one.
+
+        Each rank reads the pieces of its own shards, whatever ranks wrote them. With another number of ranks all begin
+        new random streams.
+        """
+        found, rejected = self._shards.newest_whole()
+        for text in rejected:
+            log.warning("CHECKPOINT REJECTED, trying the one before: %s", text)
+        if found is None:
+            if rejected:
+                log.warning("NO GOOD CHECKPOINT of %d: starting from step 0", len(rejected))
+            return False
+        run: Any = None
+        with self._ranks.all_or_none():
+            if self._ranks.is_main:
+                run = found.load("run")
+                self._metrics.restore(found.read("metrics.jsonl"))
+        run = broadcast_tree(run, self._ranks)
+        with self._ranks.all_or_none():
+            state.check_identity(run["identity"])
+        state.restore({**self._read(found, state.shards()), "run": run})
+        self._restore_random_states(run["random_states"], state)
+        self._durable_step = state.progress.step
+        self._metrics.write("resume", step=state.progress.step, checkpoint=str(found.path))
+        return True
+
+    def _read(self, found: Checkpoint, shards: dict[str, Any]) -> dict[str, Any]:
+        """Return the shards with what the checkpoint has of them.
+
+        Raises:
+            CheckpointError: it has not all of them, on some rank.
+        """
+        alone = self._ranks.world_size == 1
+        try:
+            dcp.load(shards, storage_reader=dcp.FileSystemReader(found.path), no_dist=alone)
+        except (CheckpointException, RuntimeError, OSError) as error:
+            message = f"{found.path} cannot be read although its checksums are right: {error}"
+            raise CheckpointError(message) from error
+        return shards
+
+    def _restore_random_states(self, saved: list[Any], state: ShardedState) -> None:
+        if len(saved) == self._ranks.world_size:
+            restore_random_states(saved[self._ranks.rank], self._ranks.device)
+            return
+        log.warning("saved by %d ranks: all ranks begin new random streams", len(saved))
+        seed, step = state.identity["seed"], state.progress.step
+        begin_random_states(seed, rank=self._ranks.rank, step=step)
+
+    def _copied(self, shards: dict[str, Any]) -> dict[str, Any]:
+        """Return the shards on the CPU; they stay as they are until the next call."""
+        flat = {
+            (kind, name): each
+            for kind, group in shards.items()
+            for name, each in group.items()
+            if isinstance(each, Tensor)
+        }
+        own = [each.to_local() if isinstance(each, DTensor) else each for each in flat.values()]
+        copies = dict(zip(flat, self._buffers.copy(own), strict=True))
+        return {
+            kind: {
+                name: _like(each, copies[kind, name]) if isinstance(each, Tensor) else each
+                for name, each in group.items()
+            }
+            for kind, group in shards.items()
+        }
+
+
+def _like(tensor: Tensor, copy: torch.Tensor) -> Tensor:
+    """Return `copy` as a shard of the same whole."""
+    if not isinstance(tensor, DTensor):
+        return copy
+    return DTensor.from_local(
+        copy,
+        tensor.device_mesh,
+        tensor.placements,
+        run_check=False,
+        shape=tensor.shape,
+        stride=tensor.stride(),
+    )

@@ -1,0 +1,113 @@
+"""The decoder as it is spread over ranks: some of its layers, heads and positions, with the plain one's arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer.models.gpt import GPT, Attention, Block, SwiGLU, rotate
+from trainer.sharding.portable_layout import NUM_GATED, NUM_QKV, to_portable
+
+if TYPE_CHECKING:
+    from trainer.sharding.context_parallel import SequenceShare
+
+Recompute = Callable[..., Tensor]
+
+
+class SpreadDecoder(nn.Module):
+    """Consecutive layers of a decoder under their global names; the first has the embedding, the last the head.
+
+    Takes tokens (batch, time) or hidden states (batch, time, width), gives hidden states or logits.
+    """
+
+    def __init__(
+        self, whole: GPT, layers: range, *, share: SequenceShare | None, recompute: Recompute | None
+    ) -> None:
+        """Take the layers of `whole`, in plain order, over: its parameters are moved and not copied."""
+        super().__init__()
+        config = whole.config
+        whole.load_state_dict(to_portable(whole.state_dict(), num_heads=config.num_heads))
+        is_first, is_last = layers.start == 0, layers.stop == config.num_layers
+        self.embedding = whole.embedding if is_first else None
+        self.dropout = whole.dropout if is_first else None
+        self.blocks = nn.ModuleDict(
+            {str(layer): _spread(whole.blocks[layer], share, recompute) for layer in layers}
+        )
+        self.norm = whole.norm if is_last else None
+        self.head = whole.head if is_last else None
+        positions = share.positions if share else slice(None)
+        self.register_buffer("rope_cos", whole.rope_cos[positions], persistent=False)
+        self.register_buffer("rope_sin", whole.rope_sin[positions], persistent=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return what comes after the last of these layers."""
+        if self.embedding is not None and self.dropout is not None:
+            hidden = self.dropout(self.embedding(hidden))
+        for block in self.blocks.values():
+            hidden = block(hidden, self.rope_cos, self.rope_sin)
+        if self.norm is not None and self.head is not None:
+            hidden = self.head(self.norm(hidden))
+        return hidden
+
+
+class SpreadBlock(Block):
+    """One layer, whose forward pass may be computed again in the backward pass."""
+
+    recompute: Recompute | None = None
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return `hidden` after this layer."""
+        if self.recompute is None or not self.training:
+            return super().forward(hidden, cos, sin)
+
+        def layer(entering: Tensor) -> Tensor:
+            return Block.forward(self, entering, cos, sin)
+
+        return self.recompute(layer, hidden)
+
+
+class SpreadAttention(Attention):
+    """Attention of this rank's heads and positions."""
+
+    share: SequenceShare | None = None
+    head_size: int
+
+    def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return the attended values; split layers give back the sequence as they got it."""
+        projected = self.query_key_value(hidden)
+        batch, time = projected.shape[:2]
+        split = projected.view(batch, time, -1, NUM_QKV, self.head_size)
+        query, key, value = split.permute(3, 0, 2, 1, 4)
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        dropout = self.dropout if self.training else 0.0
+        if self.share is None:
+            attended = functional.scaled_dot_product_attention(
+                query, key, value, dropout_p=dropout, is_causal=True
+            )
+        else:
+            attended = self.share.attend(query, key, value, dropout=dropout)
+        return self.output(attended.transpose(1, 2).reshape(batch, time, -1))
+
+
+class SpreadSwiGLU(SwiGLU):
+    """silu(gate) * up, of gate and up rows that lie beside each other."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return a tensor of the same shape."""
+        projected = self.gate_up(hidden)
+        gate, up = projected.view(*projected.shape[:-1], -1, NUM_GATED).unbind(-1)
+        return self.down(functional.silu(gate) * up)
+
+
+def _spread(block: Block, share: SequenceShare | None, recompute: Recompute | None) -> SpreadBlock:
+    """Return the block with the forward passes of this module; nothing is copied."""
+    head_size = block.attention.output.in_features // block.attention.num_heads
+    block.attention.__class__ = SpreadAttention
+    block.attention.share, block.attention.head_size = share, head_size
+    block.feed_forward.__class__ = SpreadSwiGLU
+    block.__class__ = SpreadBlock
+    block.recompute = recompute
+    return block  # type: ignore[return-value]

@@ -1,0 +1,132 @@
+"""A whole model made into this rank's part of it, and the whole put together again."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.tensor import DTensor
+
+from trainer.models.gpt import GPT
+from trainer.precision import DTYPES
+from trainer.sharding.context_parallel import SequenceShare
+from trainer.sharding.decoder import SpreadDecoder
+from trainer.sharding.portable_layout import to_plain
+from trainer.sharding.recompute import make_recompute
+from trainer.sharding.tensor_parallel import split_layers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainer.sharding.hyperparameters import ShardedHyperparameters
+    from trainer.sharding.mesh import RankMesh
+
+
+def spread(
+    whole: nn.Module, hp: ShardedHyperparameters, mesh: RankMesh | None, device: torch.device
+) -> tuple[nn.Module, SequenceShare | None]:
+    """Return this rank's part of the model, and its part of each sequence if that is split.
+
+    The whole model is in the host's memory once for each rank, until its parts are on their devices. `mesh` is None
+    for a single rank.
+    """
+    share = None
+    if mesh and mesh.degrees.context > 1:
+        share = SequenceShare.of(mesh.sharing["cp"], hp.sequence_length, device)
+    model = whole
+    if isinstance(whole, GPT):
+        recompute = make_recompute(
+            hp.activation_checkpointing, offloads=hp.activation_offloading, device=device
+        )
+        layers = stage_layers(whole.config.num_layers, mesh)
+        model = SpreadDecoder(whole, layers, share=share, recompute=recompute)
+    model = model.to(device)
+    if mesh is None:
+        return model, share
+    if mesh.degrees.tensor > 1 and isinstance(model, SpreadDecoder):
+        split_layers(model, mesh.whole["tp"])
+        # The loss only reads the logits.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    shard(model, hp, mesh, device)
+    return model, share
+
+
+def stage_layers(num_layers: int, mesh: RankMesh | None) -> range:
+    """Return the layers of this rank's stage. Worked: 5 layers, 2 stages: 0 1 2 and 3 4."""
+    if mesh is None:
+        return range(num_layers)
+    stage, num_stages = mesh.place("pp"), mesh.degrees.pipeline
+    each, more = divmod(num_layers, num_stages)
+    start = stage * each + min(stage, more)
+    return range(start, start + each + (stage < more))
+
+
+def shard(
+    model: nn.Module, hp: ShardedHyperparameters, mesh: RankMesh, device: torch.device
+) -> None:
+    """Shard each layer by itself, and what is left together (FSDP2).
+
+    Matrix products run in the precision's dtype on gathered copies; what is kept and exchanged stays float32.
+    """
+    is_mixed = hp.precision != "fp32"
+    dtype = DTYPES[hp.precision] if is_mixed else None
+    settings: dict[str, Any] = {
+        "mesh": mesh.sharding,
+        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
+        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")
+        if hp.cpu_offload
+        else OffloadPolicy(),
+    }
+    # A stage's layers serve many micro batches one after the other: gathered once, they stay.
+    reshards = {"reshard_after_forward": False} if mesh.degrees.pipeline > 1 else {}
+    layers = model.blocks.values() if isinstance(model, SpreadDecoder) else ()
+    for layer in layers:
+        if hp.compile:
+            layer.compile()
+        fully_shard(layer, **settings, **reshards)
+    fully_shard(model, **settings, **reshards)
+
+
+def whole_weights(
+    model: nn.Module, mesh: RankMesh | None, config: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """Return the model's whole state on the CPU of rank 0, in plain order; called by every rank."""
+    weights = {name: _whole(each).cpu() for name, each in model.state_dict().items()}
+    if mesh and mesh.degrees.pipeline > 1:
+        weights = _of_all_stages(weights, mesh)
+    if config["kind"] == "gpt":
+        weights = to_plain(weights, num_heads=config["num_heads"])
+        weights = {name: weights[name] for name in sorted(weights, key=_plain_order)}
+    return weights
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _of_all_stages(weights: dict[str, Tensor], mesh: RankMesh) -> dict[str, Tensor]:
+    group = mesh.whole["pp"].get_group()
+    gathered: list[dict[str, Tensor]] = [{} for _ in range(mesh.degrees.pipeline)]
+    is_first = mesh.place("pp") == 0
+    torch.distributed.gather_object(
+        weights, gathered if is_first else None, group=group, group_dst=0
+    )
+    return (
+        {name: each for stage in gathered for name, each in stage.items()} if is_first else weights
+    )
+
+
+def _plain_order(name: str) -> tuple[int, int]:
+    """Return where a parameter comes in `trainer.models.gpt`'s own state."""
+    kind, _, rest = name.partition(".")
+    return ["embedding", "blocks", "norm", "head"].index(kind), int(
+        rest.split(".")[0]
+    ) if kind == "blocks" else 0

@@ -1,0 +1,87 @@
+"""Stages of layers on different ranks, and micro-batches that pass through them (torch.distributed.pipelining).
+
+Sources: Huang et al. 2019 (GPipe); Narayanan et al. 2021, section 2.2 (1F1B: the same with fewer activations kept).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from trainer.errors import HyperparameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor, nn
+
+    from trainer.sharding.mesh import RankMesh
+
+SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+
+
+class Pipeline:
+    """This rank's stage among those of one model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        mesh: RankMesh,
+        *,
+        kind: str,
+        num_micro_batches: int,
+        loss: Callable[[Tensor, Tensor], Tensor],
+    ) -> None:
+        """Prepare; `loss` is of outputs and targets of one micro-batch.
+
+        Raises:
+            HyperparameterError: 1F1B has fewer micro-batches than stages.
+        """
+        stages = mesh.degrees.pipeline
+        if kind == "1f1b" and num_micro_batches < stages:
+            message = (
+                f"pipeline_schedule 1f1b passes at least as many micro-batches as there are stages, got "
+                f"{num_micro_batches} a step for pipeline_parallel_degree {stages}; lower micro_batch_size, raise "
+                "global_batch_size, or set pipeline_schedule gpipe"
+            )
+            raise HyperparameterError(message)
+        self._is_first, self._is_last = mesh.place("pp") == 0, mesh.is_last_stage
+        device = next(model.buffers()).device
+        group = mesh.whole["pp"].get_group()
+        stage = PipelineStage(model, mesh.place("pp"), stages, device, group=group)
+        self._schedule = SCHEDULES[kind](stage, num_micro_batches, loss_fn=loss, scale_grads=False)
+
+    def add_gradients(self, batches: Sequence[tuple[Tensor, ...]]) -> Tensor:
+        """Pass micro-batches forward and backward; return the sum of their losses, 0 but on the last stage."""
+        losses: list[Tensor] = []
+        tokens = (torch.cat([batch[0] for batch in batches]),) if self._is_first else ()
+        target = torch.cat([batch[1] for batch in batches]) if self._is_last else None
+        self._schedule.step(*tokens, target=target, losses=losses, return_outputs=False)
+        return torch.stack([each.detach().double() for each in losses] or [torch.zeros(())]).sum()
+
+
+def pass_forward(
+    model: nn.Module, mesh: RankMesh, tokens: Tensor, *, like: tuple[int, ...], dtype: torch.dtype
+) -> Tensor | None:
+    """Return what comes out of the last stage for a batch, None on the others.
+
+    Args:
+        model: this rank's stage.
+        mesh: with its place among the stages.
+        tokens: what the first stage takes; of the others only the device.
+        like: the shape of what goes from stage to stage.
+        dtype: of the same.
+    """
+    group, stage = mesh.whole["pp"].get_group(), mesh.place("pp")
+    entering = tokens
+    if stage > 0:
+        entering = torch.empty(like, dtype=dtype, device=tokens.device)
+        dist.recv(entering, group=group, group_src=stage - 1)
+    leaving = model(entering)
+    if mesh.is_last_stage:
+        return leaving
+    dist.send(leaving.contiguous(), group=group, group_dst=stage + 1)
+    return None

@@ -1,0 +1,42 @@
+"""The state of a run whose model and optimizer lie in shards: under global names, whatever the degrees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from trainer.training_state import TrainingState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
+SHARDED = ("model", "optimizer")
+
+
+class ShardedState(TrainingState):
+    """A TrainingState whose `capture` gives this rank's shards."""
+
+    def capture(self) -> dict[str, Any]:
+        """Return this rank's part of the files of a checkpoint; tensors are not copied."""
+        return {**self.shards(), "run": self.capture_run()}
+
+    def shards(self) -> dict[str, Any]:
+        """Return the shards of the model and of the optimizer, by their global names."""
+        return {
+            "model": get_model_state_dict(self.model, options=OPTIONS),
+            "optimizer": get_optimizer_state_dict(self.model, self.optimizer, options=OPTIONS),
+        }
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Put back what `capture` returned; raises as `check_identity` does."""
+        self.restore_run(content["run"])
+        set_model_state_dict(self.model, content["model"], options=OPTIONS)
+        set_optimizer_state_dict(self.model, self.optimizer, content["optimizer"], options=OPTIONS)

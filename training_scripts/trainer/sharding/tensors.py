@@ -1,0 +1,93 @@
+"""Norms and sums of tensors that lie in shards on several ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from trainer.statistics.tensors import ModelTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainer.sharding.mesh import RankMesh
+
+TINY = 1e-6  # as in torch's clip_grad_norm_
+
+
+class ShardedTensors(ModelTensors):
+    """The parameters of this rank's stage, of which it has shards. Every method that sums is called by every rank."""
+
+    def __init__(self, model: nn.Module, mesh: RankMesh, device: torch.device) -> None:
+        super().__init__(model)
+        self._mesh, self._device = mesh, device
+        num_ranks = mesh.whole.size() // mesh.degrees.pipeline
+        self._share = {
+            place: _num_pieces(each) / num_ranks for place, each in enumerate(self.parameters)
+        }
+        self._places: list[int] = []
+
+    def gradients(self) -> tuple[list[int], list[Tensor]]:
+        """Return which parameters have a gradient, and these gradients."""
+        self._places, gradients = super().gradients()
+        return self._places, gradients
+
+    @torch.no_grad()
+    def norms(self, tensors: Sequence[Tensor], order: float = 2.0) -> Tensor:
+        """Return the norm of each whole tensor: of the gradients, or of something of each parameter."""
+        if not tensors:
+            return torch.zeros(0)
+        places = range(len(self.parameters))
+        if len(tensors) != len(self.parameters):
+            places = self._places
+        own = super().norms([self.local(each) for each in tensors], order).double() ** order
+        shares = torch.tensor([self._share[place] for place in places], dtype=torch.float64)
+        return self._summed(own * shares.to(own.device)).pow(1 / order).float()
+
+    @torch.no_grad()
+    def total(self, norms: Tensor) -> Tensor:
+        """Return the norm of all gradients together, of all stages."""
+        squares = norms.double().square().sum().to(self._device)
+        if self._mesh.degrees.pipeline > 1:
+            dist.all_reduce(squares, group=self._mesh.whole["pp"].get_group())
+        return squares.sqrt().float()
+
+    @torch.no_grad()
+    def clip(self, limit: float, total: Tensor) -> None:
+        """Scale the gradients down to the limit, as `clip_grad_norm_` does."""
+        factor = (limit / (total + TINY)).clamp(max=1.0)
+        for gradient in super().gradients()[1]:
+            own = self.local(gradient)
+            own.mul_(factor.to(own.device))
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """Return what of a tensor lies on this rank."""
+        return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
+
+    def added_up(self, sums: Tensor) -> Tensor:
+        """Return sums over whole tensors, one column each, from those over this rank's shards."""
+        places = range(len(self.parameters))
+        if sums.shape[-1] != len(self.parameters):
+            places = self._places
+        shares = torch.tensor([self._share[place] for place in places], dtype=sums.dtype)
+        return self._summed(sums * shares.to(sums.device))
+
+    def _summed(self, values: Tensor) -> Tensor:
+        moved = values.to(self._device)
+        dist.all_reduce(moved, group=self._mesh.stage_group)
+        return moved
+
+
+def _num_pieces(parameter: Tensor) -> int:
+    """Return into how many different shards a parameter is cut; the stage's other ranks have copies of them."""
+    if not isinstance(parameter, DTensor):
+        return 1
+    sizes = zip(parameter.placements, parameter.device_mesh.shape, strict=True)
+    pieces = 1
+    for placement, size in sizes:
+        pieces *= 1 if placement.is_replicate() else size
+    return pieces

@@ -1,0 +1,174 @@
+"""A training whose model, gradients and optimizer state are spread over the ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from trainer.data.sample_digest import MASK, digest_of
+from trainer.models import build
+from trainer.precision import Precision
+from trainer.sharding.checkpointing import ShardedCheckpointer
+from trainer.sharding.degrees import Degrees
+from trainer.sharding.evaluation import evaluate_together
+from trainer.sharding.hyperparameters import ShardedHyperparameters
+from trainer.sharding.mesh import RankMesh
+from trainer.sharding.model import spread, whole_weights
+from trainer.sharding.pipeline import Pipeline
+from trainer.sharding.state import ShardedState
+from trainer.sharding.tensors import ShardedTensors
+from trainer.statistics.checksums import ReplicaChecksums
+from trainer.training import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainer.evaluation import Evaluation
+    from trainer.statistics.tensors import ModelTensors
+    from trainer.throughput import Meter
+
+
+class ShardedTraining(Training):
+    """A Training by FSDP2 or HSDP, split layers, split sequences and stages, as the hyperparameters say."""
+
+    hyperparameters_class = ShardedHyperparameters
+    state_class = ShardedState
+    checkpointer_class = ShardedCheckpointer
+    hp: ShardedHyperparameters
+    mesh: RankMesh | None = None
+    pipeline: Pipeline | None = None
+
+    def lay_out(self) -> tuple[int, int]:
+        """Return which part of each global batch this rank reads; ranks that split a model read the same."""
+        with self.ranks.all_or_none():
+            degrees = Degrees.of(self.hp, self.ranks.world_size)
+        if degrees.pipeline > 1 and self.hp.micro_batch_size is None:
+            each = self.hp.global_batch_size // (degrees.num_readers * degrees.pipeline)
+            self.hp = dataclasses.replace(self.hp, micro_batch_size=max(1, each))
+        if self.ranks.world_size > 1:
+            self.mesh = RankMesh.of(degrees, self.ranks.device)
+        return (self.mesh.reader if self.mesh else 0), degrees.num_readers
+
+    def make_model(self) -> nn.Module:
+        """Return this rank's part of the model."""
+        whole = build(self.task.model_config)
+        self.num_parameters = sum(parameter.numel() for parameter in whole.parameters())
+        model, self.share = spread(whole, self.hp, self.mesh, self.ranks.device)
+        return model
+
+    def make_precision(self) -> Precision:
+        """Return float32: shards are cast when they are gathered. A single rank has none."""
+        return Precision.of("fp32" if self.mesh else self.hp.precision, self.ranks.device)
+
+    def count_parameters(self) -> int:
+        """Return the parameters of the whole model."""
+        return self.num_parameters
+
+    def parallelize(self) -> None:
+        """Set `parallel` and, where there are stages, `pipeline`."""
+        if self.mesh is None:
+            super().parallelize()
+            return
+        self.parallel = self.model
+        if self.mesh.degrees.pipeline > 1:
+            self.pipeline = Pipeline(
+                self.model,
+                self.mesh,
+                kind=self.hp.pipeline_schedule,
+                num_micro_batches=self.plan.gradient_accumulation_steps,
+                loss=self.loss_of_outputs,
+            )
+
+    def make_tensors(self) -> ModelTensors:
+        """Return what measures and clips gradients that lie in shards."""
+        if self.mesh is None:
+            return super().make_tensors()
+        return ShardedTensors(self.model, self.mesh, self.ranks.device)
+
+    def make_checksums(self) -> ReplicaChecksums | None:
+        """Return what compares this rank's shards with those of its replicas; None without any."""
+        if self.mesh is None or self.mesh.degrees.replicate == 1:
+            return None
+        replicas = self.mesh.whole["dp_replicate"]
+        places = [self.mesh.place(axis) for axis in ("pp", "dp_shard", "cp", "tp")]
+        return ReplicaChecksums(
+            self.tensors.names,
+            rank=replicas.get_local_rank(),
+            size=replicas.size(),
+            group=replicas.get_group(),
+            label="-".join(map(str, places)),
+        )
+
+    def batches(self) -> Iterator[tuple[Any, Tensor]]:
+        """Return this rank's part of its reader's micro-batches, and their samples."""
+        for batch, samples in super().batches():
+            yield self.own_part(batch), samples
+
+    def own_part(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return this rank's positions of a batch."""
+        return self.share.of_batch(batch) if self.share else batch
+
+    @property
+    def num_averaged(self) -> int:
+        """Over how many ranks an exchange takes the mean of the gradient."""
+        return self.mesh.degrees.num_averaged if self.mesh else 1
+
+    def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:
+        """Return the context of a micro-step; gradients go into shards at each, over replicas at the last."""
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_all_reduce(exchanges)
+        return nullcontext()
+
+    def accumulate_gradients(
+        self, batches: Iterator[tuple[Any, Tensor]], meter: Meter
+    ) -> tuple[Tensor, int]:
+        """Add up the gradient of the global batch's mean loss.
+
+        Returns:
+            The sum of losses and the digest of the samples as far as this rank speaks for those that share them.
+        """
+        if self.pipeline is None:
+            loss_sum, digest = super().accumulate_gradients(batches, meter)
+        else:
+            loss_sum, digest = self.pass_through_stages(self.pipeline, batches, meter)
+        if self.mesh is None:
+            return loss_sum, digest
+        return (
+            loss_sum if self.mesh.knows_loss else torch.zeros_like(loss_sum),
+            digest if self.mesh.is_first_of_model else 0,
+        )
+
+    def pass_through_stages(
+        self, pipeline: Pipeline, batches: Iterator[tuple[Any, Tensor]], meter: Meter
+    ) -> tuple[Tensor, int]:
+        """Pass the step's micro-batches through the stages, forward and backward."""
+        digest, own = 0, []
+        self.parallel.train()
+        with meter.waiting_for_data():
+            for _ in range(self.plan.gradient_accumulation_steps):
+                batch, samples = next(batches)
+                digest += digest_of(samples)
+                own.append(batch)
+        with meter.part("forward"):
+            loss_sum = pipeline.add_gradients(own)
+        return loss_sum / (self.num_averaged / self.units_per_batch), digest & MASK
+
+    def loss_of_outputs(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return a micro-batch's part of the mean loss, scaled for the mean over ranks."""
+        scale = self.num_averaged / self.units_per_batch
+        return self.task.loss_sum(outputs, (targets, targets)) * scale
+
+    def evaluate(self, batches: Iterator[Any]) -> Evaluation:
+        """Return the mean loss over what all ranks read."""
+        if self.mesh is None:
+            return super().evaluate(batches)
+        return evaluate_together(self, self.mesh, batches)
+
+    def whole_weights(self) -> Mapping[str, Tensor]:
+        """Return the model's whole state on rank 0, as train_ddp.py has it."""
+        return whole_weights(self.model, self.mesh, self.task.model_config)
