@@ -11,6 +11,8 @@ PY := $(VENV)/bin/python
 STACK := $(PY) -m include.stack
 RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
+# Two test processes: one has all tests with a live Airflow, the other begins with the rest (tests/conftest.py).
+BESIDE := -n 2 --dist loadgroup --no-loadscope-reorder
 SOURCES := include plugins dags training_scripts tests benchmarks
 
 .DEFAULT_GOAL := help
@@ -54,10 +56,10 @@ engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
 	@$(STACK) engine
 
 test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
-	$(PY) -m pytest -m "not slow" $(ARGS)
+	$(PY) -m pytest -m "not slow" $(BESIDE) $(ARGS)
 
 test-all: $(DEV_READY) ## run the tests, the slow ones too, on every engine image
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest $(BESIDE) $(ARGS)
 
 test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds
 	TRAINYARD_RESILIENCE_SEEDS=all $(PY) -m pytest tests/resilience tests/plugins/test_failing_services.py tests/stack/test_stops.py $(ARGS)

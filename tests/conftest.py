@@ -17,7 +17,7 @@ from botocore.config import Config
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 # A busy machine is no failure: no example has a time limit of its own.
 settings.register_profile("trainyard", deadline=None)
@@ -27,6 +27,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 TIME_SCALE = 0.02
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 60.0
+# They start a whole Airflow: one at a time, and first, since they take longest.
+LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", "tests/deployment/")
 
 
 @dataclass(kw_only=True)
@@ -134,6 +136,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--aws-bucket", help="bucket for the objects of the tests (with --aws)")
     group.addoption("--aws-role", help="execution role of the tests' jobs (with --aws)")
     group.addoption("--aws-image", help="training image of the tests' jobs (with --aws)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Say which tests belong to one process of `pytest -n`: all with a live Airflow; else those of one file."""
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        group = "live" if file.startswith(LIVE_FOLDERS) else file
+        item.add_marker(pytest.mark.xdist_group(group))
+    yield
+    # After they were shuffled. Of the rest those that run a whole DAG come first.
+    items.sort(
+        key=lambda item: (not item.nodeid.startswith(LIVE_FOLDERS), "/dags/" not in item.nodeid)
+    )
 
 
 @pytest.fixture(scope="session")
