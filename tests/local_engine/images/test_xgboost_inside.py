@@ -6,15 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+
+from include.local_engine.images.xgboost_metrics import definitions
+from include.rules.records import Mark, Start, StepRecord, Validation
+from include.rules.statistics_file import read_statistics
 from sagemaker_xgboost_container.checkpoints import NUM_KEPT, Checkpoints
 from sagemaker_xgboost_container.data import check_channels, content_type
 from sagemaker_xgboost_container.errors import UserError
 from sagemaker_xgboost_container.hyperparameters import read_hyperparameters
 from sagemaker_xgboost_container.statistics import StatisticsFile
-
-from include.local_engine.images.xgboost_metrics import definitions
-from include.rules.records import Mark, Start, StepRecord, Validation
-from include.rules.statistics_file import read_statistics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,63 @@
+"""Checkpoints of a TensorFlow run: one file each, `step-00000080.npz`, whole or not there; the newest two stay."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NAME = re.compile(r"step-(\d{8,})\.npz")
+
+
+def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], *, keep: int) -> int:
+    """Write the checkpoint of a step, remove the oldest beyond `keep`; return its bytes.
+
+    Fails with OSError: the disk does not take it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    content = buffer.getvalue()
+    path = folder / f"step-{step:08d}.npz"
+    digest = hashlib.sha256(content).hexdigest()
+    for target, data in ((path, content), (path.with_suffix(".sha256"), digest.encode())):
+        beside = folder.parent / f".{target.name}.new"
+        beside.write_bytes(data)
+        try:
+            beside.rename(target)
+        except OSError:  # The checkpoint folder is a file system of its own.
+            beside.unlink()
+            inside = folder / f".{target.name}.new"
+            inside.write_bytes(data)
+            inside.rename(target)
+    for old in _steps(folder)[:-keep]:
+        for suffix in (".npz", ".sha256"):
+            (folder / f"step-{old:08d}{suffix}").unlink(missing_ok=True)
+    return len(content)
+
+
+def newest(folder: Path) -> tuple[Path, int, dict[str, np.ndarray]] | None:
+    """Return path, step and arrays of the newest checkpoint that is whole; None where there is none."""
+    for step in reversed(_steps(folder)):
+        path = folder / f"step-{step:08d}.npz"
+        content = path.read_bytes()
+        digest = path.with_suffix(".sha256")
+        if digest.is_file() and digest.read_text() == hashlib.sha256(content).hexdigest():
+            with np.load(io.BytesIO(content)) as arrays:
+                return path, step, dict(arrays)
+    return None
+
+
+def _steps(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return sorted(
+        int(match[1]) for each in folder.iterdir() if (match := NAME.fullmatch(each.name))
+    )

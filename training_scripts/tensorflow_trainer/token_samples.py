@@ -1,0 +1,134 @@
+"""The samples of a token data set and their order, in numpy: those of `trainer.data`, number for number."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainer.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NUM_ROUNDS = 6
+MULTIPLIERS = (0x045D9F3B, 0x2C1B3C6D)
+DIGEST_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+class TokenSamples:
+    """The consecutive blocks of a split's tokens; sample i begins at token i * sequence_length."""
+
+    def __init__(self, tokens: np.ndarray, *, sequence_length: int) -> None:
+        self._tokens, self.sequence_length = tokens, sequence_length
+
+    @classmethod
+    def open(cls, index: Mapping[str, Any], split: str, channel: Path, *, sequence_length: int):
+        """Return the samples of a split whose shards lie in the folder `channel`.
+
+        Raises:
+            DataError: a shard is missing or has another size than the index says, or the split is too short.
+        """
+        parts = []
+        for shard in index["splits"][split]["shards"]:
+            path = channel / Path(shard["file"]).name
+            size = path.stat().st_size if path.is_file() else None
+            if size != shard["bytes"]:
+                raise DataError(
+                    f"shard {path} has {size} bytes, the index says {shard['bytes']}; give the channels index and "
+                    f"{split} the same data set, on every host (FullyReplicated)"
+                )
+            column = next(each for each in shard["columns"] if each["name"] == "tokens")
+            kind = np.dtype(column["dtype"])
+            count = column["bytes"] // kind.itemsize
+            parts.append(np.fromfile(path, kind, count=count, offset=column["offset"]))
+        samples = cls(np.concatenate(parts), sequence_length=sequence_length)
+        if not len(samples):
+            raise DataError(
+                f"the split {split!r} has {len(samples._tokens)} tokens, fewer than one sample of sequence_length + 1 "
+                f"= {sequence_length + 1}; lower sequence_length or give more data"
+            )
+        return samples
+
+    def __len__(self) -> int:
+        return max(0, len(self._tokens) - 1) // self.sequence_length
+
+    def __getitem__(self, samples: np.ndarray) -> np.ndarray:
+        """Return the tokens of samples, int32 (sample, sequence_length + 1): the inputs, and targets one ahead."""
+        starts = samples[:, None] * self.sequence_length
+        return self._tokens[starts + np.arange(self.sequence_length + 1)].astype(np.int32)
+
+
+def read_index(channel: Path | None) -> dict[str, Any]:
+    """Return the index of a token data set.
+
+    Raises:
+        DataError: there is none, or it is of another kind.
+    """
+    if channel is None or not (channel / "index.json").is_file():
+        raise DataError(
+            f"the channel 'index' has no index.json (looked in {channel}); give the job a channel 'index' with the S3 "
+            "prefix .../index/ that sharding wrote"
+        )
+    index = json.loads((channel / "index.json").read_bytes())
+    if index.get("format") != "trainyard-shards" or index.get("kind") != "tokens":
+        raise DataError(
+            f"the index is of kind {index.get('kind')!r}; train_tensorflow.py reads tokens: shard text"
+        )
+    return index
+
+
+def order(start: int, stop: int, *, num_samples: int, seed: int) -> np.ndarray:
+    """Return the sample numbers at the positions [start, stop) of the run, as `trainer.data.sample_order` does."""
+    parts = []
+    while start < stop:
+        epoch, first = divmod(start, num_samples)
+        last = min(num_samples, first + stop - start)
+        parts.append(_permute(np.arange(first, last), num_samples, _keys(seed, epoch)))
+        start += last - first
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def digest_of(samples: np.ndarray) -> int:
+    """Return the digest of sample numbers, as `trainer.data.sample_digest` does; digests add up modulo 2^64."""
+    values = samples.astype(np.uint64) + np.uint64(1)
+    values = (values ^ (values >> np.uint64(30))) * DIGEST_MULTIPLIERS[0]
+    values = (values ^ (values >> np.uint64(27))) * DIGEST_MULTIPLIERS[1]
+    return int((values ^ (values >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+def _keys(seed: int, epoch: int) -> list[int]:
+    digest = hashlib.sha256(f"trainyard sample order {seed} {epoch}".encode()).digest()
+    return [int.from_bytes(digest[4 * i : 4 * i + 4], "little") for i in range(NUM_ROUNDS)]
+
+
+def _permute(positions: np.ndarray, size: int, keys: list[int]) -> np.ndarray:
+    bits = max(2, (size - 1).bit_length())
+    images = _encipher(positions, bits, keys)
+    outside = np.flatnonzero(images >= size)
+    while len(outside):
+        walked = _encipher(images[outside], bits, keys)
+        images[outside] = walked
+        outside = outside[walked >= size]
+    return images
+
+
+def _encipher(values: np.ndarray, bits: int, keys: list[int]) -> np.ndarray:
+    low_bits = bits // 2
+    high_bits = bits - low_bits
+    for key in keys:
+        low, high = values & ((1 << low_bits) - 1), values >> low_bits
+        high = high ^ (_mix(low, key) & ((1 << high_bits) - 1))
+        values = (low << high_bits) | high
+        low_bits, high_bits = high_bits, low_bits
+    return values
+
+
+def _mix(values: np.ndarray, key: int) -> np.ndarray:
+    values = (values ^ key) & 0xFFFFFFFF
+    for multiplier in MULTIPLIERS:
+        values = ((values ^ (values >> 16)) * multiplier) & 0xFFFFFFFF
+    return values ^ (values >> 16)

@@ -1,0 +1,248 @@
+"""One training of the decoder by TensorFlow, read downwards: set up, resume, step, evaluate, save."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorflow_trainer import checkpoint_files
+from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
+from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
+from trainer.batching import plan_batches
+from trainer.errors import CheckpointError, NonFiniteError
+from trainer.metrics import MetricsWriter
+from trainer.schedule import make_schedule
+from trainer.stopping import EXIT_CODE_TERMINATED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
+    from tensorflow_trainer.strategies import Strategy
+    from trainer.environment import ContainerPaths
+    from trainer.stopping import StopRequest
+
+FINGERPRINT = "fingerprint"
+CHECKPOINT_EVERY = 10
+"""Steps, where `checkpoint_interval` is 0; a checkpoint of this trainer is made while the step waits."""
+
+
+class TensorFlowTraining:
+    """One start of a run, on one host of it."""
+
+    def __init__(
+        self,
+        hp: TensorFlowHyperparameters,
+        paths: ContainerPaths,
+        strategy: Strategy,
+        stop: StopRequest,
+    ) -> None:
+        """Open the data and make the weights. Fails with TrainerError: the data or the checkpoint does not fit."""
+        self._hp, self._paths, self._strategy, self._stop = hp, paths, strategy, stop
+        index = read_index(paths.channels.get("index"))
+        self._fingerprint = str(index["fingerprint"])
+        self._train, self._validation = (
+            TokenSamples.open(
+                index, split, paths.channels[split], sequence_length=hp.sequence_length
+            )
+            for split in ("train", "validation")
+        )
+        self._shape = DecoderShape(
+            vocab_size=int(index["tokenizer"]["vocab_size"]),
+            sequence_length=hp.sequence_length,
+            num_layers=hp.num_layers,
+            num_heads=hp.num_heads,
+            hidden_size=hp.hidden_size,
+        )
+        plan = plan_batches(hp, world_size=strategy.num_replicas, num_samples=len(self._train))
+        self._max_steps = plan.max_steps
+        self._schedule = make_schedule(hp, max_steps=plan.max_steps)
+        self._metrics = MetricsWriter(paths.output_data_dir, enabled=strategy.is_chief)
+        self._folder = paths.default_checkpoint_dir
+        self._step, self._validation_loss = 0, math.nan
+        self._state = self._resume()
+        strategy.compile(
+            self._loss, self._state, clip_norm=hp.clip_norm, weight_decay=hp.weight_decay
+        )
+
+    def run(self) -> int:
+        """Train to the last step or a SIGTERM; return the exit code.
+
+        Raises:
+            NonFiniteError: the loss became NaN or infinite.
+        """
+        began = self._said_at = time.monotonic()
+        self._said_step, self._digest = self._step, 0
+        self._metrics.write(
+            "start",
+            step=self._step,
+            world_size=self._strategy.num_replicas,
+            global_batch_size=self._hp.global_batch_size,
+            num_samples=len(self._train),
+            seed=self._hp.seed,
+            max_steps=self._max_steps,
+            attempt_id=secrets.token_hex(4),
+        )
+        while self._step < self._max_steps and not self._stop.received:
+            self._make_step()
+        if self._stop.received and self._step < self._max_steps:
+            self._save()
+            return EXIT_CODE_TERMINATED
+        if math.isnan(self._validation_loss):
+            self._evaluate()
+        self._end(seconds=time.monotonic() - began)
+        return 0
+
+    def _loss(self, weights: Mapping[str, Any], block: Any) -> Any:
+        return loss_of(self._shape, weights, block)
+
+    def _resume(self) -> dict[str, dict[str, Any]]:
+        weights = initial_weights(self._shape, seed=self._hp.seed)
+        zeros = {name: np.zeros_like(value) for name, value in weights.items()}
+        arrays = {"weights": weights, "first": zeros, "second": zeros}
+        found = checkpoint_files.newest(self._folder)
+        if found is not None:
+            path, self._step, saved = found
+            if str(saved[FINGERPRINT]) != self._fingerprint:
+                raise CheckpointError(
+                    f"{path} was trained on the data set {saved[FINGERPRINT]}, the channel index is "
+                    f"{self._fingerprint}: give the run its own checkpoint_s3_uri, or the same data"
+                )
+            arrays = {part: {name: saved[f"{part}/{name}"] for name in weights} for part in arrays}
+            self._metrics.restore(bytes(saved["history"]))
+            self._metrics.write("resume", step=self._step, checkpoint=str(path))
+        return {part: self._strategy.hold(values) for part, values in arrays.items()}
+
+    def _make_step(self) -> None:
+        hp = self._hp
+        start = self._step * hp.global_batch_size
+        samples = order(
+            start, start + hp.global_batch_size, num_samples=len(self._train), seed=hp.seed
+        )
+        learning_rate = self._schedule.at(self._step)
+        loss, norm = self._strategy.step(
+            self._train[samples], learning_rate=learning_rate, number=self._step + 1
+        )
+        if not math.isfinite(loss):
+            raise NonFiniteError(
+                f"in step {self._step + 1} (samples {start} to {start + len(samples) - 1} of the run's order) the "
+                f"loss is {loss}; lower learning_rate or set clip_norm"
+            )
+        self._step += 1
+        self._digest += digest_of(samples)
+        is_last = self._step == self._max_steps
+        is_evaluated = is_last or (hp.eval_interval and self._step % hp.eval_interval == 0)
+        is_saved = is_last or self._is_checkpoint_due()
+        if self._step == 1 or self._step % hp.log_interval == 0 or is_evaluated or is_saved:
+            self._say_step(loss, learning_rate, norm)
+        self._metrics.write_alive(self._step)
+        if is_evaluated:
+            self._evaluate()
+        if is_saved:
+            self._save()
+
+    def _is_checkpoint_due(self) -> bool:
+        interval = self._hp.checkpoint_interval or CHECKPOINT_EVERY
+        return interval > 0 and self._step % interval == 0
+
+    def _say_step(self, loss: float, learning_rate: float, norm: float) -> None:
+        now, steps = time.monotonic(), self._step - self._said_step
+        batch = self._hp.global_batch_size
+        rate = steps * batch * self._hp.sequence_length / max(1e-9, now - self._said_at)
+        self._metrics.write(
+            "step",
+            step=self._step,
+            epoch=(self._step * batch - 1) // len(self._train),
+            loss=loss,
+            learning_rate=learning_rate,
+            tokens_per_second=rate,
+            gradient_norm=norm,
+            max_steps=self._max_steps,
+            samples=f"{self._said_step * batch}:{self._step * batch}",
+            digest=f"{self._digest & (2**64 - 1):016x}",
+        )
+        self._said_at, self._said_step, self._digest = now, self._step, 0
+
+    def _evaluate(self) -> None:
+        """Measure the validation loss, on the first host alone."""
+        if not self._strategy.is_chief:
+            self._validation_loss = 0.0
+            return
+        batch = self._hp.global_batch_size
+        wanted = self._hp.eval_batches * batch or len(self._validation)
+        chosen = np.arange(wanted) * len(self._validation) // wanted
+        losses = [
+            float(self._loss(self._state["weights"], self._validation[part]))
+            for part in np.split(chosen, range(batch, wanted, batch))
+        ]
+        sizes = [min(batch, wanted - at) for at in range(0, wanted, batch)]
+        self._validation_loss = float(np.average(losses, weights=sizes))
+        self._metrics.write(
+            "eval",
+            step=self._step,
+            validation_loss=self._validation_loss,
+            validation_tokens=wanted * self._hp.sequence_length,
+        )
+
+    def _save(self) -> None:
+        if not self._strategy.is_chief:
+            return
+        began = time.monotonic()
+        arrays = {
+            f"{part}/{name}": variable.numpy()
+            for part, variables in self._state.items()
+            for name, variable in variables.items()
+        }
+        arrays[FINGERPRINT] = np.array(self._fingerprint)
+        arrays["history"] = np.frombuffer(self._metrics.history(), np.uint8)
+        try:
+            size = checkpoint_files.save(
+                self._folder, self._step, arrays, keep=self._hp.keep_checkpoints
+            )
+        except OSError as error:
+            self._metrics.write("checkpoint_failed", step=self._step, reason=str(error))
+            return
+        seconds = time.monotonic() - began
+        self._metrics.write("checkpoint", step=self._step, stall_seconds=seconds)
+        self._metrics.write("durable", step=self._step, seconds=seconds, bytes=size)
+
+    def _end(self, *, seconds: float) -> None:
+        if not self._strategy.is_chief:
+            return
+        weights = {name: each.numpy() for name, each in self._state["weights"].items()}
+        self._metrics.write(
+            "done",
+            step=self._step,
+            validation_loss=self._validation_loss,
+            seconds=seconds,
+            weights_sha256=_sha256(weights),
+        )
+        self._metrics.write_summary(
+            validation_loss=self._validation_loss,
+            step=self._step,
+            seconds=seconds,
+            world_size=self._strategy.num_replicas,
+            num_parameters=sum(each.size for each in weights.values()),
+        )
+        _save_model(self._paths.model_dir, weights, self._shape)
+
+
+def _save_model(folder: Path, weights: Mapping[str, np.ndarray], shape: DecoderShape) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "model.npz", **weights)
+    sizes = {name: getattr(shape, name) for name in DecoderShape.__slots__}
+    (folder / "model.json").write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
+
+
+def _sha256(weights: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + weights[name].tobytes())
+    return digest.hexdigest()
