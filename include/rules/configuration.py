@@ -1,7 +1,7 @@
 """What a run's author asks for, read into rules: names, AWS's configurations, or our own.
 
     "LossSpike"
-    {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "profile": "robust"}
+    {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "action": "stop"}
     {"RuleConfigurationName": "spikes", "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}
     {"RuleConfigurationName": "hot", "RuleParameters": {"expression": "loss > 9", "persistence": "3"}}
     {"name": "too-hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)",
@@ -23,7 +23,7 @@ from include.rules.catalogue import RULES
 from include.rules.custom_file import load_rule
 from include.rules.evaluation import ConfiguredRule
 from include.rules.expression import Expression
-from include.rules.rule import Profile, Rule
+from include.rules.rule import Profile, Rule, RuleAction
 from include.specs.reading import read_spec
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class RuleSpec:
     Attributes:
         rule: a name of the catalogue; or expression: a condition; or file: `my_rules.py:name`. One of the three.
         name: in verdicts; the rule's own where it is None, an expression needs one.
-        severity: None for the rule's own.
+        severity: None for the rule's own. action: what follows an issue; None for what follows its severity.
     """
 
     rule: str | None = None
@@ -62,6 +62,7 @@ class RuleSpec:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity | None = None
     profile: Profile = Profile.ROBUST
+    action: RuleAction | None = None
 
     def __post_init__(self) -> None:
         """Check that it is one rule.
@@ -175,7 +176,10 @@ def _configured(value: object, *, where: str, folder: Path | None) -> Configured
         parameters = spec.parameters
         rule = make_rule(str(spec.rule), parameters, profile=spec.profile, where=where)
     return ConfiguredRule(
-        name=spec.name or rule.name, rule=rule, severity=spec.severity or rule.SEVERITY
+        name=spec.name or rule.name,
+        rule=rule,
+        severity=spec.severity or rule.SEVERITY,
+        action=spec.action,
     )
 
 
@@ -211,6 +215,7 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
             expression=str(parameters["expression"]),
             name=value.get("RuleConfigurationName"),
             parameters=own,
+            action=_aws_action(parameters),
         )
     if not isinstance(parameters, Mapping) or not parameters.get("rule_to_invoke"):
         raise SpecError(
@@ -228,7 +233,13 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
         name=value.get("RuleConfigurationName"),
         parameters=parameters,
         profile=Profile.DOCUMENTED,
+        action=_aws_action(parameters),
     )
+
+
+def _aws_action(parameters: Mapping[str, Any]) -> RuleAction | None:
+    """Return the action that an `action_json` asks for: there only the stop is one of a training."""
+    return RuleAction.STOP if "stoptraining" in str(parameters.get("action_json")) else None
 
 
 def _twice(made: Iterable[ConfiguredRule], where: str) -> list[Finding]:

@@ -13,7 +13,7 @@ from include.rules.records import Facts, Record, Start
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from include.rules.rule import Judgement, Rule, Watch
+    from include.rules.rule import Judgement, Rule, RuleAction, Watch
 
 MOST_ISSUES = 20
 MOST_DETAILS = 1024  # characters of StatusDetails
@@ -36,12 +36,14 @@ class ConfiguredRule:
 
     Attributes:
         left_out: why it is not evaluated although it is listed; None where it is.
+        action: what follows its issues; None for what follows those of its severity.
     """
 
     name: str
     rule: Rule
     severity: Severity
     left_out: str | None = None
+    action: RuleAction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,17 @@ class Profile(StrEnum):
     ROBUST = "robust"
 
 
+class RuleAction(StrEnum):
+    """What to do about an issue, the mildest first."""
+
+    WARN = "warn"
+    """Say it, and go on."""
+    STOP = "stop"
+    """Stop the training, which saves a checkpoint; the verdict is the task's result."""
+    FAIL = "fail"
+    """Stop it likewise; the task fails."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What a rule says of one observation.

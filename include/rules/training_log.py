@@ -127,6 +127,15 @@ def read_rows(
     yield from _end(attempt, last, ends or {})
 
 
+def divergence_of(reason: str | None) -> tuple[int, str] | None:
+    """Return the step that a job died of by its script's guard, and what was wrong there; None where it did not.
+
+    Worked: `... NonFiniteError: ... in step 41 (...) the loss is nan; ...` is `(41, "the loss is nan")`.
+    """
+    found = _DIVERGED.search(reason or "")
+    return (int(found[1]), f"the {found[2]} is {found[3]}") if found else None
+
+
 def _divergence(reason: str | None) -> Iterator[Record]:
     """Yield the step that a job died of, which it never logged: it stops before a bad step is taken."""
     found = _DIVERGED.search(reason or "")

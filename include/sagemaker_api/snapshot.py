@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from include.errors import ContractError
+from include.sagemaker_api.rule_stop import rule_evaluations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +62,7 @@ class JobSnapshot:
             no such member: the time it ran stands in for it.
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.
+        rule_evaluations: of the service's Debugger and profiler, as `rule_stop.rule_evaluations` reads them.
     """
 
     kind: str
@@ -91,6 +93,7 @@ class JobSnapshot:
     warm_pool_status: str | None = None
     transitions: tuple[Transition, ...] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
+    rule_evaluations: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def is_terminal(self) -> bool:
@@ -184,6 +187,7 @@ class JobSnapshot:
             Transition(**{k: v for k, v in each.items() if k != "seconds"})
             for each in data.get("transitions", ())
         )
+        members["rule_evaluations"] = tuple(data.get("rule_evaluations", ()))
         return cls(**members)
 
 
@@ -222,6 +226,7 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "image_uri": d.get("AlgorithmSpecification", {}).get("TrainingImage"),
         "warm_pool_status": d.get("WarmPoolStatus", {}).get("Status"),
         "transitions": transitions,
+        "rule_evaluations": rule_evaluations(d),
     }
 
 

@@ -181,6 +181,7 @@ def test_fired_rule_says_so_in_the_services_words_and_stops_the_job(endpoint: En
     assert job["ExitMessage"] == details
 
 
+@pytest.mark.slow
 def test_stop_finds_its_job_by_prefix_and_none_where_two_match(endpoint: Endpoint) -> None:
     stem = endpoint.name("pair")
     stop = json.dumps([{"name": "stoptraining", "training_job_prefix": stem}])
@@ -203,6 +204,7 @@ def test_stop_finds_its_job_by_prefix_and_none_where_two_match(endpoint: Endpoin
     endpoint.finished(other)
 
 
+@pytest.mark.slow
 def test_mail_action_reaches_the_topic(endpoint: Endpoint) -> None:
     mail = '[{\\"name\\": \\"email\\", \\"endpoint\\": \\"someone@example.com\\"}]'  # as the SDK v2 writes it
     asked = request(

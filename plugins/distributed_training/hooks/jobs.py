@@ -109,6 +109,15 @@ class SageMakerJobs:
         with refusals_typed(arn):
             return KILLED_TAG in self._client.list_tags(ResourceArn=arn)["Tags"]
 
+    def tags(self, arn: str) -> list[dict[str, str]]:
+        """Return the job's tags.
+
+        Raises:
+            TrainingRunError: the service refused.
+        """
+        with refusals_typed(arn):
+            return list(self._client.list_tags(ResourceArn=arn)["Tags"])
+
     def stop_cause(self, arn: str) -> StopCause | None:
         """Return why Trainyard itself stopped the job; None when it did not, or when the tags cannot be read."""
         try:

@@ -1,0 +1,78 @@
+"""That a rule stopped a job, written on the job as tags: whoever looks later knows which rule, and at which step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_KEY, _ACTION_KEY = "trainyard:stopped-by-rule", "trainyard:rule-action"
+_NOT_IN_TAGS = re.compile(r"[^\w\s.:/=+\-@]")
+_MOST_VALUE = 256
+_STEP_IN_DETAILS = re.compile(r"at step (\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleStop:
+    """Which rule, as it was named, stopped a job, at which step, and whether the task fails by it."""
+
+    rule: str
+    step: int | None
+    fails: bool = False
+
+    @property
+    def tags(self) -> list[dict[str, str]]:
+        """The tags that say so. Worked value: `NonFinite@77`."""
+        name = _NOT_IN_TAGS.sub("_", self.rule)[: _MOST_VALUE - 20]
+        action = {"Key": _ACTION_KEY, "Value": "fail" if self.fails else "stop"}
+        return [{"Key": _KEY, "Value": f"{name}@{self.step}"}, action]
+
+    @classmethod
+    def from_tags(cls, tags: Iterable[Mapping[str, str]]) -> Self | None:
+        """Return what a job's tags say; None where no rule of ours stopped it."""
+        values = {each["Key"]: each["Value"] for each in tags}
+        if _KEY not in values:
+            return None
+        rule, _, step = values[_KEY].rpartition("@")
+        return cls(
+            rule=rule,
+            step=int(step) if step.isdigit() else None,
+            fails=values.get(_ACTION_KEY) == "fail",
+        )
+
+
+def service_stop(
+    evaluations: Iterable[Mapping[str, Any]],
+) -> tuple[RuleStop, str] | None:
+    """Return the rule of the service's own Debugger that stopped a job, and its details; None where none did.
+
+    Args:
+        evaluations: as `JobSnapshot.rule_evaluations` has them.
+    """
+    for each in evaluations:
+        if each["status"] == "IssuesFound" and each["stops"]:
+            step = _STEP_IN_DETAILS.search(each["details"])
+            return RuleStop(rule=each["name"], step=int(step[1]) if step else None), each["details"]
+    return None
+
+
+def rule_evaluations(description: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the rules of a DescribeTrainingJob answer: name, status, details, and whether they stop the job."""
+    stopping = {
+        each["RuleConfigurationName"]
+        for each in description.get("DebugRuleConfigurations", ())
+        if "stoptraining" in each.get("RuleParameters", {}).get("action_json", "")
+    }
+    return tuple(
+        {
+            "name": each.get("RuleConfigurationName", ""),
+            "status": each.get("RuleEvaluationStatus", ""),
+            "details": each.get("StatusDetails", ""),
+            "stops": each.get("RuleConfigurationName") in stopping,
+        }
+        for member in ("DebugRuleEvaluationStatuses", "ProfilerRuleEvaluationStatuses")
+        for each in description.get(member, ())
+    )

@@ -1,0 +1,228 @@
+"""`CheckRulesOperator`: watches the training of another task by rules, while it runs."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+
+from distributed_training.triggers.interruptible import run_interruptible
+from include.errors import error_from_dict
+from include.rules.watch_plan import WatchPlan
+from include.sagemaker_api.names import job_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+    from distributed_training.hooks.jobs import SageMakerJobs
+
+SHORTEST_ABSENCE_S, LONGEST_ABSENCE_S = 20.0, 160.0
+"""How long a job may not be there until the task looks what the watched task does: first, and at most."""
+NOT_BEGUN = frozenset({None, "none", "scheduled"})
+ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+_AGAIN_S = 5.0
+_SETTLING_LOOKS = 20
+
+
+class CheckRulesOperator(BaseOperator):
+    """Judges the training job of `watched_task_id` by rules, beside it, and stops it where a rule says so.
+
+    It reads the statistics that the job's ranks write into its checkpoint folder, by what S3 has of them, and tells
+    what the service's own Debugger says, where the job has its rules. A stop is asked of the service, after the job
+    was tagged with the rule and the step: the watched task (`WatchedTrainingJobOperator`) ends with a verdict.
+
+    The job's own end ends the watch; a next attempt of the watched task is watched as well. Whatever happens to this
+    task, the training goes on.
+
+    Returns the name of the last job, what was found (`issues`), what stopped it (`stopped_by`), and where the document
+    of all verdicts lies (`rules_uri`).
+
+    Args:
+        watch: a `WatchPlan`, the mapping of its fields, or a function `(context, jinja_env)` that returns either.
+        watched_task_id: the task whose job is watched.
+        job_name: a job's name in place of a task.
+        deferrable: watch in the triggerer, without a worker slot.
+        aws_conn_id: the connection.
+        region_name: overrides the connection's region.
+    """
+
+    template_fields: Sequence[str] = ("watch", "job_name", "aws_conn_id", "region_name")
+    ui_color = "#fdeeea"
+
+    def __init__(
+        self,
+        *,
+        watch: Any = None,
+        watched_task_id: str | None = None,
+        job_name: str | None = None,
+        deferrable: bool = True,
+        aws_conn_id: str | None = "aws_default",
+        region_name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if (watched_task_id is None) == (job_name is None):
+            raise ValueError("name one of watched_task_id and job_name")
+        super().__init__(**kwargs)
+        self.watch = {} if watch is None else watch
+        self.watched_task_id = watched_task_id
+        self.job_name = job_name
+        self.deferrable = deferrable
+        self.aws_conn_id = aws_conn_id
+        self.region_name = region_name
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return what was found once the job has ended.
+
+        Raises:
+            SpecError: the plan's rules are wrong.
+            AirflowRescheduleException: the watched task has not begun: there is nothing to watch yet.
+        """
+        from airflow.sdk.exceptions import AirflowRescheduleException
+
+        self._plan.reactions()
+        if self.watched_task_id and self._watched_state(context) in NOT_BEGUN:
+            again = datetime.now(UTC) + timedelta(seconds=_AGAIN_S)
+            raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
+        return self._watch(context, absent_s=SHORTEST_ABSENCE_S)
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any], absent_s: float
+    ) -> dict[str, Any]:
+        """Return what was found, or watch on: the next attempt, or a job that is still not there.
+
+        Raises:
+            TrainingRunError: the job could not be watched.
+        """
+        if "error" in event:
+            error = error_from_dict(event["error"])
+            raise error
+        result: dict[str, Any] = event.get("watched") or {"job_name": None, "issues": []}
+        if "watched" in event:
+            has_verdict = result["stopped_by"] or result["job_status"] == "Completed"
+            if has_verdict or not self.watched_task_id or self._has_ended(context, _SETTLING_LOOKS):
+                return self._told(result)
+            return self._watch(context, absent_s=SHORTEST_ABSENCE_S)
+        if not self.watched_task_id or self._has_ended(context, 1):
+            self.log.info("There was no job to watch")
+            return result
+        return self._watch(context, absent_s=min(LONGEST_ABSENCE_S, 2 * absent_s))
+
+    @cached_property
+    def jobs(self) -> SageMakerJobs:
+        """The service's training jobs."""
+        from distributed_training.hooks.job_kinds import JobKind
+        from distributed_training.hooks.jobs import SageMakerJobs
+
+        return SageMakerJobs(self.clients, JobKind.TRAINING)
+
+    @cached_property
+    def clients(self) -> AwsClients:
+        """The connection's clients."""
+        from distributed_training.hooks.aws_clients import AwsClients
+
+        return AwsClients(self._connection)
+
+    @property
+    def _connection(self) -> ConnectionArguments:
+        from distributed_training.hooks.aws_clients import ConnectionArguments
+
+        return ConnectionArguments(aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+
+    @property
+    def _plan(self) -> WatchPlan:
+        return self.watch if isinstance(self.watch, WatchPlan) else WatchPlan.from_dict(self.watch)
+
+    def _watch(self, context: Context, *, absent_s: float) -> dict[str, Any]:
+        name = self._name(context)
+        self.log.info("Watching job %s every %g s", name, self._plan.poll_interval_s)
+        if self.deferrable:
+            self._defer(name, absent_s)
+        from distributed_training.triggers.rule_look import watch_job
+
+        event = run_interruptible(
+            watch_job(name, plan=self._plan, connection=self._connection, absent_s=absent_s)
+        )
+        return self.execute_complete(context, event, absent_s)
+
+    def _defer(self, name: str, absent_s: float) -> NoReturn:
+        from distributed_training.triggers.rules import RulesTrigger
+
+        self.defer(
+            trigger=RulesTrigger(
+                job_name=name,
+                absent_s=absent_s,
+                plan=self._plan.to_dict(),
+                connection=self._connection.to_dict(),
+            ),
+            method_name=self.execute_complete.__name__,
+            kwargs={"absent_s": absent_s},
+        )
+
+    def _name(self, context: Context) -> str:
+        """Return the job to watch: the given one, or of the watched task the first that has not ended."""
+        if self.job_name:
+            return self.job_name
+        attempt = 1
+        while (snapshot := self.jobs.describe(self._name_of(context, attempt))) is not None:
+            # The last job of a task that has ended is watched too: its statistics are still there.
+            is_last = self.jobs.describe(self._name_of(context, attempt + 1)) is None
+            if not snapshot.is_terminal or (is_last and self._has_ended(context, 1)):
+                break
+            attempt += 1
+        return self._name_of(context, attempt)
+
+    def _name_of(self, context: Context, attempt: int) -> str:
+        from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
+
+        ti = context["ti"]
+        return job_name(
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            task_id=str(self.watched_task_id),
+            map_index=-1,
+            attempt=attempt,
+            longest=JOB_APIS[JobKind.TRAINING].longest_name,
+        )
+
+    def _has_ended(self, context: Context, looks: int) -> bool:
+        """Return whether the watched task has ended; a task whose job has just ended needs a moment for that."""
+        for look in range(looks):
+            state = self._watched_state(context)
+            if state in ENDED:
+                return True
+            if look + 1 < looks and state not in {"up_for_retry", "up_for_reschedule"}:
+                time.sleep(1.0)
+        return False
+
+    def _watched_state(self, context: Context) -> str | None:
+        ti: Any = context["ti"]
+        states = ti.get_task_states(
+            dag_id=ti.dag_id, task_ids=[self.watched_task_id], run_ids=[ti.run_id]
+        )
+        return dict(states.get(ti.run_id, {})).get(self.watched_task_id)
+
+    def _told(self, result: dict[str, Any]) -> dict[str, Any]:
+        for each in result["issues"]:
+            self.log.info(
+                "%s at step %s: %s (%s)",
+                each["name"],
+                each["step"],
+                each["evidence"],
+                each["action"],
+            )
+        stop = result["stopped_by"]
+        self.log.info(
+            "Job %s %s, %d records judged, %d issues%s",
+            result["job_name"],
+            result["job_status"],
+            result["num_records"],
+            result["num_issues"],
+            f"; stopped by {stop['name']} at step {stop['step']}" if stop else "",
+        )
+        return result

@@ -1,0 +1,197 @@
+"""`WatchedTrainingJobOperator`: a training whose end by a rule is a result with a verdict, not an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import SkipMixin
+
+from distributed_training.operators.task_memory import TaskMemory
+from distributed_training.operators.training_job import TrainingJobOperator
+from include.errors import RuleViolatedError
+from include.rules.rule import RuleAction
+from include.rules.training_log import divergence_of
+from include.rules.watch_plan import WatchPlan
+from include.sagemaker_api.rule_stop import RuleStop, service_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from distributed_training.operators.attempts import Standing
+    from include.sagemaker_api.snapshot import JobSnapshot
+
+ENDED_BY_RULE = "rule"
+_STEP = re.compile(r"(?:^|/)step-(\d+)/")
+_WHOLE = ("/manifest.json", "/.metadata")
+"""What is written last into a checkpoint; `.metadata` into one in shards."""
+_GUARD = "NonFinite"
+
+
+class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
+    """Trains as `TrainingJobOperator` does, and understands what a `CheckRulesOperator` did to the job.
+
+    A job that a rule stopped, ours or the service's Debugger's, is the task's result: `ended_by` is `rule`, and
+    `verdict` has the rule, the step, the evidence and the last checkpoint. So is a job that its script's own guard
+    against NaN ended, where the plan would stop it for that. The tasks after it are skipped; those that run whatever
+    happened, run. Where the rule's action is `fail`, the task fails by `RuleViolatedError`.
+
+    To go on with the training all the same, clear the task: its next attempt begins at the last checkpoint.
+
+    Args:
+        watch: the `WatchPlan` of the rules beside the job, or the mapping of its fields, or a function that returns
+            either; None for no rules beside it.
+    """
+
+    template_fields = (*TrainingJobOperator.template_fields, "watch")
+
+    def __init__(self, *, watch: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.watch = watch
+        self._told: set[str] = set()
+        self._skips = False
+
+    def hands_on(self, snapshot: JobSnapshot) -> bool:
+        """Return whether a rule stopped the job, and nobody was told so yet: then that is the task's result."""
+        return snapshot.name not in self._told and self._rule_stop(snapshot) is not None
+
+    def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the job's result; with its verdict where a rule stopped it.
+
+        Raises:
+            RuleViolatedError: a rule stopped it whose action is to fail.
+        """
+        from include.sagemaker_api.snapshot import JobSnapshot
+
+        snapshot = JobSnapshot.from_dict(result)
+        found = None if snapshot.succeeded else self._rule_stop(snapshot)
+        if found is None:
+            return super().completed(context, result)
+        stop, evidence = found
+        return self._ended_by_rule(
+            context, result, snapshot, stop, evidence or self._evidence(snapshot)
+        )
+
+    def post_execute(self, context: Context, result: Any = None) -> None:
+        """Skip what follows a training that a rule ended."""
+        if not self._skips:
+            return
+        follow = [
+            each
+            for each in self.downstream_list
+            if not each.is_teardown and each.trigger_rule != "all_done"
+        ]
+        # Skipping ends the task here and now, before Airflow keeps what it returned.
+        context["ti"].xcom_push(key="return_value", value=result or self._result)
+        self.skip(context["ti"], follow)
+
+    def _standing(self, context: Context) -> Standing:
+        """Return where the task stands; attempts whose verdict was told are over, so that a clear goes on."""
+        reported = TaskMemory(context).reported_attempt or 0
+        self._told = {self.name_of(context, attempt) for attempt in range(1, reported + 1)}
+        return super()._standing(context)
+
+    def _failed(
+        self,
+        context: Context,
+        snapshot: JobSnapshot,
+        result: dict[str, Any],
+        earlier: Sequence[JobSnapshot],
+    ) -> dict[str, Any]:
+        """Take a job that died of a NaN for stopped by the rule that says the same."""
+        diverged = None if self.watch is None else divergence_of(snapshot.failure_reason)
+        action = None if diverged is None else self._plan.reactions().of_rule(_GUARD)
+        if diverged is None or action in {None, RuleAction.WARN}:
+            return super()._failed(context, snapshot, result, earlier)
+        step, evidence = diverged
+        stop = RuleStop(rule=_GUARD, step=step, fails=action is RuleAction.FAIL)
+        return self._ended_by_rule(context, result, snapshot, stop, f"{evidence}, said the script")
+
+    def _ended_by_rule(
+        self,
+        context: Context,
+        result: dict[str, Any],
+        snapshot: JobSnapshot,
+        stop: RuleStop,
+        evidence: str,
+    ) -> dict[str, Any]:
+        checkpoint = self._last_checkpoint(snapshot)
+        verdict = {
+            "rule": stop.rule,
+            "step": stop.step,
+            "action": RuleAction.FAIL if stop.fails else RuleAction.STOP,
+            "evidence": evidence,
+            "last_checkpoint": checkpoint,
+            "rules_uri": self._document_uri(snapshot),
+        }
+        self.log.warning(
+            "Job %s was ended by rule %s at step %s: %s. Last checkpoint: %s",
+            snapshot.name,
+            stop.rule,
+            stop.step,
+            evidence,
+            checkpoint or "none",
+        )
+        TaskMemory(context).note_reported(int(result["attempt"]))
+        if stop.fails:
+            raise RuleViolatedError(
+                f"rule {stop.rule} ended the training at step {stop.step}",
+                where=f"job {snapshot.name}",
+                got=evidence,
+                next_step=f"mend what it names; the last checkpoint is {checkpoint or 'none'}",
+            )
+        self._skips = True
+        self._result = {**result, "ended_by": ENDED_BY_RULE, "verdict": verdict}
+        return self._result
+
+    @property
+    def _plan(self) -> WatchPlan:
+        return (
+            self.watch
+            if isinstance(self.watch, WatchPlan)
+            else WatchPlan.from_dict(self.watch or {})
+        )
+
+    def _rule_stop(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
+        if snapshot.status != "Stopped":
+            return None
+        service = service_stop(snapshot.rule_evaluations)
+        if service is not None:
+            return service
+        stop = RuleStop.from_tags(self.jobs.tags(snapshot.arn))
+        return None if stop is None else (stop, "")
+
+    def _document_uri(self, snapshot: JobSnapshot) -> str:
+        from distributed_training.triggers.rule_look import document_uri
+
+        return document_uri(snapshot)
+
+    def _evidence(self, snapshot: JobSnapshot) -> str:
+        """Return what the watcher wrote down when it stopped the job; empty where it cannot be read."""
+        from distributed_training.hooks.objects import S3Objects
+
+        objects, uri = S3Objects(self.clients.client("s3")), self._document_uri(snapshot)
+        if not objects.exists(uri):
+            return ""
+        document: Mapping[str, Any] = json.loads(objects.read(uri))
+        return str((document.get("stopped_by") or {}).get("evidence", ""))
+
+    def _last_checkpoint(self, snapshot: JobSnapshot) -> str | None:
+        """Return the folder of the newest whole checkpoint of the script's making; None where there is none."""
+        from distributed_training.hooks.objects import S3Address
+
+        if snapshot.checkpoint_s3_uri is None:
+            return None
+        at = S3Address.parse(snapshot.checkpoint_s3_uri.rstrip("/") + "/")
+        pages = self.clients.client("s3").get_paginator("list_objects_v2")
+        keys = [
+            each["Key"]
+            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
+            for each in page.get("Contents", ())
+            if each["Key"].endswith(_WHOLE)
+        ]
+        steps = [(int(found[1]), key) for key in keys if (found := _STEP.search(key))]
+        return f"s3://{at.bucket}/{max(steps)[1].rpartition('/')[0]}" if steps else None

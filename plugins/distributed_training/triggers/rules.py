@@ -1,0 +1,68 @@
+"""The trigger that watches a running job by rules: reads its statistics in S3 as they come, and reacts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from distributed_training.hooks.aws_clients import ConnectionArguments
+from distributed_training.triggers.cancellation import keeping_message
+from distributed_training.triggers.job import settled_after_s
+from distributed_training.triggers.rule_look import watch_job
+from include.errors import TrainingRunError
+from include.rules.watch_plan import WatchPlan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class RulesTrigger(BaseTrigger):
+    """Watches one job until it has ended; fires once. Clearing or marking the task leaves the job alone.
+
+    A restart begins again: it reads the statistics from their beginning, and finds a job that it stopped.
+
+    Args:
+        job_name: the training job; it need not be there yet.
+        absent_s: how long it may not be there before the task looks why.
+        plan: the fields of `WatchPlan.to_dict`.
+        connection: the fields of `ConnectionArguments.to_dict`.
+        deferred_at: when the task began to wait, epoch seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        job_name: str,
+        absent_s: float,
+        plan: dict[str, Any],
+        connection: dict[str, Any],
+        deferred_at: float | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
+        self.job_name, self.absent_s = job_name, absent_s
+        self.plan, self.connection = plan, connection
+        self.deferred_at = time.time() if deferred_at is None else deferred_at
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        names = ("job_name", "absent_s", "plan", "connection", "deferred_at")
+        arguments = {name: getattr(self, name) for name in names}
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: `watched`, `absent` or `error`."""
+        watching = watch_job(
+            self.job_name,
+            plan=WatchPlan.from_dict(self.plan),
+            connection=ConnectionArguments(**self.connection),
+            absent_s=self.absent_s,
+        )
+        try:
+            told = await keeping_message(watching)
+        except TrainingRunError as error:
+            told = {"error": error.to_dict()}
+        await asyncio.sleep(max(0.0, self.deferred_at + settled_after_s() - time.time()))
+        yield TriggerEvent(told)  # type: ignore[no-untyped-call]  # see above

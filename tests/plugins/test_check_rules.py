@@ -1,0 +1,240 @@
+"""A training watched by rules beside it, on a real engine: stopped with a verdict, warned of, left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferred
+
+from distributed_training.hooks.aws_clients import ConnectionArguments
+from distributed_training.operators.check_rules import CheckRulesOperator
+from distributed_training.operators.watched_training import WatchedTrainingJobOperator
+from distributed_training.triggers.rule_look import document_uri
+from distributed_training.triggers.rules import RulesTrigger
+from include.errors import RuleViolatedError
+from include.rules.rule import RuleAction
+from include.rules.watch_plan import WatchPlan
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningEngine
+    from tests.plugins.conftest import TaskSurroundings
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+
+# One rank: a step each tenth of a second into the checkpoint folder, a checkpoint at step 2, NaN from `bad` on.
+SCRIPT = """
+import json, os, pathlib, signal, sys, time
+hp = json.loads(os.environ["SM_HPS"])
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+root = pathlib.Path("/opt/ml/checkpoints")
+folder = root / "statistics"
+folder.mkdir(parents=True, exist_ok=True)
+attempt = 1 + len(list(folder.iterdir()))
+with (folder / f"rank-00000.attempt-{attempt:04d}.part-0001.jsonl").open("w", buffering=1) as file:
+    def write(line):
+        file.write(json.dumps({"time": time.time(), **line}) + "\\n")
+    write({"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 1, "attempt": attempt,
+           "resumed_at": 0, "tensors": {}})
+    for step in range(1, hp["last"] + 1):
+        if step == 2:
+            (root / "step-00000002").mkdir(exist_ok=True)
+            (root / "step-00000002" / "manifest.json").write_text("{}")
+        is_bad = step >= hp["bad"]
+        write({"kind": "step", "step": step, "loss": "nan" if is_bad else 5.0 / step, "learning_rate": 0.001})
+        if is_bad and hp.get("guard"):
+            pathlib.Path("/opt/ml/output/failure").write_text(
+                f"NonFiniteError: Training diverged: in step {step} (samples 0 to 1 of the run's order) the loss is nan"
+            )
+            sys.exit(1)
+        time.sleep(0.1)
+"""
+PLAN = WatchPlan(rules=("NonFinite", "LRSanity"), poll_interval_s=0.3)
+
+
+@pytest.fixture
+def trained(aws_connection: RunningEngine, script: Any, task: TaskSurroundings) -> Any:
+    """Return a function that starts the job of the task and returns the operator that would have."""
+
+    def start(
+        *, watch: WatchPlan | None = PLAN, **hyperparameters: Any
+    ) -> WatchedTrainingJobOperator:
+        spec = script(
+            SCRIPT,
+            hyperparameters={"bad": 10**6, "last": 600, **hyperparameters},
+            checkpoint_s3_uri=f"s3://{aws_connection.bucket}/watched/{uuid.uuid4().hex}",
+        )
+        made = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=watch, deferrable=False)
+        name = made.name_of(task.context, 1)
+        made.jobs.create(made.render(task.context, name=name, place={})[0])
+        return made
+
+    return start
+
+
+def watched(name: str, plan: WatchPlan = PLAN, *, absent_s: float = 60.0) -> dict[str, Any]:
+    """Return the one event of a trigger that watches a job."""
+    trigger = RulesTrigger(
+        job_name=name,
+        absent_s=absent_s,
+        plan=plan.to_dict(),
+        connection=ConnectionArguments().to_dict(),
+        deferred_at=0.0,
+    )
+
+    async def events() -> list[dict[str, Any]]:
+        return [event.payload async for event in trigger.run()]
+
+    (event,) = asyncio.run(events())
+    return dict(event)
+
+
+def first_of(train: WatchedTrainingJobOperator, task: TaskSurroundings) -> str:
+    """Return the name of the task's first job."""
+    return train.name_of(task.context, 1)
+
+
+def test_nan_is_stopped_within_two_seconds_and_is_a_result(trained: Any, task: Any) -> None:
+    train = trained(bad=12)
+    name = first_of(train, task)
+
+    event = watched(name)
+
+    stop = event["watched"]["stopped_by"]
+    assert (stop["rule"], stop["step"], stop["action"]) == ("NonFinite", 12, "stop")
+    stopping = train.clients.client("sagemaker").describe_training_job(TrainingJobName=name)
+    asked_at = next(
+        each["StartTime"].timestamp()
+        for each in stopping["SecondaryStatusTransitions"]
+        if each["Status"] == "Stopping"
+    )
+    assert 0 < asked_at - stop["time"] < 2.0
+    result = train.execute(task.context)
+    assert result["ended_by"] == "rule"
+    assert result["verdict"] == {
+        "rule": "NonFinite",
+        "step": 12,
+        "action": "stop",
+        "evidence": "the loss is nan",
+        "last_checkpoint": f"{train.spec['checkpoint_s3_uri']}/step-00000002",
+        "rules_uri": event["watched"]["rules_uri"],
+    }
+    tags = train.jobs.tags(train.jobs.describe(name).arn)
+    assert {"Key": "trainyard:stopped-by-rule", "Value": "NonFinite@12"} in tags
+
+
+@pytest.mark.slow
+def test_cleared_task_goes_on_from_the_checkpoint_after_the_verdict(
+    trained: Any, task: Any
+) -> None:
+    train = trained(bad=4)
+    watched(first_of(train, task))
+    assert train.execute(task.context)["attempt"] == 1
+    again = WatchedTrainingJobOperator(
+        task_id="train",
+        spec={**train.spec, "hyperparameters": {"bad": 10**6, "last": 3}},
+        watch=PLAN,
+        deferrable=False,
+    )
+
+    result = again.execute(task.context)
+
+    assert (result["attempt"], result["status"]) == (2, "Completed")
+    assert "verdict" not in result
+
+
+@pytest.mark.slow
+def test_a_rule_whose_action_is_to_fail_fails_the_task_by_its_name(trained: Any, task: Any) -> None:
+    plan = WatchPlan(rules=({"rule": "NonFinite", "action": "fail"},), poll_interval_s=0.3)
+    train = trained(watch=plan, bad=4)
+    watched(first_of(train, task), plan)
+
+    with pytest.raises(RuleViolatedError, match="rule NonFinite ended the training at step 4"):
+        train.execute(task.context)
+
+
+@pytest.mark.slow
+def test_a_warning_stops_nothing_and_is_in_the_document(trained: Any, task: Any) -> None:
+    plan = WatchPlan(rules=("NonFinite",), on_error=RuleAction.WARN, poll_interval_s=0.3)
+    train = trained(watch=plan, bad=4, last=12)
+    name = first_of(train, task)
+
+    event = watched(name, plan)
+
+    assert event["watched"]["job_status"] == "Completed"
+    assert event["watched"]["stopped_by"] is None
+    assert [each["step"] for each in event["watched"]["issues"]] == [4]
+    assert "verdict" not in train.execute(task.context)
+    s3 = train.clients.client("s3")
+    bucket, _, key = document_uri(train.jobs.describe(name)).removeprefix("s3://").partition("/")
+    document = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    assert document["verdicts"][0]["status"] == "IssuesFound"
+
+
+def test_nan_that_the_script_itself_ends_is_the_same_verdict(trained: Any, task: Any) -> None:
+    train = trained(bad=4, guard=True)
+
+    result = train.execute(task.context)
+
+    assert result["status"] == "Failed"
+    assert result["ended_by"] == "rule"
+    assert (result["verdict"]["rule"], result["verdict"]["step"]) == ("NonFinite", 4)
+    assert result["verdict"]["evidence"] == "the loss is nan, said the script"
+
+
+def test_job_that_is_not_there_is_told_as_absent(aws_connection: RunningEngine) -> None:
+    assert watched("no-such-job", absent_s=0.0) == {"absent": "no-such-job"}
+
+
+def test_task_waits_while_the_watched_one_has_not_begun(
+    aws_connection: RunningEngine, task: Any
+) -> None:
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+    task.state = "scheduled"
+    with pytest.raises(AirflowRescheduleException):
+        check.execute(task.context)
+
+
+@pytest.mark.slow
+def test_task_defers_to_the_trigger_and_ends_with_what_it_found(trained: Any, task: Any) -> None:
+    train = trained(bad=3)
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+
+    with pytest.raises(TaskDeferred) as deferred:
+        check.execute(task.context)
+
+    assert deferred.value.trigger.job_name == first_of(train, task)
+    event = watched(first_of(train, task))
+    result = check.execute_complete(task.context, event, absent_s=20.0)
+    assert result["stopped_by"]["rule"] == "NonFinite"
+
+
+def test_task_ends_where_the_watched_one_ended_without_a_job(
+    aws_connection: RunningEngine, task: Any
+) -> None:
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+    task.state = "failed"
+
+    result = check.execute_complete(task.context, {"absent": "x"}, absent_s=20.0)
+
+    assert result == {"job_name": None, "issues": []}
+
+
+@pytest.mark.slow
+def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> None:
+    train = trained(last=1)
+    watched(first_of(train, task))
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+    task.state = "up_for_retry"
+    told = {"watched": {"stopped_by": None, "job_status": "Failed", "issues": []}}
+
+    began = time.monotonic()
+    with pytest.raises(TaskDeferred) as deferred:
+        check.execute_complete(task.context, told, absent_s=20.0)
+
+    assert deferred.value.trigger.job_name == train.name_of(task.context, 2)
+    assert time.monotonic() - began < 60
