@@ -17,6 +17,7 @@ from distributed_training.pipelines.comparison_preflight import (
 )
 from distributed_training.pipelines.comparison_report import ComparisonReportOperator
 from distributed_training.pipelines.default_args import DEFAULT_ARGS
+from distributed_training.retry_policy import TrainingRetryPolicy
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 
@@ -42,6 +43,7 @@ with DAG(
         spec=task_specs.cell_task_spec,
         ledger_uri=_LEDGER_URI,
         retries=CELL_RETRIES,
+        retry_policy=TrainingRetryPolicy(),  # `partial` sets none over the operator's own
         map_index_template="{{ task.cell['name'] }}",
     ).expand(cell=plan.output)
     # A teardown runs whatever happened before it, also when somebody marked the run failed.

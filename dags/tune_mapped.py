@@ -27,6 +27,7 @@ from distributed_training.pipelines.tuning_rounds import (
     rounds_findings,
     trial_task_spec,
 )
+from distributed_training.retry_policy import TrainingRetryPolicy
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 
@@ -50,7 +51,11 @@ with DAG(
     for number, trials_id in enumerate(TRIAL_TASKS, 1):
         ask = AskTrialsOperator(task_id=f"ask_{number}", number=number, trigger_rule="none_failed")
         trials = TrialJobOperator.partial(
-            task_id=trials_id, spec=trial_task_spec, ledger_uri=_LEDGER_URI, retries=JOB_RETRIES
+            task_id=trials_id,
+            spec=trial_task_spec,
+            ledger_uri=_LEDGER_URI,
+            retries=JOB_RETRIES,
+            retry_policy=TrainingRetryPolicy(),  # `partial` sets none over the operator's own
         ).expand(trial=ask.output)
         rounds += [ask, trials]
     tune = ChooseTrialOperator(

@@ -113,7 +113,7 @@ def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> Comp
         BudgetExceededError: there is none, but the comparison could cost more than its budget_usd.
     """
     conf = ComparisonConf.from_params(params)
-    cells, findings = _cells(conf)
+    cells, findings = cells_of(conf)
     by_cell = {each.name: _findings_of(each, conf.run) for each in cells}
     findings += merged_findings(by_cell)
     if any(each.severity is Severity.ERROR for each in findings):
@@ -148,7 +148,8 @@ def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
     ]
 
 
-def _cells(conf: ComparisonConf) -> tuple[list[Cell], list[Finding]]:
+def cells_of(conf: ComparisonConf) -> tuple[list[Cell], list[Finding]]:
+    """Return the cells of a comparison, and what is wrong with ranks that make none."""
     cells: list[Cell] = []
     findings: list[Finding] = []
     for index, strategy in enumerate(conf.comparison.strategies):

@@ -63,7 +63,18 @@ class ComparedStrategy:
 
 
 def _default_strategies() -> tuple[ComparedStrategy, ...]:
-    return (ComparedStrategy(name="ddp"),)
+    """Return copies, shards, and split layers; the last needs two ranks."""
+    sharded = "train_fsdp.py"
+    return (
+        ComparedStrategy(name="ddp"),
+        ComparedStrategy(name="fsdp", entry_point=sharded),
+        ComparedStrategy(
+            name="tensor",
+            entry_point=sharded,
+            hyperparameters={"tensor_parallel_degree": 2},
+            ranks=(2,),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

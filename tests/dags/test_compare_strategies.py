@@ -22,7 +22,7 @@ CONF = {
     "max_steps": 12,
     "eval_interval": 0,
     "checkpoint_interval": -1,
-    "hyperparameters": {"num_threads": 1, "eval_batches": 1, "log_interval": 3},
+    "hyperparameters": {"num_threads": 1, "eval_batches": 1, "log_interval": 3, "profile_steps": 2},
     "ranks": [1, 2],
     "strategies": [
         {"name": "ddp"},

@@ -28,9 +28,13 @@ DAG_IDS = {
 PIPELINE_TASKS = [
     *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
 ]
+MONITORED_TASKS = [
+    *("preflight", "shard", "tune", "train", "set_up_monitoring"),
+    *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
+]
 AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"]
 ROUNDS = [f"{kind}_{number}" for number in range(1, 7) for kind in ("ask", "trials")]
-TASKS = dict.fromkeys(PIPELINES, PIPELINE_TASKS) | {
+TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {
     "clean_up_orphans": ["stop_orphans"],
     "plan_training": ["plan"],
     "autopilot_tabular": AUTOML_TASKS,
@@ -112,6 +116,18 @@ def test_dag_says_who_what_and_how_often(bag, dag_id):
     assert [task.task_id for task in dag.topological_sort()] == TASKS[dag_id]
 
 
+def test_every_job_is_retried_by_the_table_of_errors(bag):
+    jobs = [
+        task
+        for dag in bag.dags.values()
+        for task in dag.tasks
+        if hasattr(task, "spec") or task.is_mapped
+    ]
+    kinds = {task.task_id: type(task.retry_policy).__name__ for task in jobs}
+    assert {"train", "trials_1", "cells", "evaluate"} <= set(kinds)
+    assert set(kinds.values()) == {"TrainingRetryPolicy"}
+
+
 @pytest.mark.parametrize("dag_id", sorted(PIPELINES))
 def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id):
     dag = bag.dags[dag_id]
@@ -127,6 +143,24 @@ def test_training_follows_the_shards_also_where_the_search_is_skipped(bag, dag_i
     assert dag.get_task("tune").upstream_task_ids == {"preflight", "shard"}
     assert dag.get_task("train").upstream_task_ids == {"shard", "tune"}
     assert dag.get_task("train").trigger_rule == "none_failed_min_one_success"
+
+
+@pytest.mark.parametrize("dag_id", sorted(PIPELINES))
+def test_alarms_are_set_up_around_the_training_and_removed_whatever_happens(bag, dag_id):
+    dag = bag.dags[dag_id]
+    set_up, tear_down = dag.get_task("set_up_monitoring"), dag.get_task("tear_down_monitoring")
+    assert set_up.is_setup
+    assert set_up.upstream_task_ids == {"preflight"}
+    assert set_up.downstream_task_ids == {"tear_down_monitoring"}
+    assert tear_down.upstream_task_ids == {"train", "set_up_monitoring"}
+    assert tear_down.is_teardown
+    assert not tear_down.on_failure_fail_dagrun
+    assert tear_down.trigger_rule == "all_done_setup_success"
+
+
+def test_the_training_knows_whom_to_tell(bag):
+    for dag_id in (*PIPELINES, "tune_mapped"):
+        assert "['notifier'] | tojson" in bag.dags[dag_id].get_task("train").notifier
 
 
 def test_scheduled_variant_starts_by_time_and_by_asset(bag):
@@ -174,6 +208,11 @@ def test_every_param_has_title_and_section_and_accepts_its_default():
         ("tuning_budget_share", 1),
         ("tuning_max_time_s", 60),
         ("tuning_ranges", {"learning_rate": 0.1}),
+        ("notifications", {"topic_arn": "training"}),
+        ("notifications", {"topic_arn": "arn:aws:sns:us-east-1:111122223333:t", "on": ["spt"]}),
+        ("notifications", {"on": ["spot"]}),
+        ("monitoring", {"alarm": True}),
+        ("monitoring", {"dashboard": "forever"}),
         ("tuning_ranges", {"learning_rate": {"scaling_type": "Log"}}),
     ],
 )

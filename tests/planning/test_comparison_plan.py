@@ -9,6 +9,7 @@ import pytest
 from include.errors import BudgetExceededError, SpecError
 from include.planning.comparison_plan import Cell, plan_comparison
 
+DDP: dict[str, Any] = {"strategies": [{"name": "ddp"}]}
 TWO = [{"name": "ddp"}, {"name": "other", "hyperparameters": {"compile": True}, "ranks": [2, 4]}]
 
 
@@ -27,7 +28,9 @@ def test_each_strategy_is_trained_on_each_number_of_ranks() -> None:
 
 
 def test_ranks_fill_the_instances() -> None:
-    plan = plan_comparison({"ranks": [1, 2, 4], "processes_per_instance": 2, "micro_batch_size": 4})
+    plan = plan_comparison(
+        {**DDP, "ranks": [1, 2, 4], "processes_per_instance": 2, "micro_batch_size": 4}
+    )
 
     layouts = [(each.instance_count, each.processes_per_instance) for each in plan.cells]
     assert layouts == [(1, 1), (1, 2), (2, 2)]
@@ -37,27 +40,28 @@ def test_ranks_fill_the_instances() -> None:
 
 
 def test_shards_are_cut_for_every_number_of_ranks() -> None:
-    plan = plan_comparison({"ranks": [2, 3], "global_batch_size": 48})
+    plan = plan_comparison({**DDP, "ranks": [2, 3], "global_batch_size": 48})
 
     assert plan.sharding.world_size == 6
 
 
 def test_cell_comes_back_from_json() -> None:
-    (cell, _) = plan_comparison({}).cells
+    cell = plan_comparison({}).cells[-1]
 
+    assert cell.hyperparameters == {"tensor_parallel_degree": 2}
     assert Cell.from_dict(cell.to_dict()) == cell
 
 
 def test_ceiling_is_every_cell_for_its_longest_time_as_often_as_it_may_start() -> None:
     # 1 + 2 instances of ml.m5.large at 0.115 USD/h for 600 s, twice: 0.115 USD
-    plan = plan_comparison({"ranks": [1, 2], "max_run_s": 600}, job_attempts=2)
+    plan = plan_comparison({**DDP, "ranks": [1, 2], "max_run_s": 600}, job_attempts=2)
 
     assert plan.ceiling_usd == pytest.approx(0.115)
     assert plan.once_usd == pytest.approx(0.0575)
 
 
 def test_budget_holds_for_all_cells_together() -> None:
-    conf = {"ranks": [1, 2], "max_run_s": 600}
+    conf = {**DDP, "ranks": [1, 2], "max_run_s": 600}
 
     assert plan_comparison({**conf, "budget_usd": 0.06}).ceiling_usd == pytest.approx(0.0575)
     with pytest.raises(BudgetExceededError) as caught:
@@ -84,7 +88,7 @@ def test_finding_of_some_cells_names_them_and_one_of_all_does_not() -> None:
     old = {"precision": "bf16", "instance_type": "ml.p3.2xlarge"}
 
     assert "1. precision: bf16 is not in the hardware" in refused(ranks=[1, 2], **old)
-    assert "global_batch_size (ddp x 3): must be a multiple" in refused(ranks=[1, 3])
+    assert "global_batch_size (ddp x 3): must be a multiple" in refused(**DDP, ranks=[1, 3])
 
 
 @pytest.mark.parametrize(

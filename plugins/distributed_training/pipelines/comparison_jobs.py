@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.operators.source_check import entry_point_findings
-from distributed_training.pipelines.run_jobs import SOURCE_DIR, training_spec
+from distributed_training.pipelines.run_jobs import training_hyperparameters, training_spec
 from distributed_training.pipelines.run_lint import SAID_BY_THE_PLAN, UNSET_PATHS, UNSET_ROLE
 from include.errors import SpecError
-from include.planning.comparison_plan import merged_findings, plan_comparison
+from include.planning.comparison_plan import cells_of, merged_findings
 from include.planning.linter.linter import lint
+from include.planning.script_rules import script_findings
+from include.specs.comparison_conf import ComparisonConf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,28 +55,31 @@ def cell_spec(
 
 
 def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator[Finding]:
-    """Yield what the specs, the linter and the scripts say of the cells; nothing for a conf that is refused already.
+    """Yield what the specs, the linter and the scripts say of the cells, beside what the plan says.
+
+    Nothing for an unreadable conf.
 
     Args:
         params: of the run.
         scripts: the folder of the entry points.
     """
     try:
-        plan = plan_comparison({**params, "budget_usd": None})
-    except SpecError:
+        conf = ComparisonConf.from_params(params)
+    except SpecError:  # `plan_comparison` reports it
         return
-    yield from merged_findings(
-        {each.name: _of_cell(each, plan.conf.run) for each in plan.cells},
-    )
-    for entry_point in dict.fromkeys(each.entry_point for each in plan.cells):
-        yield from entry_point_findings(scripts / SOURCE_DIR, entry_point)
+    cells, _ = cells_of(conf)
+    yield from merged_findings({each.name: _of_cell(each, conf.run) for each in cells})
+    for entry_point in dict.fromkeys(each.entry_point for each in cells):
+        yield from entry_point_findings(scripts, entry_point)
 
 
 def _of_cell(cell: Cell, run: RunConf) -> Iterator[Finding]:
+    # A batch that does not go with the ranks is the plan's to tell, and keeps nobody from the rest.
+    fitting = replace(run, global_batch_size=run.micro_batch_size * cell.ranks)
     try:
         spec = cell_spec(
             cell,
-            run=run,
+            run=fitting,
             paths=UNSET_PATHS,
             dataset_uri=f"{UNSET_PATHS.root}/dataset",
             role=UNSET_ROLE,
@@ -83,3 +88,10 @@ def _of_cell(cell: Cell, run: RunConf) -> Iterator[Finding]:
         yield from error.findings
         return
     yield from (each for each in lint(spec) if each.where not in SAID_BY_THE_PLAN)
+    yield from script_findings(
+        cell.entry_point,
+        cell.hyperparameters,
+        training_hyperparameters(run),
+        ranks=cell.ranks,
+        where=f"strategies[{cell.strategy}].hyperparameters",
+    )

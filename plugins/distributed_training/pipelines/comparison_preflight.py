@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 from distributed_training.operators.job_code import project_root
 from distributed_training.pipelines.comparison_jobs import comparison_findings
 from distributed_training.pipelines.preflight import PreflightOperator, run_state
+from distributed_training.pipelines.run_jobs import SOURCE_DIR
 from distributed_training.pipelines.run_state import RunState
 from include.planning.comparison_plan import ComparisonPlan, plan_comparison
 
@@ -40,7 +41,7 @@ class ComparisonPreflightOperator(PreflightOperator):
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what specs, linter and scripts say of the cells."""
-        yield from comparison_findings(params, scripts=project_root())
+        yield from comparison_findings(params, scripts=project_root() / SOURCE_DIR)
 
     def post_execute(self, context: Context, result: Any = None) -> None:
         """Do nothing: a comparison has no search to skip."""
