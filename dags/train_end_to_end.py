@@ -19,11 +19,16 @@ from distributed_training.operators.tune_hyperparameters import TuneHyperparamet
 from distributed_training.pipelines import documentation, task_specs
 from distributed_training.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
 from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from distributed_training.pipelines.monitoring import (
+    SetUpMonitoringOperator,
+    TearDownMonitoringOperator,
+)
 from distributed_training.pipelines.params import run_params
 from distributed_training.pipelines.preflight import PreflightOperator
 from distributed_training.pipelines.report import ReportOperator
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
+_NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
 
 def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
@@ -54,9 +59,15 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
             task_id="train",
             spec=task_specs.train_task_spec,
             ledger_uri=_LEDGER_URI,
+            notifier=_NOTIFIER,
             retries=JOB_RETRIES,
             trigger_rule="none_failed_min_one_success",
         )
+        # Alarms and dashboard, where the conf asks for them: else preflight skips the first, and so Airflow the second.
+        # Beside the training, not before it: what follows a setup may have no trigger rule of its own.
+        set_up = SetUpMonitoringOperator(task_id="set_up_monitoring")
+        tear_down = TearDownMonitoringOperator(task_id="tear_down_monitoring")
+        tear_down.as_teardown(setups=set_up)
         evaluate = ProcessingJobOperator(
             task_id="evaluate",
             spec=task_specs.evaluate_task_spec,
@@ -77,6 +88,8 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         chain(preflight, shard, tune, train, evaluate, register, report, outcome)
         preflight >> tune
         shard >> train
+        preflight >> set_up
+        train >> tear_down
         register >> outcome
     return dag
 

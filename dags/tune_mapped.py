@@ -30,6 +30,7 @@ from distributed_training.pipelines.tuning_rounds import (
 from distributed_training.retry_policy import TrainingRetryPolicy
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
+_NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
 
 with DAG(
     dag_id="tune_mapped",
@@ -67,6 +68,7 @@ with DAG(
         task_id="train",
         spec=task_specs.train_task_spec,
         ledger_uri=_LEDGER_URI,
+        notifier=_NOTIFIER,
         retries=JOB_RETRIES,
     )
     evaluate = ProcessingJobOperator(

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from include.errors import Finding, SpecError
 from include.specs.capacity_rung import CapacityRung
+from include.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
 from include.specs.reading import read_spec
 from include.specs.run_conf_ladder import contradictions
 from include.specs.run_conf_rules import conf_findings
@@ -32,6 +33,8 @@ class RunConf:
         budget_usd: None = no ceiling.
         hyperparameters: further ones, put over those the other fields make.
         rules: what judges the training, as include.rules.configuration reads it; empty = every rule, robust profile.
+        notifications: the SNS topic that is told of spot, rules, failure and budget; None = nobody is.
+        monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
         tune: whether a search chooses hyperparameters before the training, which takes the winner's. What it varies and
             how is in the fields that begin with `tuning_`; `search_of` fills in their defaults.
         tuning_ranges: hyperparameter to range (`read_ranges`); empty = `default_ranges`.
@@ -83,6 +86,8 @@ class RunConf:
     early_stopping_patience: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Any, ...] = ()
+    notifications: Notifications | None = None
+    monitoring: Monitoring | None = None
     tune: bool = False
     tuning_strategy: str = "Bayesian"
     tuning_max_jobs: int = 12

@@ -21,7 +21,10 @@ from distributed_training.hooks.jobs import NameTakenError, SageMakerJobs
 from distributed_training.operators.training_job import TrainingJobOperator
 from distributed_training.triggers.job import JobTrigger
 from distributed_training.triggers.stopping import kill_job
+from include.runs.notifier import Notifier
+from include.specs.monitoring import Notifications
 from tests.conftest import RunningEngine
+from tests.local_engine.faults.putting import faults
 from tests.plugins.conftest import connection_json
 
 if TYPE_CHECKING:
@@ -81,6 +84,13 @@ def test_serialised_trigger_comes_back_the_same(aws_connection):
         "poll_interval_s": 3.0,
         "stream_logs": False,
         "patience": {"heartbeat_timeout_s": 600, "max_wait_s": 60},
+        "notifier": {
+            "topic_arn": "arn:aws:sns:eu-west-1:111122223333:training",
+            "on": ["spot"],
+            "place": "s3://bucket/notifications",
+            "dag_id": "dag",
+            "run_id": "run",
+        },
         "aws_conn_id": "other",
         "region_name": "eu-west-1",
         "verify": False,
@@ -273,3 +283,44 @@ async def wait_for(condition: Any, limit_s: float = 90) -> None:
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110  # the condition is text in a log
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_an_interruption_is_told_while_the_job_goes_on(aws_connection, task, script):
+    clients = AwsClients(ConnectionArguments())
+    sns, sqs = clients.client("sns"), clients.client("sqs")
+    arn = sns.create_topic(Name=f"spot-{task.run_id[-20:]}")["TopicArn"]
+    url = sqs.create_queue(QueueName=f"spot-{task.run_id[-20:]}")["QueueUrl"]
+    queue = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
+    sns.subscribe(TopicArn=arn, Protocol="sqs", Endpoint=queue["QueueArn"])
+    notifier = Notifier(
+        notifications=Notifications(topic_arn=arn),
+        place=f"s3://{aws_connection.bucket}/{task.run_id}/notifications",
+        dag_id=task.dag_id,
+        run_id=task.run_id,
+    )
+    spec = script(
+        COUNTS,
+        use_spot_instances=True,
+        max_wait=3600,
+        checkpoint_s3_uri=f"s3://{aws_connection.bucket}/{task.run_id}/checkpoints",
+    )
+    made = TrainingJobOperator(
+        task_id="train",
+        spec=spec,
+        deferrable=False,
+        poll_interval_s=1,
+        notifier=json.dumps(notifier.to_dict()),
+    )
+    strike = {"what": "interrupt", "at": {"seconds": 1.5}, "attempt": 1, "notice_s": 1}
+    with faults(aws_connection.endpoint_url, strike):
+        result = type(made).execute.__wrapped__(made, task.context)
+
+    bodies = [
+        json.loads(each["Body"])
+        for each in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    ]
+    assert result["interruptions"] == 1
+    [message] = bodies
+    assert f"Spot capacity of job {result['job_name']} was taken away" in message["Message"]
+    assert "instances: 1 x ml.m5.large" in message["Message"]

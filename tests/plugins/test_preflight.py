@@ -174,3 +174,37 @@ def test_bad_value_is_refused_in_the_same_sentence_whichever_way_it_came(
 
     assert str(by_dag.value).splitlines()[0] == sentence
     assert sentence in refusal(task, {name: value})
+
+
+def test_a_topic_that_is_not_there_is_refused_by_name(aws_connection, task):
+    arn = f"arn:aws:sns:{aws_connection.region}:123456789012:nobody"
+
+    message = refusal(task, notifications={"topic_arn": arn})
+
+    assert f"notifications.topic_arn: does not exist; got {arn}" in message
+    other = refusal(task, notifications={"topic_arn": "arn:aws:sns:eu-west-3:123456789012:t"})
+    assert "lies in another region than the connection" in other
+
+
+def test_a_topic_that_is_there_is_the_runs_notifier(aws_connection, task):
+    sns = AwsClients(ConnectionArguments()).client("sns")
+    arn = sns.create_topic(Name=f"preflight-{task.run_id[:8]}")["TopicArn"]
+
+    state = preflight(task, notifications={"topic_arn": arn, "on": ["spot"]})
+
+    assert state["notifier"]["topic_arn"] == arn
+    assert state["notifier"]["on"] == ["spot"]
+    assert state["notifier"]["place"].endswith("/notifications")
+    assert preflight(task)["notifier"] is None
+
+
+def test_occasions_are_checked_with_the_rest_of_the_conf(aws_connection, task):
+    message = refusal(
+        task,
+        notifications={"topic_arn": "arn:aws:sns:us-east-1:123456789012:t", "on": ["sport"]},
+        source="/nowhere",
+    )
+
+    assert "notifications.on[0]" in message
+    assert "spot" in message
+    assert "/nowhere" in message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distributed_training.hooks.aws_clients import AwsClients
+    from include.specs.monitoring import Notifications
 
 T = TypeVar("T")
 
@@ -119,6 +121,32 @@ def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]
     if not tokenizer.startswith("s3://"):
         there = Path(tokenizer).is_file
     yield from _unless_there(there, missing=missing, absent=_NO_BUCKET)
+
+
+def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterator[Finding]:
+    """Yield what is wrong with the topic of a run's notifications; without permission to look only a warning."""
+    where, arn = "notifications.topic_arn", notifications.topic_arn
+    if notifications.region != clients.region:
+        yield Finding(
+            where=where,
+            what="lies in another region than the connection",
+            got=arn,
+            allowed=f"a topic in {clients.region}",
+        )
+        return
+    missing = Finding(
+        where=where,
+        what="does not exist",
+        got=arn,
+        next_step="create the topic, or leave notifications out",
+    )
+    found = _unless_there(
+        lambda: clients.client("sns").get_topic_attributes(TopicArn=arn),
+        missing=missing,
+        absent={"NotFound", "NotFoundException"},
+    )
+    for each in found:
+        yield each if each is missing else replace(each, severity=Severity.WARNING)
 
 
 def _unless_there(

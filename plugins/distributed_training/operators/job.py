@@ -55,6 +55,7 @@ class SageMakerJobOperator(EndingJobTask):
         region_name: overrides the connection's region, for every service.
         verify: overrides the connection's TLS verification.
         botocore_config: overrides the connection's client settings.
+        notifier: whom to tell of spot interruptions, as `Notifier.to_dict` or its JSON; None tells nobody.
     """
 
     @abstractmethod

@@ -19,6 +19,7 @@ from distributed_training.pipelines.form_schema import (
 )
 from include.errors import Finding
 from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
+from include.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
 from include.specs.run_conf import RunConf
 from include.specs.run_conf_tuning import OBJECTIVES
 from include.specs.tuning_job import Strategy
@@ -59,6 +60,35 @@ _RULES_HELP = (
     "What judges the training for the report: names of rules, SageMaker's rule configurations, or own expressions such "
     'as {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: every rule.'
 )
+_NOTIFICATIONS_HELP = (
+    'An SNS topic that is told what happens: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
+    '"budget"]}. Empty: nobody is.'
+)
+_NOTIFICATIONS = {
+    "type": ["null", "object"],
+    "required": ["topic_arn"],
+    "additionalProperties": False,
+    "properties": {
+        "topic_arn": {"type": "string", "pattern": f"^(?:{TOPIC_ARN})$"},
+        "on": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string", "enum": list(Occasion)},
+        },
+    },
+}
+_MONITORING_HELP = (
+    'CloudWatch while it trains: {"alarms": true, "dashboard": "run"}. Alarms on idle processors and GPUs, memory and '
+    "disk; the dashboard goes with the training (run) or stays (keep). Both cost money on AWS."
+)
+_MONITORING = {
+    "type": ["null", "object"],
+    "additionalProperties": False,
+    "properties": {
+        "alarms": {"type": "boolean"},
+        "dashboard": {"type": "string", "enum": list(Dashboard)},
+    },
+}
 _RANGES_HELP = (
     "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "
     "values. Empty: learning rate, weight decay and warm-up around the settings above, for the mlp dropout."
@@ -286,6 +316,10 @@ SECTIONS: Sections = {
             "USD; a run whose jobs, with every retry, could cost more does not start.",
             {"type": ["null", "number"], "exclusiveMinimum": 0},
         ),
+    },
+    "Watching": {
+        "notifications": ("Notifications", _NOTIFICATIONS_HELP, _NOTIFICATIONS),
+        "monitoring": ("Alarms and dashboard", _MONITORING_HELP, _MONITORING),
     },
     "Place and registry": {
         "bucket": ("Bucket", "Empty: the connection's.", named("bucket", or_none=True)),

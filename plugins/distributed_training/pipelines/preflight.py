@@ -19,7 +19,7 @@ from distributed_training.pipelines.run_jobs import (
 )
 from distributed_training.pipelines.run_lint import params_findings
 from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import TUNE, RunState
+from distributed_training.pipelines.run_state import SET_UP_MONITORING, TUNE, RunState
 from distributed_training.retry_policy import TrainingRetryPolicy
 from include.errors import (
     BudgetExceededError,
@@ -30,6 +30,8 @@ from include.errors import (
     ThrottledError,
 )
 from include.planning.run_plan import plan_run
+from include.specs.monitoring import Monitoring, Notifications
+from include.specs.reading import read_spec
 from include.units import format_usd
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PLACES = ("bucket", "role", "source", "tokenizer")
+_PLACES = ("bucket", "role", "source", "tokenizer", "notifications")
 # What Airflow itself puts into an event's extra: the REST API, and a trigger with its payload.
 _OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
 
@@ -89,6 +91,7 @@ class PreflightOperator(BaseOperator, SkipMixin):
         plan = found.result_of(lambda: self.plan(params))
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
+        found.add(self._monitoring_findings(params))
         clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
         region = found.of_connection(clients)
         place = found.of_account(clients, params) if region else {}
@@ -116,14 +119,28 @@ class PreflightOperator(BaseOperator, SkipMixin):
         for entry_point in (TRAINING_ENTRY_POINT, EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(project_root() / SOURCE_DIR, entry_point)
 
+    def _monitoring_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield that this DAG has no task that would set alarms or a dashboard up, where they are asked for."""
+        has_task = SET_UP_MONITORING in self.downstream_task_ids
+        if params.get("monitoring") and not has_task:
+            yield Finding(
+                where="monitoring",
+                what="is not done by this DAG",
+                allowed="train_end_to_end, train_on_schedule",
+                severity=Severity.WARNING,
+            )
+
     def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
-        """Skip the search of a run that has none."""
-        if self._result["conf"]["tune"]:
+        """Skip the search of a run that has none, and the set-up of what it does not ask for."""
+        conf = self._result["conf"]
+        is_watched = Monitoring(**(conf.get("monitoring") or {})).is_on
+        idle = {TUNE: not conf["tune"], SET_UP_MONITORING: not is_watched}
+        skipped = [each for each in self.downstream_list if idle.get(each.task_id)]
+        if not skipped:
             return
-        search = [each for each in self.downstream_list if each.task_id == TUNE]
         # Skipping ends the task here and now, before Airflow keeps what it returned.
         context["ti"].xcom_push(key="return_value", value=self._result)
-        self.skip(context["ti"], search)
+        self.skip(context["ti"], skipped)
 
     def _state(
         self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
@@ -229,6 +246,8 @@ class _Findings:
             self.add(account_check.source_findings(clients, str(right["source"])))
         if right.get("tokenizer"):
             self.add(account_check.tokenizer_findings(clients, str(right["tokenizer"])))
+        if told := right.get("notifications"):
+            self.add(_topic_findings(clients, told))
         return {"bucket": bucket or "", "role": role or ""}
 
     def raise_errors(self, *, subject: str) -> None:
@@ -247,6 +266,17 @@ class _Findings:
             raise SpecError([*self.found, *more], subject=subject)
         if self.over_budget or self.unanswered:
             raise self.over_budget or self.unanswered  # type: ignore[misc]  # one of them is there
+
+
+def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> Iterable[Finding]:
+    """Return what is wrong with the topic; nothing of notifications that are wrong in themselves."""
+    from distributed_training.hooks import account_check
+
+    try:
+        told = read_spec(Notifications, notifications)
+    except SpecError:
+        return ()
+    return account_check.topic_findings(clients, told)
 
 
 def triggering_params(context: Context) -> dict[str, Any]:

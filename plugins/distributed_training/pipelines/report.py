@@ -22,7 +22,11 @@ from distributed_training.pipelines.search_account import (
     conf_as_trained,
     write_search_account,
 )
+from include.errors import SpecError
 from include.runs.builder import build_run_record
+from include.runs.notifier import failure_notice
+from include.specs.monitoring import Notifications
+from include.specs.reading import read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,6 +98,7 @@ class ReportOperator(BaseOperator):
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
         self._write(record, html=html, data=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
+        self._tell_failure(context, facts, record, paths, report=html)
         unsettled = None if ledger is None else [each.name for each in ledger.unsettled]
         return {
             "report_html": html,
@@ -228,6 +233,32 @@ class ReportOperator(BaseOperator):
             conf=conf,
             to=paths.report,
         )
+
+    def _tell_failure(
+        self,
+        context: Context,
+        facts: Mapping[str, TaskFacts],
+        record: RunRecord,
+        paths: RunPaths,
+        *,
+        report: str,
+    ) -> None:
+        """Tell the conf's topic of a run that failed."""
+        from distributed_training.hooks.notifications import notify
+
+        state = facts[run_state.PREFLIGHT].result or {}
+        wanted = (state.get("conf") or context["params"]).get("notifications")
+        if record.failure is None or not wanted:
+            return
+        try:
+            notifier = run_state.notifier_of(read_spec(Notifications, wanted), paths)
+        except SpecError as error:  # that may be why the run failed
+            self.log.warning("Nobody is told that the run failed: %s", error)
+            return
+        task = facts.get(str(record.failure.get("task_id")))
+        tried = int((task.started or {}).get("try_number", 1)) if task else 1
+        notice = failure_notice(record.failure, try_number=tried, report=report)
+        notify(self.clients, notifier, notice)
 
     def _profile(
         self, training: Mapping[str, Any], conf: Mapping[str, Any], paths: RunPaths

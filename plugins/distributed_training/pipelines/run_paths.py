@@ -61,6 +61,11 @@ class RunPaths:
         return f"{self.run}/tuning"
 
     @property
+    def notifications(self) -> str:
+        """The folder of the markers that say what was told."""
+        return f"{self.run}/notifications"
+
+    @property
     def report(self) -> str:
         """The folder of report.html and report.json."""
         return f"{self.run}/report"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from distributed_training.pipelines.run_paths import RunPaths
 from include.errors import ContractError
+from include.runs.notifier import Notifier
 from include.specs.run_conf import RunConf
 
 if TYPE_CHECKING:
@@ -14,12 +15,16 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from include.specs.monitoring import Notifications
+
 PREFLIGHT = "preflight"
 SHARD = "shard"
 TUNE = "tune"
 TRAIN = "train"
 EVALUATE = "evaluate"
 REGISTER = "register"
+SET_UP_MONITORING = "set_up_monitoring"
+TEAR_DOWN_MONITORING = "tear_down_monitoring"
 REPORT = "report"
 OUTCOME = "outcome"
 # Of `autopilot_tabular`, which shares the other names.
@@ -56,8 +61,14 @@ class RunState:
             "plan": dict(self.plan),
             "code_uri": self.paths.code,
             "ledger_uri": self.paths.ledger,
+            "notifier": None if self.notifier is None else self.notifier.to_dict(),
             "trials_uri": f"{self.paths.tuning}/trials.parquet",
         }
+
+    @property
+    def notifier(self) -> Notifier | None:
+        """Whom the run tells what happens to it; None for nobody."""
+        return notifier_of(self.conf.notifications, self.paths)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -69,6 +80,18 @@ class RunState:
             region=data["region"],
             plan=data["plan"],
         )
+
+
+def notifier_of(notifications: Notifications | None, paths: RunPaths) -> Notifier | None:
+    """Return whom a run with these notifications tells; None for nobody."""
+    if notifications is None:
+        return None
+    return Notifier(
+        notifications=notifications,
+        place=paths.notifications,
+        dag_id=paths.dag_id,
+        run_id=paths.run_id,
+    )
 
 
 def result_of(context: Context, task_id: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
+from distributed_training.hooks.notifications import notify_from_trigger
 from distributed_training.hooks.redaction import description_secrets, masked, masked_snapshot
 from distributed_training.hooks.refusals import code_and_message, typed
 from distributed_training.triggers.log_tail import LogTail
@@ -21,6 +22,7 @@ from distributed_training.triggers.pace import Pace, backoff_s
 from distributed_training.triggers.stopping import note_follower, stop_job
 from distributed_training.triggers.watch import Patience, Verdict, judge
 from include.errors import ContractError, RejectedRequestError
+from include.runs.notifier import Notifier, interruption_notice
 from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.stop_cause import StopCause
 
@@ -54,6 +56,7 @@ class Followed:
         poll_interval_s: the longest time between two looks.
         stream_logs: whether the log lines of all hosts are passed on.
         patience: how long the job may be silent or wait for instances before it is stopped.
+        notifier: whom to tell of spot interruptions; None tells nobody.
     """
 
     kind: JobKind
@@ -62,6 +65,7 @@ class Followed:
     poll_interval_s: float = 15.0
     stream_logs: bool = True
     patience: Patience = field(default_factory=Patience)
+    notifier: Notifier | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
@@ -71,13 +75,14 @@ class Followed:
             "poll_interval_s": self.poll_interval_s,
             "stream_logs": self.stream_logs,
             "patience": self.patience.to_dict(),
+            "notifier": self.notifier.to_dict() if self.notifier else None,
             **self.connection.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Return what `to_dict` wrote."""
-        own = {"kind", "job_name", "poll_interval_s", "stream_logs", "patience"}
+        own = {"kind", "job_name", "poll_interval_s", "stream_logs", "patience", "notifier"}
         connection = {key: value for key, value in data.items() if key not in own}
         return cls(
             kind=JobKind(data["kind"]),
@@ -85,6 +90,7 @@ class Followed:
             poll_interval_s=data["poll_interval_s"],
             stream_logs=data["stream_logs"],
             patience=Patience.from_dict(data.get("patience", {})),
+            notifier=Notifier.from_dict(data.get("notifier")),
             connection=ConnectionArguments(**connection),
         )
 
@@ -201,6 +207,7 @@ class Look:
     log_failures: int = 0
     now_s: float = 0.0
     described: dict[str, Any] = field(default_factory=dict)
+    num_interruptions: int = 0
 
     def __post_init__(self) -> None:
         self.reads_logs = self.followed.stream_logs or bool(
@@ -248,10 +255,22 @@ class Look:
         if changed:
             log.info("Job %s: %s %s", snapshot.name, phase, snapshot.status_message or "")
             self.phase = phase
+        await self._tell_interruptions(snapshot)
         if self.reads_logs:
             self.tail.num_streams = snapshot.instance_count * max(1, _starts(snapshot))
             await self._pass_logs_on(look_for_streams=changed)
         return snapshot
+
+    async def _tell_interruptions(self, snapshot: JobSnapshot) -> None:
+        """Tell of the spot interruptions since the last look; a follower before this one may have told of them."""
+        told, self.num_interruptions = self.num_interruptions, snapshot.interruptions
+        for number in range(told + 1, snapshot.interruptions + 1):
+            notice = interruption_notice(
+                job_name=snapshot.name,
+                number=number,
+                instances=f"{snapshot.instance_count} x {snapshot.instance_type}",
+            )
+            await notify_from_trigger(self.clients, self.followed.notifier, notice)
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
         """Stop a job that is silent or waits for longer than it may.
