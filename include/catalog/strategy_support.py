@@ -34,6 +34,7 @@ FLAGS = frozenset(
         "network_isolation",
         "other_group_has_accelerators",
         "several_accelerators",
+        "several_hosts",
         "several_instances",
         "several_ranks",
         "spot",

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 from include.errors import Finding, SpecError
 from include.specs.strategies.strategy import Launcher, Target
+from include.specs.training_job_rules import CODE_CHANNEL
 
 if TYPE_CHECKING:
     from include.specs.training_job import TrainingJobSpec
+
+CODE_FOLDER = f"/opt/ml/input/data/{CODE_CHANNEL}"
+"""Where a container that reaches no S3 finds its code (SDK v2, `CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH`)."""
 
 
 def script_mode_hyperparameters(
@@ -32,6 +36,28 @@ def script_mode_hyperparameters(
             key: value if isinstance(value, str) else json.dumps(value)
             for key, value in spec.hyperparameters.items()
         }
+    code = code_uri(spec, code_s3_uri=code_s3_uri)
+    told: dict[str, object] = {
+        **_model_folder(spec, name=name),
+        **spec.hyperparameters,
+        "sagemaker_program": spec.entry_point,
+        "sagemaker_submit_directory": f"{CODE_FOLDER}/{code.rpartition('/')[2]}"
+        if spec.enable_network_isolation
+        else code,
+        "sagemaker_container_log_level": spec.container_log_level,
+        "sagemaker_job_name": name,
+        "sagemaker_region": region,
+        **_strategy(spec),
+    }
+    return {key: json.dumps(value) for key, value in told.items()}
+
+
+def code_uri(spec: TrainingJobSpec, *, code_s3_uri: str | None) -> str:
+    """Return where the code of a spec with an entry point lies in S3.
+
+    Raises:
+        SpecError: nowhere yet.
+    """
     is_on_s3 = (spec.source_dir or "").startswith("s3://")
     code = code_s3_uri or (spec.source_dir if is_on_s3 else None)
     if code is None:
@@ -44,17 +70,7 @@ def script_mode_hyperparameters(
                 )
             ]
         )
-    told: dict[str, object] = {
-        **_model_folder(spec, name=name),
-        **spec.hyperparameters,
-        "sagemaker_program": spec.entry_point,
-        "sagemaker_submit_directory": code,
-        "sagemaker_container_log_level": spec.container_log_level,
-        "sagemaker_job_name": name,
-        "sagemaker_region": region,
-        **_strategy(spec),
-    }
-    return {key: json.dumps(value) for key, value in told.items()}
+    return code
 
 
 def _strategy(spec: TrainingJobSpec) -> dict[str, object]:

@@ -14,8 +14,9 @@ from include.sagemaker_api.request_parts import (
     vpc_config,
     with_overrides,
 )
-from include.sagemaker_api.script_mode import script_mode_hyperparameters
-from include.specs.channel import Channel, DatasetInput, FileSystemInput
+from include.sagemaker_api.script_mode import code_uri, script_mode_hyperparameters
+from include.specs.channel import Channel, DatasetInput, FileSystemInput, TrainingInput
+from include.specs.training_job_rules import CODE_CHANNEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +56,10 @@ def render_training_job(
         "HyperParameters": hyperparameters,
         "AlgorithmSpecification": _algorithm(spec, image_uri),
         "RoleArn": role_arn(spec.role, account),
-        "InputDataConfig": [_channel(n, c) for n, c in spec.inputs.items()],
+        "InputDataConfig": [
+            _channel(name, channel)
+            for name, channel in {**spec.inputs, **_code_channel(spec, code_s3_uri)}.items()
+        ],
         "OutputDataConfig": _output(spec),
         "ResourceConfig": _resources(spec),
         "StoppingCondition": _stopping(spec),
@@ -67,6 +71,21 @@ def render_training_job(
     request = with_overrides(present(members), spec.raw_request_overrides)
     validate_request("CreateTrainingJob", request)
     return request
+
+
+def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, Channel]:
+    """Return the channel that brings the code to a container that can fetch none; the SDK v2 has the same.
+
+    Where the other channels name instance groups it names all of them, or the service would refuse the job.
+    """
+    if not (spec.entry_point and spec.enable_network_isolation):
+        return {}
+    names_groups = any(getattr(each, "instance_groups", ()) for each in spec.inputs.values())
+    groups = tuple(each.instance_group_name for each in spec.instance_groups)
+    code = code_uri(spec, code_s3_uri=code_s3_uri)
+    return {
+        CODE_CHANNEL: TrainingInput(s3_data=code, instance_groups=groups if names_groups else ())
+    }
 
 
 def _isolation(spec: TrainingJobSpec) -> dict[str, Any]:

@@ -25,6 +25,8 @@ MAX_WARM_POOL_S = 3600
 # AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
 MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
+CODE_CHANNEL = "code"
+"""Brings the code to a container in network isolation, which cannot fetch it."""
 RESERVED_HYPERPARAMETERS = "sagemaker_"
 TRAINING_COMPILER = "sagemaker_training_compiler_"
 """Its two hyperparameters are the user's: whether they go with the rest is the linter's to say."""
@@ -214,6 +216,12 @@ def _groups_of_channels(
                     got=group,
                     allowed=", ".join(sorted(known)) or "none: the job has no instance_groups",
                 )
+    if spec.entry_point and spec.enable_network_isolation and CODE_CHANNEL in channels:
+        yield Finding(
+            where=f"inputs.{CODE_CHANNEL}",
+            what="is the channel that brings the entry_point into network isolation",
+            next_step="rename yours",
+        )
     if any(named.values()) and not all(named.values()):
         bare = ", ".join(name for name, groups in named.items() if not groups)
         yield Finding(

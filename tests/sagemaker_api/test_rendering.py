@@ -21,6 +21,7 @@ TRAINING: dict[str, Any] = {
     "image_uri": "image:1",
     "instance_type": "ml.m5.large",
 }
+SCRIPT = {"entry_point": "run.py", "source_dir": "s3://bucket/x/sourcedir.tar.gz"}
 
 
 def train(call: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -87,6 +88,33 @@ def test_code_that_is_on_s3_already_needs_no_upload(render: Any) -> None:
     request = render(entry_point="run.py", source_dir="s3://bucket/x/sourcedir.tar.gz")
 
     assert "s3://bucket/x/sourcedir.tar.gz" in str(request)
+
+
+def test_code_comes_by_a_channel_into_network_isolation() -> None:
+    request = train(**SCRIPT, enable_network_isolation=True)
+
+    (channel,) = [c for c in request["InputDataConfig"] if c["ChannelName"] == "code"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"].endswith("/sourcedir.tar.gz")
+    told = request["HyperParameters"]["sagemaker_submit_directory"]
+    assert told == '"/opt/ml/input/data/code/sourcedir.tar.gz"'
+
+
+def test_the_codes_channel_goes_to_all_groups_where_channels_name_theirs() -> None:
+    groups = [
+        {"instance_group_name": name, "instance_type": "ml.g5.xlarge", "instance_count": 1}
+        for name in ("one", "two")
+    ]
+    data = {"s3_data": "s3://bucket/train", "instance_groups": ["one"]}
+    request = train(
+        **SCRIPT,
+        enable_network_isolation=True,
+        instance_type=None,
+        instance_groups=groups,
+        inputs={"train": data},
+    )
+
+    code = request["InputDataConfig"][-1]["DataSource"]["S3DataSource"]
+    assert code["InstanceGroupNames"] == ["one", "two"]
 
 
 def test_plain_containers_get_plain_text() -> None:

@@ -57,6 +57,12 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
         **_ON_P4D,
         "distribution": {"torch_distributed": {"enabled": True}},
     },
+    "torch_distributed_isolated": {
+        **_TORCH,
+        **_ON_P4D,
+        "distribution": {"torch_distributed": {"enabled": True}},
+        "enable_network_isolation": True,
+    },
     "pytorchddp": {**_TORCH, **_ON_P4D, "distribution": {"pytorchddp": {"enabled": True}}},
     "pytorchddp_options": {
         **_TORCH,

@@ -27,7 +27,7 @@ from include.local_engine.runner.failures import algorithm_error, data_failure, 
 from include.local_engine.runner.host_faults import HostsLostError
 from include.local_engine.runner.instances import ML_INSIDE, Ground, InstanceRequest
 from include.local_engine.runner.job import Job, JobError
-from include.local_engine.runner.launchers import LAUNCHERS, asked_launcher
+from include.local_engine.runner.launchers import LAUNCHERS, asked_launcher, may_start_mpirun
 from include.local_engine.runner.outputs import upload_outputs
 from include.local_engine.runner.supervision import HOST_LOSSES, Ending, Outcome
 from include.local_engine.runner.volumes import Volume
@@ -232,7 +232,9 @@ class Attempt:
     def _furnish_for_mpi(self, host: HostPlan) -> Furnishing:
         """Give the instance what an MPI launch needs, where the job asks for one."""
         flag = asked_launcher(self.job.request.get("HyperParameters", {}))
-        if flag is None or not LAUNCHERS[flag].is_mpi:
+        is_asked = flag is not None and LAUNCHERS[flag].is_mpi
+        can_start = self.ground.has_network and self.ground.has_overlay
+        if not is_asked and not (can_start and may_start_mpirun(self.job.request)):
             return Furnishing()
         python = self.runtime.bin_folder / "python"
         key = make_key(self.job.settings.root / "mpi", python=python)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from include.local_engine.runner.images import ImageRuntime
     from include.local_engine.runner.instances import Ground
 
+SDK_DRIVERS = "sm_drivers"
 TORCHRUN = "sagemaker_torch_distributed_enabled"
 MODEL_PARALLEL = "mp_parameters"
 SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -70,6 +71,17 @@ def missing_launcher(
 def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
     """Return the flag of the launcher that the toolkit takes; None for a plain process on each instance."""
     return next((each for each in LAUNCHERS if _is_on(hyperparameters.get(each))), None)
+
+
+def may_start_mpirun(request: Mapping[str, Any]) -> bool:
+    """Tell whether an entry point of the job's own may start mpirun, which AWS's images have whether asked or not.
+
+    It names it, or is the SDK v3's, whose drivers come in a channel.
+    """
+    algorithm = request.get("AlgorithmSpecification", {})
+    command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
+    channels = {each["ChannelName"] for each in request.get("InputDataConfig", ())}
+    return any("mpirun" in each for each in command) or bool(command and SDK_DRIVERS in channels)
 
 
 def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | None:

@@ -151,7 +151,8 @@ def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> di
     return {
         "efa": bool(instance and instance.has_efa),
         "several_accelerators": bool(instance and instance.num_accelerators > 1),
-        "several_instances": count > 1 or sum(g.instance_count for g in spec.instance_groups) > 1,
+        "several_hosts": count > 1 or sum(g.instance_count for g in spec.instance_groups) > 1,
+        "several_instances": count > 1,
         "other_group_has_accelerators": any(each and each.num_accelerators for each in others),
     }
 

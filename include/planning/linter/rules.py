@@ -122,14 +122,18 @@ def _ranks(facts: JobFacts) -> Iterator[Finding]:
     if asked is None or not has or asked == has or _name(facts) in _ONE_PROCESS:
         return
     is_more = asked > has
+    # What mpirun starts need not train on a GPU: simulators and data servers are ranks, too.
+    shares_by_nccl = is_more and _name(facts) != "mpi"
     yield Finding(
         where="distribution.processes_per_host",
         what="is more than the instance has accelerators"
         if is_more
         else "leaves accelerators idle",
         got=f"{asked} on {facts.instance_type} with {has}",
-        next_step=f"write {has}, or leave it out",
-        severity=Severity.ERROR if is_more else Severity.WARNING,
+        next_step=f"write {has}, or leave it out"
+        if shares_by_nccl or not is_more
+        else f"write {has} where every rank trains on a GPU",
+        severity=Severity.ERROR if shares_by_nccl else Severity.WARNING,
         why="two ranks cannot share a GPU under NCCL"
         if is_more
         else "every accelerator is paid for",

@@ -46,7 +46,7 @@ class SmDataParallel:
 class SmDataParallelUnderTorchrun:
     """SMDDP's collectives for FSDP and ZeRO (AllGather): torchrun starts, and the script imports `torch_smddp`.
 
-    The only form that the SDK sends for P5 instances.
+    The SDK v2 sends this form, and no other, for P5 instances; the library does not run there, as the linter says.
     """
 
     name: ClassVar[str] = "smddp_torchrun"

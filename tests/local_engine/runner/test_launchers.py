@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from include.local_engine.runner.images import resolve_image
-from include.local_engine.runner.launchers import LAUNCHERS, TORCHRUN, missing_launcher
+from include.local_engine.runner.launchers import (
+    LAUNCHERS,
+    TORCHRUN,
+    may_start_mpirun,
+    missing_launcher,
+)
 from tests.local_engine.runner.conftest import IMAGE, Yard
 
 if TYPE_CHECKING:
@@ -92,3 +97,27 @@ def test_model_parallel_needs_its_library(package: str | None, is_missing, bare_
 
 def test_no_parameters_of_model_parallel_ask_for_nothing(bare_image) -> None:
     assert missing_launcher({"mp_parameters": "{}"}, bare_image) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "channels", "may"),
+    [
+        (["/bin/bash", "-c", "sm_train.sh"], ["code", "sm_drivers"], True),
+        (["mpirun", "-np", "2", "python", "train.py"], [], True),
+        (["/bin/sh", "-c", "python train.py"], ["train"], False),
+        ([], ["sm_drivers"], False),
+    ],
+    ids=["the SDK v3's drivers", "by name", "another", "no entry point"],
+)
+def test_an_entry_point_of_its_own_may_start_mpirun(
+    command: list[str], channels: list[str], may: bool
+) -> None:
+    request = {
+        "AlgorithmSpecification": {
+            "ContainerEntrypoint": command[:1],
+            "ContainerArguments": command[1:],
+        },
+        "InputDataConfig": [{"ChannelName": each} for each in channels],
+    }
+
+    assert may_start_mpirun(request) is may

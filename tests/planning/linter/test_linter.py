@@ -64,6 +64,7 @@ GROUPS = {
     ],
     "distribution": {"torch_distributed": ON, "instance_groups": ["gpu"]},
 }
+SMDDP_ON_THE_GROUP = {"distribution": {**SMDDP, "instance_groups": ["gpu"]}}
 PLAIN_GROUPS = {**GROUPS, "distribution": {}}
 SPOT = {"use_spot_instances": True, "max_run": 3000, "max_wait": 3600}
 BUILT_IN = {
@@ -83,6 +84,20 @@ def smp_v1(**parameters: Any) -> dict[str, Any]:
             "smdistributed": {"modelparallel": {**ON, "parameters": given}},
         },
     }
+
+
+def smp_v1_of(*, processes: int) -> dict[str, Any]:
+    job = smp_v1()
+    return {
+        **job,
+        "distribution": {**job["distribution"], "mpi": {**ON, "processes_per_host": processes}},
+    }
+
+
+def groups_of(instance_type: str, count: int) -> dict[str, Any]:
+    """Return a job of a CPU group and a group with the strategy."""
+    group = {"instance_group_name": "gpu", "instance_type": instance_type, "instance_count": count}
+    return {**GROUPS, "instance_groups": [GROUPS["instance_groups"][0], group]}
 
 
 def smp_v2(**parameters: Any) -> dict[str, Any]:
@@ -129,6 +144,12 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         E,
         "is none that smddp_torchrun runs on",
         {"distribution": SMDDP_TORCHRUN},
+    ),
+    "smddp under torchrun on p3dn": (
+        {"distribution": SMDDP_TORCHRUN, "instance_type": "ml.p3dn.24xlarge"},
+        E,
+        "is none that smddp_torchrun runs on; got ml.p3dn.24xlarge",
+        {"distribution": SMDDP_TORCHRUN, "instance_type": "ml.p4de.24xlarge"},
     ),
     "smddp on g5": (
         {"distribution": SMDDP, "instance_type": "ml.g5.48xlarge"},
@@ -195,6 +216,18 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "has a version of tensorflow that smddp does not exist for; got 2.12",
         {"distribution": SMDDP, "framework": "tensorflow", "image_uri": TENSORFLOW},
     ),
+    "pytorchddp in a newer torch": (
+        {
+            "distribution": {"pytorchddp": ON},
+            "image_uri": f"{REPOSITORY}/pytorch-training:2.4.0-gpu-py311",
+        },
+        W,
+        "is started by plain mpirun: AWS's images have no smddprun after PyTorch 2.3",
+        {
+            "distribution": {"pytorchddp": ON},
+            "image_uri": f"{REPOSITORY}/pytorch-training:2.3.0-gpu-py311",
+        },
+    ),
     "torchrun in an old torch": (
         {"image_uri": f"{REPOSITORY}/pytorch-training:1.12.1-gpu-py38"},
         E,
@@ -259,6 +292,18 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "is more than the instance has accelerators; got 16 on ml.p4d.24xlarge with 8",
         torchrun(8, "ml.p4d.24xlarge"),
     ),
+    "more ranks than gpus under mpirun": (
+        {"distribution": {"mpi": {**ON, "processes_per_host": 16}}},
+        W,
+        "is more than the instance has accelerators; got 16 on ml.p4d.24xlarge with 8",
+        {"distribution": {"mpi": {**ON, "processes_per_host": 8}}},
+    ),
+    "more ranks than gpus for smp v1": (
+        smp_v1_of(processes=16),
+        E,
+        "two ranks cannot share a GPU under NCCL",
+        smp_v1_of(processes=8),
+    ),
     "idle gpus": (
         torchrun(4, "ml.p4d.24xlarge"),
         W,
@@ -282,6 +327,18 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         W,
         "makes 4 instances do what one ml.g5.12xlarge does; got 4 x 1 NVIDIA A10G",
         {"instance_type": "ml.g5.12xlarge", "instance_count": 1},
+    ),
+    "several instances of the strategy's group without efa": (
+        groups_of("ml.g5.2xlarge", 2),
+        W,
+        "has no EFA, so gradients pass between instances over plain TCP",
+        groups_of("ml.g5.2xlarge", 1),
+    ),
+    "smddp on one instance beside a group without a strategy": (
+        {**groups_of("ml.p4d.24xlarge", 1), **SMDDP_ON_THE_GROUP},
+        W,
+        "instance_count: is 1: SMDDP speeds up what passes between instances",
+        {**GROUPS, **SMDDP_ON_THE_GROUP},
     ),
     "several instances without efa": (
         {"instance_type": "ml.p3.16xlarge"},
@@ -564,16 +621,11 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "makes the traffic between ranks slower",
         {"encrypt_inter_container_traffic": True, "instance_count": 1},
     ),
-    "code that cannot be fetched": (
-        {"enable_network_isolation": True},
+    "the code's channel in isolation": (
+        {"enable_network_isolation": True, "inputs": {"code": "s3://bucket/code"}},
         E,
-        "keeps the container from fetching its code",
-        {
-            "enable_network_isolation": True,
-            "entry_point": None,
-            "distribution": {},
-            "container_entry_point": ["python", "train.py"],
-        },
+        "inputs.code: is the channel that brings the entry_point into network isolation",
+        {"enable_network_isolation": True, "inputs": {"train": "s3://bucket/train"}},
     ),
     "a file system without a vpc": (
         {
