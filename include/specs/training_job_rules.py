@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from include.errors import Finding
+from include.specs.built_in_rules import built_in_findings
 from include.specs.channel import Channel, FileSystemInput, TrainingInput
 from include.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
 from include.specs.run_conf_ladder import rung_findings
@@ -35,7 +36,7 @@ NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
 
 
 def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
-    """Yield every fault of the spec: code, cluster, limits, network, channels, values."""
+    """Yield every fault of the spec: code, cluster, limits, network, channels, values, a built-in algorithm's needs."""
     yield from _code(spec)
     yield from distribution_findings(spec)
     yield from _cluster(spec)
@@ -47,6 +48,7 @@ def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Ite
     yield from _groups_of_channels(spec, channels)
     yield from _hyperparameters(spec)
     yield from _places(spec)
+    yield from built_in_findings(spec, channels)
 
 
 def _code(spec: TrainingJobSpec) -> Iterator[Finding]:

@@ -72,6 +72,9 @@ BUILT_IN = {
     "distribution": {},
     "image_uri": "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1",
     "checkpoint_s3_uri": None,
+    "instance_type": "ml.m5.2xlarge",
+    "hyperparameters": {"num_round": 10},
+    "inputs": {"train": "s3://bucket/train"},
 }
 
 
