@@ -16,6 +16,7 @@ _SLOTS = {
     "TrainingJobOperator": "pool_slots",
     "TuneHyperparametersOperator": "search_slots",
     "TrialJobOperator": "trial_slots",
+    "CellJobOperator": "cell_slots",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from include.specs.comparison_conf import Comparison
 from include.specs.run_conf import RunConf
 
 
@@ -44,6 +45,31 @@ def trial_slots(conf: Mapping[str, Any], *, most: int) -> int:
     """Return the instances that one trial of a run's search has, from 1 to `most`; see `search_slots`."""
     own = _count(conf.get("tuning_instance_count"), absent=0)
     return max(1, min(most, own)) if own > 0 else pool_slots(conf, most=most)
+
+
+def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
+    """Return the slots that one training of a comparison takes, from 1 to `most`.
+
+    Those of its instances, as many as the comparison's largest has; with `cells_at_once` so many that no more run
+    beside each other: one at a time takes the whole pool, so that nothing else disturbs what it measures.
+
+    Args:
+        conf: a comparison's conf as its author wrote it.
+        most: the slots of the pool.
+    """
+    strategies = conf.get("strategies")
+    listed = strategies if isinstance(strategies, list) else []
+    of_each = [each.get("ranks") for each in listed if isinstance(each, Mapping)]
+    counts = [count for ranks in (conf.get("ranks"), *of_each) for count in _list(ranks)]
+    ranks = max((_count(each, absent=1) for each in counts), default=max(Comparison().ranks))
+    instances = -(-ranks // max(1, _count(conf.get("processes_per_instance"), absent=1)))
+    at_once = _count(conf.get("cells_at_once"), absent=Comparison().cells_at_once)
+    share = most // at_once if at_once > 0 else 1
+    return max(1, min(most, max(instances, share)))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _count(value: object, *, absent: int) -> int:

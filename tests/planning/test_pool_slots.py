@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_local_settings import task_instance_mutation_hook
-from include.planning.pool_slots import pool_slots, search_slots
+from include.planning.pool_slots import cell_slots, pool_slots, search_slots
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,35 @@ def test_a_search_takes_the_instances_of_its_trials_at_a_time(
     conf: dict[str, Any], slots: int
 ) -> None:
     assert search_slots(conf, most=16) == slots
+
+
+@pytest.mark.parametrize(
+    ("conf", "slots"),
+    [
+        ({}, 16),
+        ({"cells_at_once": 4}, 4),
+        ({"cells_at_once": 8, "ranks": [1, 4]}, 4),
+        ({"cells_at_once": 0, "ranks": [1, 4]}, 4),
+        ({"cells_at_once": 0, "ranks": [8, 16], "processes_per_instance": 8}, 2),
+        ({"cells_at_once": 0, "strategies": [{"name": "a", "ranks": [6]}]}, 6),
+        ({"cells_at_once": 0, "ranks": [64]}, 16),
+        ({"cells_at_once": "many", "ranks": "nonsense", "strategies": 3}, 16),
+    ],
+    ids=[
+        "alone",
+        "a quarter",
+        "its instances",
+        "no bound",
+        "full instances",
+        "own ranks",
+        "too many",
+        "bad values",
+    ],
+)
+def test_a_cell_takes_its_instances_or_its_share_of_the_pool(
+    conf: dict[str, Any], slots: int
+) -> None:
+    assert cell_slots(conf, most=16) == slots
 
 
 def task_instance(operator: str) -> SimpleNamespace:
