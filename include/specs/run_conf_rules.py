@@ -20,6 +20,7 @@ CHOICES = {
     "model": ("gpt", "mlp"),
     "strategy": ("ddp",),
     "precision": ("fp32", "bf16", "fp16"),
+    "on_rule_error": ("warn", "stop", "fail"),
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
 AT_LEAST_ONE = (
@@ -65,6 +66,7 @@ FURTHER_HYPERPARAMETERS = (
     "problem",
     "log_interval",
     "profile_steps",
+    "trace_steps",
     "statistics",
     "tensorboard_dir",
     "on_non_finite",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trainer.errors import HyperparameterError
 from trainer.statistics.choice import read_setting
+from trainer.trace_spans import read_spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,6 +137,9 @@ class Hyperparameters:
     profile_steps: int = setting(
         0, "last steps that are profiled, for the share of collectives; they are slower", at_least=0
     )
+    trace_steps: str | None = setting(
+        None, "steps that torch.profiler traces, first:last such as 10:13, several with commas"
+    )
     statistics: str = setting(
         "on",
         "statistics for the rules that watch the run: on, off, or JSON of collection -> its "
@@ -211,12 +215,24 @@ class Hyperparameters:
                 f"global_batch_size {self.global_batch_size} is not a multiple of micro_batch_size "
                 f"{self.micro_batch_size}"
             )
+        findings += self._trace_findings()
         if self.statistics not in {"on", "off"}:
             try:
                 read_setting(self.statistics)
             except HyperparameterError as error:
                 findings += error.findings
         return findings
+
+    def _trace_findings(self) -> list[str]:
+        try:
+            spans = read_spans(self.trace_steps)
+        except HyperparameterError as error:
+            return list(error.findings)
+        first = self.max_steps - self.profile_steps + 1 if self.max_steps else 1
+        if self.profile_steps and any(span[-1] >= first for span in spans):
+            both = f"trace_steps {self.trace_steps} and profile_steps {self.profile_steps}"
+            return [f"{both} want the same steps of the one profiler: trace steps before the last"]
+        return []
 
     def to_dict(self) -> dict[str, Any]:
         """Return name -> value, ready for JSON."""

@@ -30,6 +30,7 @@ from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
 from trainer.precision import Precision
+from trainer.profiling import open_traces
 from trainer.random_states import begin_random_states
 from trainer.rank_memory import peak_memory, state_bytes
 from trainer.run_report import RunReport
@@ -181,12 +182,16 @@ class Training:
         self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
         self.parallelize()
         self.open_statistics()
+        self.traces = open_traces(
+            self.hp, self.paths, self.ranks, num_starts=self.state.progress.num_starts
+        )
         try:
             self.take_steps()
             self.checkpointer.save(self.state)
             self.checkpointer.finish()
             self.write_results(seconds=time.monotonic() - began)
         finally:
+            self.traces.close()
             self.statistics.close()
             self.headlines.close()
         self.ranks.barrier()
@@ -198,7 +203,8 @@ class Training:
         batches, meter = self.batches(), self.report.meter
         self.validate_if_due()  # what a SIGTERM has left undone
         while not self.is_finished() and not self.is_stopping:
-            with self.collectives.step(progress.step + 1), meter.step():
+            number = progress.step + 1
+            with self.collectives.step(number), self.traces.step(number), meter.step():
                 learning_rate = self.schedule.at(progress.step)
                 set_learning_rate(self.optimizer, learning_rate)
                 self.statistics.begin_step(progress.step + 1)

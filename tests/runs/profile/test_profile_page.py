@@ -90,7 +90,7 @@ def test_a_profile_without_anything_says_why_everywhere() -> None:
         "no times of steps in the training's statistics",
         "no samples of the hosts in the training's statistics",
         "no samples of memory in the training's statistics",
-        "None taken: set the hyperparameter profile_steps",
+        "None taken: set the hyperparameter trace_steps",
     ):
         assert why in page.text
     assert "Not known" in page.text

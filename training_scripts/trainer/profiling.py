@@ -1,0 +1,123 @@
+"""torch.profiler's traces of scheduled steps, one file a rank and span, beside the statistics.
+
+A step that is traced is slower (some percent with CPU activities, more on a GPU), and a trace is large: 0.1 MB a step
+for a small MLP, 1.4 MB for a small GPT. So nothing is traced unless `trace_steps` asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from torch import profiler
+
+from trainer.statistics.place import choose_folder
+from trainer.trace_spans import read_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from trainer.distributed import Ranks
+    from trainer.environment import ContainerPaths
+    from trainer.hyperparameters import Hyperparameters
+
+log = logging.getLogger(__name__)
+
+
+class StepTraces:
+    """Traces the steps of `spans`; on other steps it does nothing.
+
+    Where there is a step before a span it is the profiler's warm-up. A trace that fails costs a warning.
+
+    Args:
+        path_of: says where the trace of a span goes.
+    """
+
+    def __init__(
+        self, spans: Sequence[range], *, is_gpu: bool, path_of: Callable[[range], Path]
+    ) -> None:
+        self._spans, self._path_of = tuple(spans), path_of
+        self._kinds = [profiler.ProfilerActivity.CPU]
+        self._kinds += [profiler.ProfilerActivity.CUDA] if is_gpu else []
+        self._running: profiler.profile | None = None
+        self._span = range(0)
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Take a step."""
+        if self._running is None:
+            self._begin(number)
+        yield
+        if self._running is not None:
+            self._end(self._running, number)
+
+    def close(self) -> None:
+        """Give up a span that was not finished."""
+        if self._running is not None:
+            self._running.on_trace_ready = None
+            self._running.stop()
+            self._running = None
+
+    def _begin(self, number: int) -> None:
+        span = next((each for each in self._spans if number in each or number + 1 == each[0]), None)
+        if span is None:
+            return
+        self._span = range(max(number, span[0]), span[-1] + 1)
+        warm_up, total = self._span[0] - number, self._span[-1] + 1 - number
+
+        def action(at: int) -> profiler.ProfilerAction:
+            if at < warm_up:
+                return profiler.ProfilerAction.WARMUP
+            if at < total - 1:
+                return profiler.ProfilerAction.RECORD
+            is_last = at == total - 1
+            return (
+                profiler.ProfilerAction.RECORD_AND_SAVE if is_last else profiler.ProfilerAction.NONE
+            )
+
+        self._running = profiler.profile(
+            activities=self._kinds, schedule=action, on_trace_ready=self._export
+        )
+        self._running.start()
+
+    def _end(self, running: profiler.profile, number: int) -> None:
+        running.step()
+        if number == self._span[-1]:
+            running.stop()
+            self._running = None
+
+    def _export(self, finished: profiler.profile) -> None:
+        path = self._path_of(self._span)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix="trace-") as folder:
+                whole = Path(folder) / path.name
+                finished.export_chrome_trace(str(whole))
+                # Whatever syncs the folder must not find half a trace under its name.
+                hidden = path.with_name(f".{path.name}")
+                shutil.copyfile(whole, hidden)
+                os.replace(hidden, path)  # noqa: PTH105 the two calls belong together
+        except (OSError, RuntimeError) as error:
+            log.warning("steps %d to %d have no trace: %s", self._span[0], self._span[-1], error)
+
+
+def open_traces(
+    hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, *, num_starts: int
+) -> StepTraces:
+    """Return what traces the steps that `trace_steps` asks for, into the folder of the statistics."""
+    checkpoints = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
+    hook = paths.read_config("debughookconfig")
+    folder = choose_folder(paths.base_dir, paths.output_data_dir, checkpoints, hook)
+
+    def path_of(span: range) -> Path:
+        name = f"trace-rank-{ranks.rank:05d}.attempt-{max(1, num_starts):04d}"
+        return folder / f"{name}.steps-{span[0]}-{span[-1]}.json.gz"
+
+    return StepTraces(
+        read_spans(hp.trace_steps), is_gpu=ranks.device.type == "cuda", path_of=path_of
+    )

@@ -1,0 +1,32 @@
+"""Which steps torch.profiler shall trace, as the hyperparameter `trace_steps` says it."""
+
+from __future__ import annotations
+
+from trainer.errors import HyperparameterError
+
+MOST_STEPS = 50  # of all spans together
+
+
+def read_spans(text: str | None) -> tuple[range, ...]:
+    """Return the spans of steps in `10:13,200:201`, both ends included; none for no text.
+
+    Raises:
+        HyperparameterError: the text is no list of spans, or they hold more than 50 steps.
+    """
+    spans = tuple(_span(each.strip(), text or "") for each in (text or "").split(",") if each)
+    if sum(map(len, spans)) > MOST_STEPS:
+        raise HyperparameterError(
+            f"trace_steps {text!r} holds {sum(map(len, spans))} steps: a trace is large, at most "
+            f"{MOST_STEPS} steps can be traced"
+        )
+    return spans
+
+
+def _span(words: str, text: str) -> range:
+    first, colon, last = words.partition(":")
+    if not (colon and first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
+        raise HyperparameterError(
+            f"trace_steps {text!r}: {words!r} is no span; allowed is first:last, both included and from 1, several "
+            "with commas, such as 10:13 or 10:13,200:201"
+        )
+    return range(int(first), int(last) + 1)
