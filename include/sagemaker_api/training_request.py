@@ -15,11 +15,12 @@ from include.sagemaker_api.request_parts import (
     with_overrides,
 )
 from include.sagemaker_api.script_mode import code_uri, script_mode_hyperparameters
+from include.specs.built_in_rules import missing_hyperparameters
 from include.specs.channel import Channel, DatasetInput, FileSystemInput, TrainingInput
 from include.specs.training_job_rules import CODE_CHANNEL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from include.specs.training_job import TrainingJobSpec
 
@@ -33,10 +34,9 @@ def render_training_job(
     image_uri: str | None = None,
     tags: Mapping[str, str] | None = None,
     account: str | None = None,
+    searched: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the CreateTrainingJob request, already checked against the service's model.
-
-    Whatever the service would refuse is in one SpecError.
 
     Args:
         spec: what is asked for.
@@ -47,7 +47,13 @@ def render_training_job(
         image_uri: the image when the spec names none (see `images.image_uri`).
         tags: added to the spec's.
         account: makes a full ARN of a bare role name.
+        searched: hyperparameters that a search gives each trial beside the spec's.
+
+    Raises:
+        SpecError: all that the service would refuse, or a built-in algorithm requires and does not get.
     """
+    if missing := list(missing_hyperparameters(spec, searched=searched)):
+        raise SpecError(missing, subject="TrainingJobSpec")
     hyperparameters = script_mode_hyperparameters(
         spec, name=name, region=region, code_s3_uri=code_s3_uri
     )

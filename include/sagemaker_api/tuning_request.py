@@ -62,6 +62,7 @@ def render_tuning_job(
         image_uri=image_uri,
         tags=tags,
         account=account,
+        searched=tuple(spec.ranges),
     )
     members = {
         "HyperParameterTuningJobName": name,

@@ -9,7 +9,7 @@ from include.specs.built_in_algorithms import built_in_algorithm
 from include.specs.channel import TrainingInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from include.specs.built_in_algorithms import BuiltInAlgorithm, Range
     from include.specs.channel import Channel
@@ -21,9 +21,7 @@ GPU_LETTERS = ("p", "g")
 
 def built_in_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
     """Yield the faults of a job whose image is an algorithm of the table and which brings no script."""
-    if spec.entry_point or spec.container_entry_point or spec.algorithm_name:
-        return
-    algorithm = built_in_algorithm(image_uri=spec.image_uri, framework=spec.framework)
+    algorithm = _algorithm(spec)
     if algorithm is None:
         return
     yield from _hyperparameters(algorithm, spec.hyperparameters)
@@ -37,16 +35,31 @@ def built_in_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) ->
         )
 
 
-def _hyperparameters(algorithm: BuiltInAlgorithm, given: Mapping[str, object]) -> Iterator[Finding]:
-    for name in algorithm.required:
-        if name not in given:
-            near = near_matches(name, list(given))
+def missing_hyperparameters(
+    spec: TrainingJobSpec, *, searched: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield what a built-in algorithm requires and neither the job nor a search over `searched` gives."""
+    algorithm = _algorithm(spec)
+    if algorithm is None:
+        return
+    for name, allowed in algorithm.required.items():
+        if name not in spec.hyperparameters and name not in searched:
+            near = near_matches(name, list(spec.hyperparameters))
             yield Finding(
                 where=f"hyperparameters.{name}",
                 what=f"is required by {algorithm.title}",
-                allowed=_said(algorithm.required[name]),
+                allowed=_said(allowed),
                 next_step=f"did you mean it by {near[0]!r}?" if near else None,
             )
+
+
+def _algorithm(spec: TrainingJobSpec) -> BuiltInAlgorithm | None:
+    if spec.entry_point or spec.container_entry_point or spec.algorithm_name:
+        return None
+    return built_in_algorithm(image_uri=spec.image_uri, framework=spec.framework)
+
+
+def _hyperparameters(algorithm: BuiltInAlgorithm, given: Mapping[str, object]) -> Iterator[Finding]:
     for name, value in given.items():
         where = f"hyperparameters.{name}"
         allowed = {**algorithm.ranges, **algorithm.required}.get(name)

@@ -125,10 +125,18 @@ def test_what_an_algorithm_does_not_take_is_told_before_it_costs(
     case: str, change: dict[str, Any], where: str, said: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
-        spec_of(case, **change)
+        render_training_job(spec_of(case, **change), name="job", region="us-east-1")
 
     assert where in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_what_a_search_gives_each_trial_is_not_missing() -> None:
+    spec = spec_of("xgboost", hyperparameters={"objective": "reg:squarederror"})
+
+    request = render_training_job(spec, name="job", region="us-east-1", searched=("num_round",))
+
+    assert "num_round" not in request["HyperParameters"]
 
 
 def test_a_script_in_the_same_image_is_free(tmp_path: Path) -> None:
