@@ -27,7 +27,8 @@ class ImageRuntime:
     `bin_folder` holds python, torchrun, train; `prefix` is what instances see copy-on-write;
     `training_module` is AWS's framework entry, None for an image without one. `source_folder` is on the import path of
     an image whose programs are the engine's own. `image` is the engine image that has to be built first, None for
-    Trainyard's own environment; `layers` are the environments whose packages it sees below its own.
+    Trainyard's own environment; `layers` are the environments whose packages it sees below its own. `family` is the
+    image's repository.
     """
 
     bin_folder: Path
@@ -38,6 +39,7 @@ class ImageRuntime:
     source_folder: Path | None = None
     image: ImageFile | None = None
     layers: tuple[Path, ...] = ()
+    family: str = ""
 
     @property
     def metric_definitions(self) -> list[dict[str, str]]:
@@ -71,6 +73,16 @@ FAMILIES: dict[str, str | None] = {
 environment, whatever version the tag names, unless an engine image stands in for the repository."""
 
 
+ONLY_ON_AWS = frozenset(
+    {
+        *("blazingtext", "factorization-machines", "forecasting-deepar", "image-classification"),
+        *("ipinsights", "kmeans", "knn", "lda", "linear-learner", "ntm", "object-detection"),
+        *("object2vec", "pca", "randomcutforest", "semantic-segmentation", "seq2seq"),
+    }
+)
+"""Repositories of built-in algorithms whose code AWS keeps."""
+
+
 def resolve_image(
     uri: str, *, images_folder: Path | None = None, image_files: Path = FOLDER
 ) -> ImageRuntime:
@@ -89,7 +101,13 @@ def resolve_image(
     prefix = environment_prefix()
     owner = next((each for each in images if family in each.repositories), None)
     if owner is not None and not (owner.unless and _has_package(prefix, owner.unless)):
-        return _of_image(owner, ImageStore(folder=images_folder or default_folder()), prefix)
+        store = ImageStore(folder=images_folder or default_folder())
+        return _of_image(owner, store, prefix, family)
+    if family in ONLY_ON_AWS:
+        raise UnknownImageError(
+            f"the built-in algorithm {family!r} is AWS's own code, which is not published: nothing here can train it. "
+            "Send the job to AWS, or train by a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
+        )
     if family not in FAMILIES:
         known = {*FAMILIES, *(name for each in images for name in each.repositories)}
         raise UnknownImageError(
@@ -102,6 +120,7 @@ def resolve_image(
         base_prefix=Path(sys.base_prefix),
         training_module=FAMILIES[family],
         source_folder=SOURCE_FOLDER if family == AUTOML_FAMILY else None,
+        family=family,
     )
 
 
@@ -115,7 +134,7 @@ def image_family(uri: str) -> str:
     return name.partition("@")[0].partition(":")[0]
 
 
-def _of_image(image: ImageFile, store: ImageStore, environment: Path) -> ImageRuntime:
+def _of_image(image: ImageFile, store: ImageStore, environment: Path, family: str) -> ImageRuntime:
     place = store.place(image)
     return ImageRuntime(
         bin_folder=place / "bin",
@@ -125,6 +144,7 @@ def _of_image(image: ImageFile, store: ImageStore, environment: Path) -> ImageRu
         source_folder=image.source,
         image=image,
         layers=(environment,) if image.is_layered else (),
+        family=family,
     )
 
 

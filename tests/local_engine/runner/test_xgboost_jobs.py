@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 IMAGE = {"TrainingImage": "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"}
 PARAMETERS = {"objective": "reg:squarederror", "num_round": "30", "max_depth": "4", "eta": "0.2"}
 NUM_ROWS = 4000
+LIMIT_S = 300.0
 TOLERANCE = 0.02
 """Of the validation loss: two hosts put the cuts of their histograms a little elsewhere than one does."""
 
@@ -65,7 +66,8 @@ def run(yard: Yard, name: str, **members: Any) -> JobRow:
         "StoppingCondition": {"MaxRuntimeInSeconds": 300},
         **members,
     }
-    row = yard.run(name, **members)
+    yard.train(name, **members)
+    row = yard.wait(name, limit_s=LIMIT_S)
     assert row.status == "Completed", "\n".join([row.state["FailureReason"], *yard.log(name)[-20:]])
     return row
 
