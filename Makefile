@@ -18,7 +18,7 @@ SOURCES := include plugins dags training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run lint-run plan verify rules profile chaos up down engine test test-all test-resilience check format bench images lock clean
+.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine test test-all test-resilience check format bench images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ setup: $(DEV_READY) ## install everything into .venv
 
 run: $(RUN_READY) ## run the DAG once, from start to report  [CONF=file.json]
 	@$(STACK) run $(if $(CONF),--conf $(CONF)) $(ARGS)
+
+compare: $(RUN_READY) ## train a model under several strategies and ranks, and compare them  [CONF=file.json]
+	@$(STACK) run --dag compare_strategies $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 lint-run: $(RUN_READY) ## say what AWS would refuse of a run or a job, without starting it  [CONF=file.json]
 	@PYTHONPATH=plugins $(PY) -m distributed_training.pipelines.lint_command $(CONF)
