@@ -32,6 +32,7 @@ from include.local_engine.runner.outputs import upload_outputs
 from include.local_engine.runner.supervision import HOST_LOSSES, Ending, Outcome
 from include.local_engine.runner.volumes import Volume
 from include.local_engine.s3.errors import S3Error
+from include.local_engine.shims import lay_out_shims, packages_folder, wanted_shims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -225,9 +226,17 @@ class Attempt:
                 (folder, f"{ML_INSIDE}/input/data/{name}")
                 for name, folder in inputs.linked_channels(self.job, host)
             ],
-            added=furnishing.added,
+            added=[*furnishing.added, *self._shims(host)],
             programs=furnishing.programs,
         )
+
+    def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
+        """Return SageMaker's own libraries as the image shows them beside its packages, where it does."""
+        wanted = wanted_shims(self.runtime.family, self.job.request.get("HyperParameters", {}))
+        place = packages_folder((self.runtime.prefix, *self.runtime.layers))
+        if not wanted or place is None:
+            return []
+        return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
 
     def _furnish_for_mpi(self, host: HostPlan) -> Furnishing:
         """Give the instance what an MPI launch needs, where the job asks for one."""

@@ -11,6 +11,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.shims import SMP, wanted_shims
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -68,6 +70,20 @@ def missing_launcher(
     return None
 
 
+def missing_layer(
+    hyperparameters: Mapping[str, str], runtime: ImageRuntime, ground: Ground
+) -> str | None:
+    """Return why the image cannot show SageMaker's own libraries on this machine; None where it can or need not."""
+    wanted = wanted_shims(runtime.family, hyperparameters)
+    if not wanted or ground.has_overlay:
+        return None
+    return (
+        f"image {runtime.family} shows {' and '.join(each.replace('/', '.') for each in wanted)} beside its packages "
+        "by an overlay mount, which this machine does not allow. Allow user namespaces and overlay mounts in them (or "
+        "start the engine as root), or train by torch's own means (train_fsdp.py with torch_distributed)"
+    )
+
+
 def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
     """Return the flag of the launcher that the toolkit takes; None for a plain process on each instance."""
     return next((each for each in LAUNCHERS if _is_on(hyperparameters.get(each))), None)
@@ -115,6 +131,8 @@ def _is_there(launcher: Launcher, places: str) -> bool:
 
 def _has_model_parallel(runtime: ImageRuntime) -> bool:
     """Tell whether `torch.sagemaker` (version 2) or `smdistributed.modelparallel` (version 1) can be imported."""
+    if SMP in wanted_shims(runtime.family, {}):
+        return True
     packages = ("torch/sagemaker", "smdistributed/modelparallel")
     return any(
         next(runtime.prefix.glob(f"lib/python3*/site-packages/{each}"), None) for each in packages

@@ -17,7 +17,7 @@ from include.local_engine.runner.host_faults import AttemptFaults
 from include.local_engine.runner.image_supply import find_runtime, supply
 from include.local_engine.runner.instances import Ground, survey
 from include.local_engine.runner.job import Job, JobError, plan_hosts
-from include.local_engine.runner.launchers import missing_ground, missing_launcher
+from include.local_engine.runner.launchers import missing_ground, missing_launcher, missing_layer
 from include.local_engine.runner.limits import Limits, may_retry, num_attempts
 from include.local_engine.runner.metrics import MetricScraper
 from include.local_engine.runner.moments import Moments
@@ -63,7 +63,11 @@ class TrainingRun:
         runtime = find_runtime(job, algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
         ground = survey(job)
         asked = job.request.get("HyperParameters", {})
-        missing = missing_launcher(asked, runtime) or missing_ground(asked, ground)
+        missing = (
+            missing_launcher(asked, runtime)
+            or missing_ground(asked, ground)
+            or missing_layer(asked, runtime, ground)
+        )
         if missing is not None:
             raise JobError(f"ClientError: {missing}")
         supply(job, runtime, order)

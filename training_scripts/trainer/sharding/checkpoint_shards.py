@@ -37,6 +37,7 @@ class ShardFolder(CheckpointFolder):
     def __init__(self, folder: Path, *, keep: int, ranks: Ranks) -> None:
         super().__init__(folder, keep=keep)
         self._ranks = ranks
+        self._own_draft: Path | None = None  # this host's, where this rank acts for it
         # A group of its own: the writing thread must not get between the collectives of training.
         self._group = dist.new_group(backend="gloo") if ranks.world_size > 1 else None
 
@@ -87,9 +88,9 @@ class ShardFolder(CheckpointFolder):
             CheckpointError: a rank's host cannot take its part; on every rank. Nothing of it is left.
         """
         final = self._folder / f"step-{step:08d}"
-        drafts = self._together(partial(self._new_draft, final.name), what=str(final))
-        draft = drafts[self._ranks.rank - self._ranks.local_rank]
         try:
+            drafts = self._together(partial(self._new_draft, final.name), what=str(final))
+            draft = drafts[self._ranks.rank - self._ranks.local_rank]
             entries = self._together(
                 partial(self._write_shards, draft, objects["shards"]), what=str(final)
             )
@@ -106,8 +107,8 @@ class ShardFolder(CheckpointFolder):
             num_bytes = self._together(close, what=str(final))[0]
             self._together(partial(self._publish_here, draft, final), what=str(final))
         except CheckpointError:
-            if self._leads:
-                shutil.rmtree(draft, ignore_errors=True)
+            if self._own_draft:
+                shutil.rmtree(self._own_draft, ignore_errors=True)
             raise
         self._durable_since[step] = self._clock()
         if self._leads:
@@ -151,6 +152,7 @@ class ShardFolder(CheckpointFolder):
         draft = self._staging_folder() / name
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
+        self._own_draft = draft
         return draft
 
     def _write_shards(self, draft: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

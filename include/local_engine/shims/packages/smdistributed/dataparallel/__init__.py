@@ -1,0 +1,1 @@
+"""SageMaker's data parallel library: its names, over gloo or NCCL."""

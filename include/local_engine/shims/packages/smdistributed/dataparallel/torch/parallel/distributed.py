@@ -1,0 +1,7 @@
+"""Data parallelism: torch's own."""
+
+from __future__ import annotations
+
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["DistributedDataParallel"]

@@ -1,0 +1,47 @@
+"""What a script may ask of the layout after `torch.sagemaker.init`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+@dataclass(slots=True)
+class State:
+    """The properties of `torch.sagemaker.state`; groups are None where the script's own FSDP decides.
+
+    `mesh` has the axes replicate, shard and tensor, in this order, the tensor ranks nearest to each other;
+    `replica_group` are the ranks that have one copy of the model together; `split` are the names of the parameters that
+    tensor-parallel ranks have parts of.
+    """
+
+    is_initialized: bool = False
+    config: dict[str, Any] = field(default_factory=dict)
+    rank: int = 0
+    world_size: int = 1
+    hybrid_shard_degree: int = 0
+    tensor_parallel_degree: int = 1
+    tp_rank: int = 0
+    mesh: DeviceMesh | None = None
+    replica_group: ProcessGroup | None = None
+    split: set[str] = field(default_factory=set)
+    tp_process_group: ProcessGroup | None = None
+    rep_rank_process_group: ProcessGroup | None = None
+    world_process_group: ProcessGroup | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the script's own FSDP decides: no degree was asked for."""
+        return self.hybrid_shard_degree == 0 and self.tensor_parallel_degree == 1
+
+    @property
+    def tp_size(self) -> int:
+        """An alias of `tensor_parallel_degree`."""
+        return self.tensor_parallel_degree
+
+
+state = State()

@@ -1,0 +1,75 @@
+"""`torch.sagemaker.transform`: tensor parallelism for Hugging Face's Transformers, by the names of their layers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.sagemaker._state import state
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+COLUMNS = re.compile(r"(^|\.)(q_proj|k_proj|v_proj|gate_proj|up_proj)$")
+ROWS = re.compile(r"(^|\.)(o_proj|down_proj)$")
+
+
+def transform(
+    model: nn.Module,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    config: Any = None,
+    load_state_dict_from_rank0: bool = False,
+    cp_comm_type: str = "p2p",  # noqa: ARG001 of context parallelism, which `init` refuses
+) -> nn.Module:
+    """Return the model with its layers split over the tensor-parallel ranks; FSDP may wrap it then.
+
+    The weights stay the model's own. With `load_state_dict_from_rank0` every rank gets those of rank 0.
+
+    Raises:
+        RuntimeError: `torch.sagemaker.init` was not called.
+        ValueError: the model has no layers of known names, or `config` asks for experts.
+    """
+    if not state.is_initialized:
+        raise RuntimeError("call torch.sagemaker.init() before torch.sagemaker.transform()")
+    if config is not None:
+        raise ValueError(
+            "transform(config=...) configures experts, which Trainyard's stand-in does not have"
+        )
+    if device is not None or dtype is not None:
+        model = model.to(device=device, dtype=dtype)
+    if load_state_dict_from_rank0:
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.detach(), src=0)
+    if state.tensor_parallel_degree == 1:
+        return model
+    assert state.mesh is not None
+    plan = _plan(model)
+    if not plan:
+        message = (
+            "transform knows Transformers models by their layers (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+            f"down_proj); {type(model).__name__} has none of them"
+        )
+        raise ValueError(message)
+    model = parallelize_module(model, state.mesh["tensor"], plan)
+    state.split |= {
+        name
+        for name, each in model.named_parameters()
+        if isinstance(each, DTensor) and each.placements[0].is_shard()
+    }
+    return model
+
+
+def _plan(model: nn.Module) -> dict[str, ParallelStyle]:
+    plan: dict[str, ParallelStyle] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and COLUMNS.search(name):
+            plan[name] = ColwiseParallel()
+        elif isinstance(module, nn.Linear) and ROWS.search(name):
+            plan[name] = RowwiseParallel()
+    return plan

@@ -1,0 +1,12 @@
+"""The library's checkpoint functions under one name."""
+
+from __future__ import annotations
+
+from torch.sagemaker.distributed.checkpoint.state_dict_loader import load
+from torch.sagemaker.distributed.checkpoint.state_dict_saver import (
+    async_save,
+    maybe_finalize_async_calls,
+    save,
+)
+
+__all__ = ["async_save", "load", "maybe_finalize_async_calls", "save"]

@@ -1,0 +1,1 @@
+"""Distributed parts of the library."""

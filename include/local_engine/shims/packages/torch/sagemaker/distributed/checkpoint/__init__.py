@@ -1,0 +1,1 @@
+"""Checkpoints in shards, by torch.distributed.checkpoint."""

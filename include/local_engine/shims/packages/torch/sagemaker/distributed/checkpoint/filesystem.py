@@ -1,0 +1,10 @@
+"""Where shards are written to and read from: folders."""
+
+from __future__ import annotations
+
+from torch.distributed.checkpoint import (
+    FileSystemReader as DistributedFileSystemReader,
+    FileSystemWriter as DistributedFileSystemWriter,
+)
+
+__all__ = ["DistributedFileSystemReader", "DistributedFileSystemWriter"]

@@ -1,0 +1,13 @@
+"""Loading shards, whatever ranks saved them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed.checkpoint as dcp
+from torch.sagemaker.distributed.checkpoint.state_dict_saver import known
+
+
+def load(state_dict: dict[str, Any], **settings: Any) -> None:
+    """Fill the state dict in place; every rank must call it."""
+    dcp.load(state_dict, **known(settings, "storage_reader"))

@@ -1,0 +1,56 @@
+"""Saving shards, at once or in the background."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from torch.distributed import ProcessGroup
+
+_under_way: list[Future[Any]] = []
+_groups: list[ProcessGroup] = []
+
+
+def save(state_dict: dict[str, Any], **settings: Any) -> None:
+    """Save; every rank must call it."""
+    dcp.save(state_dict, **known(settings, "storage_writer"))
+
+
+def async_save(state_dict: dict[str, Any], **settings: Any) -> None:
+    """Begin to save in the background, when what was begun before is done; every rank must call it."""
+    maybe_finalize_async_calls(blocking=True)
+    if not _groups:
+        _groups.append(dist.new_group(backend="gloo"))
+    chosen = {"process_group": _groups[0], **known(settings, "storage_writer")}
+    _under_way.append(dcp.async_save(state_dict, **chosen))
+
+
+def maybe_finalize_async_calls(
+    blocking: bool = True,
+    process_group: ProcessGroup | None = None,  # noqa: ARG001 part of the interface
+) -> list[int]:
+    """Return the places of those calls that are done, waiting for all if `blocking`."""
+    done = [place for place, each in enumerate(_under_way) if blocking or each.done()]
+    for place in done:
+        _under_way[place].result()
+    _under_way[:] = [each for place, each in enumerate(_under_way) if place not in done]
+    return done
+
+
+def known(settings: dict[str, Any], storage: str) -> dict[str, Any]:
+    """Return the settings that torch takes.
+
+    Raises:
+        ValueError: S3 is asked for: here shards go to a folder, which the platform mirrors to S3.
+    """
+    place = str(settings.get("checkpoint_id") or "")
+    if place.startswith("s3://") or settings.get("s3_region"):
+        message = f"checkpoint_id {place!r}: save to a folder below the job's checkpoint folder, which S3 gets"
+        raise ValueError(message)
+    names = {"checkpoint_id", storage, "planner", "process_group"}
+    return {name: value for name, value in settings.items() if name in names and value is not None}

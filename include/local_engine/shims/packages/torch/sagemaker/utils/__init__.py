@@ -1,0 +1,1 @@
+"""Small functions on modules and process groups."""
