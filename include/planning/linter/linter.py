@@ -10,6 +10,7 @@ from include.catalog.strategy_support import SupportTable, support_table
 from include.errors import Finding, Severity, SpecError
 from include.planning.linter.job_facts import job_facts
 from include.planning.linter.rules import rule_findings
+from include.specs.built_in_rules import missing_hyperparameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[F
     """
     table = table or support_table()
     found = dict.fromkeys(each for facts in job_facts(spec) for each in _of_facts(facts, table))
+    found |= dict.fromkeys(missing_hyperparameters(spec))
     return tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR))
 
 

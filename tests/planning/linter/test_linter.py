@@ -734,6 +734,14 @@ def test_a_built_in_algorithm_is_known_by_its_image(tag: str) -> None:
     assert [each.where for each in findings(job) if each.severity is E] == ["max_wait"]
 
 
+def test_what_a_built_in_algorithm_requires_is_told() -> None:
+    job = {**BUILT_IN, "hyperparameters": {}}
+
+    assert [each.where for each in findings(job) if each.severity is E] == [
+        "hyperparameters.num_round"
+    ]
+
+
 @pytest.mark.parametrize(
     ("degrees", "said"),
     [
