@@ -6,8 +6,8 @@ calls no AWS: the clients only note what they were asked for.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,13 @@ def request_of(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Write one file for each estimator."""
-    for name in sys.argv[1:] or ESTIMATORS:
+    parser = argparse.ArgumentParser(description="Record what the SDK v2 sends.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="which estimators (all)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where to (the golden files)")
+    options = parser.parse_args()
+    for name in options.cases or ESTIMATORS:
         text = json.dumps(request_of(name), indent=2, sort_keys=True)
-        (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        (options.folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

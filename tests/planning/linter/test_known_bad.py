@@ -1,7 +1,7 @@
 """Every bad combination that AWS's documents, the SDKs' sources and users' threads name has its case.
 
 `SOURCES` has a row for each statement: what it says, where it stands, and the cases that show it. A case is a bad job
-that is found and its neighbour that is not: those of `test_linter.CASES`, and `REFUSED`, which a spec refuses by itself.
+that is found and its neighbour that is not: those of `test_linter.CASES`, and `REFUSED`, which a spec itself refuses.
 What a search cannot have and the service's limits have tables of their own below.
 """
 

@@ -1,0 +1,90 @@
+"""Hugging Face's Trainer in its engine image: over two hosts by torchrun, interrupted, resumed to the same loss."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.local_engine.images.built import need_image
+from tests.local_engine.runner.conftest import BUCKET, SPOT, Yard, channel, put_faults, statuses
+from tests.training_scripts.shard_writer import write_token_dataset
+
+if TYPE_CHECKING:
+    from tests.local_engine.runner.conftest import JobRow
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+IMAGE = {
+    "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/"
+    "huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310-cu121-ubuntu20.04"
+}
+SCRIPTS = Path(__file__).parents[3] / "training_scripts"
+PARAMETERS = {
+    "max_steps": "30", "checkpoint_interval": "5", "sequence_length": "32",
+    "learning_rate": "0.003", "sagemaker_torch_distributed_enabled": "true",
+    "sagemaker_program": "train_huggingface.py",
+}  # fmt: skip
+LIMIT_S = 500.0
+TOLERANCE = 2e-3
+"""Of the loss in nats: two ranks of four samples against one of eight; the Trainer draws the samples by rank."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _image() -> None:
+    need_image("huggingface")
+
+
+@pytest.fixture
+def data(yard: Yard, tmp_path: Path) -> Yard:
+    """A yard with a small token data set in its bucket."""
+    generator = random.Random(7)  # noqa: S311  # data
+    words = [bytes([97 + i % 26]) * (1 + i % 3) for i in range(40)]
+    documents = [b" ".join(generator.choices(words, k=60)) for _ in range(60)]
+    folder = write_token_dataset(
+        tmp_path / "data", {"train": documents[:48], "validation": documents[48:]}
+    )
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yard.objects.put(BUCKET, f"data/{path.relative_to(folder)}", path.read_bytes())
+    return yard
+
+
+def run(yard: Yard, name: str, **members: Any) -> JobRow:
+    files = {str(path.relative_to(SCRIPTS)): path.read_bytes() for path in SCRIPTS.rglob("*.py")}
+    names = ("train", "validation", "index")
+    members = {
+        "HyperParameters": {**yard.put_source(files), **PARAMETERS},
+        "InputDataConfig": [channel(each, f"s3://{BUCKET}/data/{each}") for each in names],
+        "StoppingCondition": {"MaxRuntimeInSeconds": 600},
+        **members,
+    }
+    yard.train(name, algorithm=IMAGE, **members)
+    row = yard.wait(name, limit_s=LIMIT_S)
+    said = [row.state.get("FailureReason", ""), *yard.log(name)[-40:]]
+    assert row.status == "Completed", "\n".join(said)
+    return row
+
+
+def losses(yard: Yard, name: str) -> dict[int, float]:
+    found = (re.match(r"trainyard step=(\d+) .*\bloss=(\S+)", line) for line in yard.log(name))
+    return {int(match[1]): float(match[2]) for match in found if match}
+
+
+def test_the_trainer_resumes_over_two_hosts_and_ends_where_one_process_ends(data: Yard) -> None:
+    run(data, "alone")
+    put_faults(data, {"what": "interrupt", "job": "job", "at": {"step": 14}})
+
+    limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 500, "MaxWaitTimeInSeconds": 600}}
+    row = run(data, "job", instances=2, **SPOT | limits)
+
+    assert statuses(row).count("Interrupted") == 1
+    (resumed,) = [line for line in data.log("job") if line.startswith("trainyard resume")]
+    assert re.search(r"step=(5|10|15) ", resumed)
+    alone = losses(data, "alone")
+    assert alone[30] < alone[1] - 0.5
+    assert losses(data, "job") == pytest.approx(alone, abs=TOLERANCE)
+    assert "model.safetensors" in data.archive("out/job/output/model.tar.gz")
