@@ -57,8 +57,9 @@ _LADDER = {
     },
 }
 _RULES_HELP = (
-    "What judges the training for the report: names of rules, SageMaker's rule configurations, or own expressions such "
-    'as {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: every rule.'
+    "What judges the training, while it runs and for the report: names of rules, SageMaker's rule configurations, or "
+    'own expressions such as {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: '
+    "every rule."
 )
 _NOTIFICATIONS_HELP = (
     'An SNS topic that is told what happens: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
@@ -89,6 +90,10 @@ _MONITORING = {
         "dashboard": {"type": "string", "enum": list(Dashboard)},
     },
 }
+_ON_ERROR_HELP = (
+    "What follows an issue of severity error: a warning, a stop with a verdict, or a failure. A rule's own `action` "
+    "goes before it."
+)
 _RANGES_HELP = (
     "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "
     "values. Empty: learning rate, weight decay and warm-up around the settings above, for the mlp dropout."
@@ -263,15 +268,15 @@ SECTIONS: Sections = {
     "Instances": {
         "strategy": (
             "Strategy",
-            "How the ranks work together.",
-            {"type": "string", "enum": ["ddp"]},
+            "ddp: whole copies. fsdp: state and layers spread over ranks. auto: the planner's, with what else is open.",
+            {"type": "string", "enum": ["ddp", "fsdp", "auto"]},
         ),
         "instance_type": (
             "Instance type",
-            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge.",
-            named("instance_type"),
+            "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge; or auto: the planner's, of all with GPUs.",
+            {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE}|auto)$"},
         ),
-        "instance_count": ("Instances", "", _COUNT),
+        "instance_count": ("Instances", "0: the planner's.", _COUNT_OR_OFF),
         "processes_per_instance": ("Ranks per instance", "Usually one for each GPU.", _COUNT),
         "evaluation_instance_type": (
             "Evaluation instance type",
@@ -311,6 +316,11 @@ SECTIONS: Sections = {
             "Seconds; a training that prints nothing for so long hangs: it is stopped and resumed. 0 never.",
             _COUNT_OR_OFF,
         ),
+        "deadline_h": (
+            "Deadline",
+            "Hours that the planner lets the training take, where it is asked; empty: the cheapest.",
+            {"type": ["null", "number"], "exclusiveMinimum": 0},
+        ),
         "budget_usd": (
             "Budget",
             "USD; a run whose jobs, with every retry, could cost more does not start.",
@@ -318,6 +328,21 @@ SECTIONS: Sections = {
         ),
     },
     "Watching": {
+        "watch_rules": (
+            "Watch by rules",
+            "Judge the training while it runs by the rules above, and do what follows from an issue.",
+            {"type": "boolean"},
+        ),
+        "on_rule_error": (
+            "On an error",
+            _ON_ERROR_HELP,
+            {"type": "string", "enum": ["warn", "stop", "fail"]},
+        ),
+        "rules_poll_interval_s": (
+            "Seconds between looks",
+            "Of the rules at the training's statistics. Empty: as the connection says, or 15.",
+            {"type": ["null", "number"], "minimum": 0.5, "maximum": 600},
+        ),
         "notifications": ("Notifications", _NOTIFICATIONS_HELP, _NOTIFICATIONS),
         "monitoring": ("Alarms and dashboard", _MONITORING_HELP, _MONITORING),
     },
