@@ -7,6 +7,8 @@ and no process group is made.
 
 from __future__ import annotations
 
+import importlib
+import json
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 log = logging.getLogger(__name__)
+SMDDP_FLAG = "sagemaker_distributed_dataparallel_enabled"
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -111,8 +114,8 @@ def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]]
 def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
     """Join the process group that the environment describes, and leave it when the body ends.
 
-    NCCL on GPUs, gloo on CPUs. After an error the group is left without waiting: the peers notice
-    the closed connections.
+    SMDDP where the job asks for it, else NCCL on GPUs, gloo on CPUs. After an error the group is
+    left without waiting: the peers notice the closed connections.
 
     Raises:
         HyperparameterError: only some of the launcher's variables are set.
@@ -129,7 +132,7 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         )
         raise HyperparameterError(message)
     device = _device(int(environ.get("LOCAL_RANK", "0")))
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    backend = _backend(environ, device)
     dist.init_process_group(
         backend,
         timeout=timedelta(seconds=timeout_s),
@@ -146,6 +149,20 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         )
     finally:
         dist.destroy_process_group()
+
+
+def _backend(environ: Mapping[str, str], device: torch.device) -> str:
+    """Return SMDDP's backend where the job asks for it and the image has it, else NCCL on GPUs, gloo on CPUs."""
+    native = "nccl" if device.type == "cuda" else "gloo"
+    asked = json.loads(environ.get("SM_FRAMEWORK_PARAMS") or "{}")
+    if not asked.get(SMDDP_FLAG):
+        return native
+    try:
+        importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")
+    except ImportError:
+        log.warning("%s is on, the image has no smdistributed: using %s", SMDDP_FLAG, native)
+        return native
+    return "smddp"
 
 
 def _device(local_rank: int) -> torch.device:
