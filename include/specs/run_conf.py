@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -11,7 +12,7 @@ from include.specs.capacity_rung import CapacityRung
 from include.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
 from include.specs.reading import read_spec
 from include.specs.run_conf_ladder import contradictions
-from include.specs.run_conf_rules import conf_findings
+from include.specs.run_conf_rules import SPLITTING_DEGREES, conf_findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,9 @@ class RunConf:
             use_spot_instances. Empty = those alone.
         heartbeat_timeout_s: a training that was heard of once and then not for so long is stopped and
             resumed by a new attempt; 0 = never.
-        budget_usd: None = no ceiling.
+        budget_usd: None = no ceiling. deadline_h: hours that the planner lets the training take, where it is asked.
+        strategy: `ddp` (train_ddp.py: whole copies) or `fsdp` (train_fsdp.py: state and layers spread over ranks, by
+            its own hyperparameters). "auto" is resolved by include.planning.auto_plan, before a conf is read.
         hyperparameters: further ones, put over those the other fields make.
         rules: what judges the training, as include.rules.configuration reads it; empty = every rule, robust profile.
         watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
@@ -111,6 +114,7 @@ class RunConf:
     bucket: str | None = None
     prefix: str = "trainyard"
     budget_usd: float | None = None
+    deadline_h: float | None = None
     model_package_group: str = "trainyard"
     approval_status: str = "PendingManualApproval"
 
@@ -162,6 +166,14 @@ class RunConf:
     def world_size(self) -> int:
         """Ranks of the job."""
         return self.instance_count * self.processes_per_instance
+
+    @property
+    def num_readers(self) -> int:
+        """Groups of ranks that read samples of their own; ranks that split a model read the same."""
+        if self.strategy == "ddp":
+            return self.world_size
+        degrees = (int(self.hyperparameters.get(name, 1)) for name in SPLITTING_DEGREES)
+        return max(1, self.world_size // math.prod(degrees))
 
     @property
     def readers_per_rank(self) -> int:

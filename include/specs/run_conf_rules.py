@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CHOICES = {
     "data_format": ("auto", "text", "jsonl", "csv", "parquet"),
     "model": ("gpt", "mlp"),
-    "strategy": ("ddp",),
+    "strategy": ("ddp", "fsdp"),
     "precision": ("fp32", "bf16", "fp16"),
     "on_rule_error": ("warn", "stop", "fail"),
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
@@ -72,6 +72,19 @@ FURTHER_HYPERPARAMETERS = (
     "on_non_finite",
     "most_skipped_steps",
 )
+# And those of train_fsdp.py, the script of the strategy fsdp.
+OF_SHARDS = (
+    "hybrid_shard_degree",
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "pipeline_parallel_degree",
+    "pipeline_schedule",
+    "activation_checkpointing",
+    "activation_offloading",
+    "cpu_offload",
+)
+SPLITTING_DEGREES = OF_SHARDS[1:4]
+"""Ranks of these degrees read the same samples."""
 PATTERNS = {
     "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),
     "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
@@ -125,6 +138,8 @@ def _ranges(conf: RunConf) -> Iterator[Finding]:
         yield _too_small("mean_time_to_interruption_s", conf.mean_time_to_interruption_s)
     if conf.budget_usd is not None and conf.budget_usd <= 0:
         yield _too_small("budget_usd", conf.budget_usd)
+    if conf.deadline_h is not None and conf.deadline_h <= 0:
+        yield _too_small("deadline_h", conf.deadline_h)
     if not 0 <= conf.max_bad_row_fraction <= 1:
         yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
 
@@ -216,12 +231,14 @@ def _model(conf: RunConf) -> Iterator[Finding]:
 
 
 def _batches(conf: RunConf) -> Iterator[Finding]:
-    at_once = conf.micro_batch_size * conf.world_size
+    if any(not str(conf.hyperparameters.get(name, 1)).isdecimal() for name in SPLITTING_DEGREES):
+        return  # said of the hyperparameters
+    at_once = conf.micro_batch_size * conf.num_readers
     if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
         yield Finding(
             where="global_batch_size",
             what="must be a multiple of micro_batch_size x ranks",
-            got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.world_size} ranks",
+            got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.num_readers} ranks",
             next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
         )
     if conf.warmup_steps >= conf.max_steps > 0:
@@ -277,6 +294,7 @@ def _spot(conf: RunConf) -> Iterator[Finding]:
 
 def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
     own = set(type(conf).__dataclass_fields__)
+    known = (*FURTHER_HYPERPARAMETERS, *(OF_SHARDS if conf.strategy == "fsdp" else ()))
     for name in conf.hyperparameters:
         if name in own:
             yield Finding(
@@ -284,8 +302,16 @@ def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
                 what="is a field of the conf itself",
                 next_step=f"set {name} there",
             )
-        elif name not in FURTHER_HYPERPARAMETERS:
-            yield unknown_key("hyperparameters", name, FURTHER_HYPERPARAMETERS)
+        elif name not in known:
+            yield unknown_key("hyperparameters", name, known)
+    for name in SPLITTING_DEGREES:
+        if not str(degree := conf.hyperparameters.get(name, 1)).isdecimal() or int(degree) < 1:
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="is no number of ranks",
+                got=str(degree),
+                allowed="a whole number, 1 or more",
+            )
     num_workers = str(conf.hyperparameters.get("num_workers", 0))
     if not num_workers.isdecimal():
         yield Finding(
