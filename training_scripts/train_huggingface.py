@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 from trainer.data.shard_index import ShardIndex
@@ -25,7 +26,6 @@ from trainer.failure import report_failure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import torch
     from transformers import TrainerControl, TrainerState
 
 KNOWN: dict[str, float] = {
@@ -46,8 +46,6 @@ class Samples:
         return len(self._blocks)
 
     def __getitem__(self, sample: int) -> dict[str, torch.Tensor]:
-        import torch  # noqa: PLC0415  # transformers has loaded it by now
-
         inputs, _ = self._blocks[torch.tensor([sample])]
         return {"input_ids": inputs[0], "labels": inputs[0]}
 
@@ -186,6 +184,7 @@ def _arguments(hp: Mapping[str, float], *, folder: Path, world_size: int) -> Tra
         )
     return TrainingArguments(
         output_dir=str(folder),
+        use_cpu=not torch.cuda.is_available(),  # Unless told so, accelerate sees no ranks without GPUs.
         per_device_train_batch_size=batch // world_size,
         max_steps=int(hp["max_steps"]),
         learning_rate=hp["learning_rate"],
