@@ -11,11 +11,12 @@ from typing import Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, chain
 
+from distributed_training.operators.check_rules import CheckRulesOperator
 from distributed_training.operators.processing_job import ProcessingJobOperator
 from distributed_training.operators.register_model import RegisterModelOperator
 from distributed_training.operators.shard_dataset import ShardDatasetOperator
-from distributed_training.operators.training_job import TrainingJobOperator
 from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
+from distributed_training.operators.watched_training import WatchedTrainingJobOperator
 from distributed_training.pipelines import documentation, task_specs
 from distributed_training.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
 from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
@@ -55,12 +56,20 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
         )
-        train = TrainingJobOperator(
+        train = WatchedTrainingJobOperator(
             task_id="train",
             spec=task_specs.train_task_spec,
             ledger_uri=_LEDGER_URI,
+            watch=task_specs.watch_task_plan,
             notifier=_NOTIFIER,
             retries=JOB_RETRIES,
+            trigger_rule="none_failed_min_one_success",
+        )
+        # Beside the training: rules judge what its ranks tell of it, and stop it where one asks for that.
+        watch_rules = CheckRulesOperator(
+            task_id="watch_rules",
+            watch=task_specs.watch_task_plan,
+            watched_task_id="train",
             trigger_rule="none_failed_min_one_success",
         )
         # Alarms and dashboard, where the conf asks for them: else preflight skips the first, and so Airflow the second.
@@ -88,6 +97,7 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         chain(preflight, shard, tune, train, evaluate, register, report, outcome)
         preflight >> tune
         shard >> train
+        [preflight, shard, tune] >> watch_rules >> report
         preflight >> set_up
         train >> tear_down
         register >> outcome

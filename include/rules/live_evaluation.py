@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from include.rules.conf_facts import facts_of
+from include.rules.configuration import configured_rules
 from include.rules.evaluation import Evaluation
 from include.rules.live import LiveFeed
 from include.rules.records import Facts, Mark, Record
@@ -13,9 +15,19 @@ if TYPE_CHECKING:
 
     from include.rules.evaluation import ConfiguredRule, Issue, Verdict
     from include.rules.live import Piece
+    from include.rules.watch_plan import WatchPlan
 
 CLOCK_S = 1.0
 """How often a rank that is silent is told the time."""
+
+
+def planned_evaluation(plan: WatchPlan, *, since: float) -> LiveEvaluation:
+    """Return the plan's rules over a job that was created at `since`, epoch seconds.
+
+    Raises:
+        SpecError: the rules are wrong.
+    """
+    return LiveEvaluation(configured_rules(plan.rules), facts_of(plan.conf), since=since)
 
 
 class LiveEvaluation:

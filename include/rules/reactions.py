@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from include.errors import Severity
+from include.rules.configuration import configured_rules
 from include.rules.rule import RuleAction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from include.rules.evaluation import ConfiguredRule, Issue
+    from include.rules.watch_plan import WatchPlan
 
 
 BY_SILENCE = frozenset({"Stalled", "StalledTrainingRule"})
@@ -63,6 +65,16 @@ class Reactions:
         if found is None:
             return None
         return found.action or self._by_severity[Severity.ERROR]
+
+
+def planned_reactions(plan: WatchPlan) -> Reactions:
+    """Return what follows the issues of the plan's rules.
+
+    Raises:
+        SpecError: the rules are wrong.
+    """
+    rules = configured_rules(plan.rules)
+    return Reactions(rules, on_error=plan.on_error, on_warning=plan.on_warning)
 
 
 def worst_reaction(reactions: Sequence[Reaction]) -> Reaction | None:

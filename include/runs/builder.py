@@ -7,7 +7,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from include.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
-from include.runs.record import DatasetRecord, JobRecord, RunRecord, ShardRecord, TaskRecord
+from include.runs.record import (
+    STOPPED_BY_RULE,
+    DatasetRecord,
+    JobRecord,
+    RunRecord,
+    ShardRecord,
+    TaskRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +49,7 @@ def build_run_record(
     profile: Mapping[str, Any] | None = None,
     tuning: Mapping[str, Any] | None = None,
     ledger: Mapping[str, Any] | None = None,
+    verdict: Mapping[str, Any] | None = None,
     failure: Mapping[str, Any] | None = None,
 ) -> RunRecord:
     """Return the record of a run, however far it came.
@@ -50,8 +58,9 @@ def build_run_record(
     map_index, the reporting task left out; `jobs` come from `job_record`, all attempts, oldest
     first; `shard_index` and `evaluation` are the parsed index.json and evaluation.json;
     `metric_lines` the lines of metrics.jsonl. `model` is what registering returned
-    (model_package_arn, model_package_group, approval_status). `failure` holds task_id and the
-    error's `to_dict()`, perhaps with log_tail, a list of lines.
+    (model_package_arn, model_package_group, approval_status). `verdict` is that of the rule which
+    ended the training. `failure` holds task_id and the error's `to_dict()`, perhaps with log_tail,
+    a list of lines.
     """
     task_records = tuple(_task(each) for each in tasks)
     job_records = tuple(jobs)
@@ -60,7 +69,7 @@ def build_run_record(
     return RunRecord(
         run_id=run_id,
         dag_id=dag_id,
-        status=_status(task_records, failure),
+        status=_status(task_records, failure, verdict),
         run_type=run_type,
         started_at=started_at,
         ended_at=ended_at,
@@ -83,6 +92,7 @@ def build_run_record(
         profile=None if profile is None else dict(profile),
         tuning=None if tuning is None else dict(tuning),
         ledger=None if ledger is None else dict(ledger),
+        verdict=None if verdict is None else dict(verdict),
         failure=None if failure is None else dict(failure),
     )
 
@@ -177,9 +187,15 @@ def _task(each: Mapping[str, Any]) -> TaskRecord:
     )
 
 
-def _status(tasks: Sequence[TaskRecord], failure: Mapping[str, Any] | None) -> str:
+def _status(
+    tasks: Sequence[TaskRecord],
+    failure: Mapping[str, Any] | None,
+    verdict: Mapping[str, Any] | None,
+) -> str:
     if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
         return "failed"
+    if verdict is not None:
+        return STOPPED_BY_RULE
     is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)
     return "succeeded" if tasks and is_over else "running"
 

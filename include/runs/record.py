@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT = "trainyard-run"
+STOPPED_BY_RULE = "stopped by a rule"
 VERSION = 1
 
 
@@ -117,7 +118,7 @@ class RunRecord:
     """Everything kept of one run.
 
     Attributes:
-        status: `succeeded`, `failed` or `running`.
+        status: `succeeded`, `failed`, `running`, or `stopped by a rule`.
         history: metric events of the training script, oldest first (`event`, `time` and the event's
             values), thinned where there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
@@ -128,6 +129,8 @@ class RunRecord:
         profile: where the training's time went, the summary of profile.json; None where nobody looked.
         tuning: the content of tuning.json, the search before the training; None where there was none.
         ledger: `Ledger.to_dict()`: what the run created that costs money; None where nobody kept one.
+        verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
+            where none did.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
             if none.
     """
@@ -157,6 +160,7 @@ class RunRecord:
     profile: Mapping[str, Any] | None = None
     tuning: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
+    verdict: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
     format: str = FORMAT
     version: int = VERSION

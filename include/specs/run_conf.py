@@ -39,6 +39,9 @@ class RunConf:
         watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
             rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
         rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
+        watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
+            rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
+        rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
         notifications: the SNS topic that is told of spot, rules, failure and budget; None = nobody is.
         monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
         tune: whether a search chooses hyperparameters before the training, which takes the winner's. What it varies and
@@ -92,6 +95,9 @@ class RunConf:
     early_stopping_patience: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Any, ...] = ()
+    watch_rules: bool = True
+    on_rule_error: str = "stop"
+    rules_poll_interval_s: float | None = None
     watch_rules: bool = True
     on_rule_error: str = "stop"
     rules_poll_interval_s: float | None = None

@@ -105,6 +105,7 @@ def aws_connection(endpoint_url: str) -> dict[str, object]:
             "endpoint_url": endpoint_url,
             "trainyard": {
                 "bucket": f"sagemaker-{REGION}-{ACCOUNT}",
+                "rules_poll_interval_s": 0.5,
                 "deployment": "local",
                 "execution_role_arn": f"arn:aws:iam::{ACCOUNT}:role/TrainyardExecutionRole",
             },

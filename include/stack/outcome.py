@@ -88,6 +88,7 @@ def error_message(lines: list[dict[str, Any]]) -> str:
 def summary(view: RunView, report: Report) -> list[str]:
     """Return the end of a run as lines: verdict, losses, cost, times, and the report's paths."""
     facts = [("verdict", "succeeded" if view.state == "success" else view.state)]
+    facts += _verdict(report.content().get("verdict"))
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)
     facts += _rules(report.content().get("rules"), view.run_id)
@@ -96,6 +97,13 @@ def summary(view: RunView, report: Report) -> list[str]:
     facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
     facts += [("report", why) for why in report.not_fetched]
     return ["", f"run {view.run_id}", *(f"  {label:<12} {text}" for label, text in facts)]
+
+
+def _verdict(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield the rule that ended the training, if one did."""
+    if told:
+        yield "ended by", f"rule {told['rule']} at step {told['step']}: {told['evidence']}"
+        yield "checkpoint", told.get("last_checkpoint") or "none"
 
 
 def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ PIPELINE_TASKS = [
     *("preflight", "shard", "tune", "train", "evaluate", "register", "report", "outcome"),
 ]
 MONITORED_TASKS = [
-    *("preflight", "shard", "tune", "train", "set_up_monitoring"),
+    *("preflight", "shard", "tune", "train", "watch_rules", "set_up_monitoring"),
     *("tear_down_monitoring", "evaluate", "register", "report", "outcome"),
 ]
 AUTOML_TASKS = ["prepare", "search", "evaluate", "register", "report", "outcome"]

@@ -221,7 +221,7 @@ def test_task_ends_where_the_watched_one_ended_without_a_job(
 
     result = check.execute_complete(task.context, {"absent": "x"}, absent_s=20.0)
 
-    assert result == {"job_name": None, "issues": []}
+    assert result == {"watched_job": None, "issues": []}
 
 
 @pytest.mark.slow

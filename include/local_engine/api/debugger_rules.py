@@ -1,7 +1,8 @@
 """What CreateTrainingJob and UpdateTrainingJob refuse of Debugger's members beyond the service model.
 
 Limits that the model has (20 rules of each kind, 20 collections, 256 characters) are checked by it. Distributed jobs,
-checkpoints and spot capacity are no reason to refuse: the service takes such requests, and evaluates nothing.
+checkpoints and spot capacity are no reason to refuse: the service takes such requests, and evaluates nothing. Nor is a
+collection that is named twice: the SDK v2 adds those of the rules to the user's.
 """
 
 from __future__ import annotations
@@ -33,10 +34,6 @@ def debugger_problems(request: Request) -> Iterator[str]:
                 f"Invalid LocalPath in {member}: {path}. It must be an absolute path outside of "
                 f"{_RESERVED}."
             )
-    collections = (request.get("DebugHookConfig") or {}).get("CollectionConfigurations") or ()
-    names = [each.get("CollectionName") for each in collections]
-    if twice := _twice(names):
-        yield f"CollectionName must be unique in CollectionConfigurations; got {twice} more than once."
 
 
 def _rules(member: str, rules: Sequence[Request]) -> Iterator[str]:

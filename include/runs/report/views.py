@@ -49,6 +49,8 @@ def verdict(record: RunRecord) -> tuple[str, str]:
             return "Failed", "bad"
         case "succeeded":
             return "Succeeded", "good"
+        case "stopped by a rule":
+            return "Stopped by a rule", "bad"
         case _:
             return "Still running", "warn"
 
@@ -80,6 +82,25 @@ def failure_view(record: RunRecord) -> FailureView | None:
         return FailureView(headline=headline)
     task = record.failure.get("task_id") or (failed[0] if failed else None)
     return error_view({**record.failure, "task_id": task})
+
+
+def verdict_view(record: RunRecord) -> FailureView | None:
+    """Return what a rule said that ended the training; None where none did."""
+    if record.verdict is None:
+        return None
+    told = record.verdict
+    skipped = ", ".join(task.task_id for task in record.tasks if task.state == "skipped")
+    labelled = (
+        ("evidence", told.get("evidence")),
+        ("last checkpoint", told.get("last_checkpoint") or "none"),
+        ("skipped after it", skipped),
+        ("all verdicts", told.get("rules_uri")),
+        ("next step", "start a new run that mends it; to go on all the same, clear the task train"),
+    )
+    return FailureView(
+        headline=f"Rule {told['rule']} ended the training at step {told['step']}",
+        details=tuple((name, str(value)) for name, value in labelled if value),
+    )
 
 
 def error_view(error: Mapping[str, Any]) -> FailureView:

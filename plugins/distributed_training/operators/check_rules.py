@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +12,7 @@ from airflow.sdk import BaseOperator
 
 from distributed_training.triggers.interruptible import run_interruptible
 from include.errors import error_from_dict
-from include.rules.watch_plan import WatchPlan
+from include.rules.watch_plan import POLL_INTERVAL_S, WatchPlan
 from include.sagemaker_api.names import job_name
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class CheckRulesOperator(BaseOperator):
         """
         from airflow.sdk.exceptions import AirflowRescheduleException
 
-        self._plan.reactions()
+        from include.rules.reactions import planned_reactions
+
+        planned_reactions(self._plan)
         if self.watched_task_id and self._watched_state(context) in NOT_BEGUN:
             again = datetime.now(UTC) + timedelta(seconds=_AGAIN_S)
             raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
@@ -102,7 +105,7 @@ class CheckRulesOperator(BaseOperator):
         if "error" in event:
             error = error_from_dict(event["error"])
             raise error
-        result: dict[str, Any] = event.get("watched") or {"job_name": None, "issues": []}
+        result: dict[str, Any] = event.get("watched") or {"watched_job": None, "issues": []}
         if "watched" in event:
             has_verdict = result["stopped_by"] or result["job_status"] == "Completed"
             if has_verdict or not self.watched_task_id or self._has_ended(context, _SETTLING_LOOKS):
@@ -138,7 +141,15 @@ class CheckRulesOperator(BaseOperator):
     def _plan(self) -> WatchPlan:
         return self.watch if isinstance(self.watch, WatchPlan) else WatchPlan.from_dict(self.watch)
 
+    def _with_interval(self) -> WatchPlan:
+        """Return the plan with the pause between two looks that the connection's extra says, where it says none."""
+        told = self.clients.defaults.get("rules_poll_interval_s")
+        return replace(
+            self._plan, poll_interval_s=self._plan.poll_interval_s or float(told or POLL_INTERVAL_S)
+        )
+
     def _watch(self, context: Context, *, absent_s: float) -> dict[str, Any]:
+        self.watch = self._with_interval()
         name = self._name(context)
         self.log.info("Watching job %s every %g s", name, self._plan.poll_interval_s)
         if self.deferrable:
@@ -219,7 +230,7 @@ class CheckRulesOperator(BaseOperator):
         stop = result["stopped_by"]
         self.log.info(
             "Job %s %s, %d records judged, %d issues%s",
-            result["job_name"],
+            result["watched_job"],
             result["job_status"],
             result["num_records"],
             result["num_issues"],

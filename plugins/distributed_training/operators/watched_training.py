@@ -12,7 +12,6 @@ from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import RuleViolatedError
 from include.rules.rule import RuleAction
-from include.rules.training_log import divergence_of
 from include.rules.watch_plan import WatchPlan
 from include.sagemaker_api.rule_stop import RuleStop, service_stop
 
@@ -102,8 +101,11 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         earlier: Sequence[JobSnapshot],
     ) -> dict[str, Any]:
         """Take a job that died of a NaN for stopped by the rule that says the same."""
+        from include.rules.reactions import planned_reactions
+        from include.rules.training_log import divergence_of
+
         diverged = None if self.watch is None else divergence_of(snapshot.failure_reason)
-        action = None if diverged is None else self._plan.reactions().of_rule(_GUARD)
+        action = None if diverged is None else planned_reactions(self._plan).of_rule(_GUARD)
         if diverged is None or action in {None, RuleAction.WARN}:
             return super()._failed(context, snapshot, result, earlier)
         step, evidence = diverged

@@ -19,7 +19,12 @@ from distributed_training.pipelines.run_jobs import (
 )
 from distributed_training.pipelines.run_lint import params_findings
 from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import SET_UP_MONITORING, TUNE, RunState
+from distributed_training.pipelines.run_state import (
+    SET_UP_MONITORING,
+    TUNE,
+    WATCH_RULES,
+    RunState,
+)
 from distributed_training.retry_policy import TrainingRetryPolicy
 from include.errors import (
     BudgetExceededError,
@@ -131,10 +136,14 @@ class PreflightOperator(BaseOperator, SkipMixin):
             )
 
     def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
-        """Skip the search of a run that has none, and the set-up of what it does not ask for."""
+        """Skip the search of a run that has none, and what it does not ask for beside its training."""
         conf = self._result["conf"]
         is_watched = Monitoring(**(conf.get("monitoring") or {})).is_on
-        idle = {TUNE: not conf["tune"], SET_UP_MONITORING: not is_watched}
+        idle = {
+            TUNE: not conf["tune"],
+            SET_UP_MONITORING: not is_watched,
+            WATCH_RULES: not conf["watch_rules"],
+        }
         skipped = [each for each in self.downstream_list if idle.get(each.task_id)]
         if not skipped:
             return

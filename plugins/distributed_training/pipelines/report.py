@@ -44,6 +44,7 @@ _TASKS = (
     run_state.SHARD,
     run_state.TUNE,
     run_state.TRAIN,
+    run_state.WATCH_RULES,
     run_state.EVALUATE,
     run_state.REGISTER,
 )
@@ -91,6 +92,8 @@ class ReportOperator(BaseOperator):
         asked = (facts[run_state.PREFLIGHT].result or {}).get("conf") or context["params"]
         if not asked.get("tune"):  # the run has no search: its task was skipped, or never reached
             del facts[run_state.TUNE]
+        if facts[run_state.WATCH_RULES].state is None:  # the DAG has no such task
+            del facts[run_state.WATCH_RULES]
         self._stop_leftover_jobs(facts)
         paths = self._paths(context, facts)
         ledger = self._ledger(paths)
@@ -206,6 +209,7 @@ class ReportOperator(BaseOperator):
             profile=self._profile(training, conf, paths),
             tuning=search.document,
             ledger=None if ledger is None else ledger.to_dict(),
+            verdict=training.get("verdict"),
             failure=first_failure(list(facts.values())),
         )
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from distributed_training.operators.register_model import ModelVersion
@@ -27,6 +28,8 @@ from distributed_training.pipelines.run_state import (
 )
 from include.planning.comparison_plan import Cell
 from include.planning.run_cost import training_budget_usd
+from include.rules.rule import RuleAction
+from include.rules.watch_plan import WatchPlan
 from include.specs.comparison_conf import ComparisonConf
 from include.specs.run_conf_tuning import with_values
 from include.tuning.provenance import provenance
@@ -117,6 +120,19 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
         task_id=context["ti"].task_id,
         budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
     )
+
+
+def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
+    """Return how the training is watched, as `WatchPlan.to_dict`; None where it is not."""
+    conf = RunState.of(context).conf
+    if not conf.watch_rules:
+        return None
+    return WatchPlan(
+        rules=conf.rules,
+        conf=asdict(conf),
+        on_error=RuleAction(conf.on_rule_error),
+        poll_interval_s=conf.rules_poll_interval_s,
+    ).to_dict()
 
 
 def cell_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:

@@ -19,8 +19,10 @@ from distributed_training.triggers.pace import backoff_s
 from include.errors import RejectedRequestError, shortened
 from include.rules.document import rules_document
 from include.rules.evaluation import evidence
-from include.rules.reactions import Reaction, Reactions, worst_reaction
+from include.rules.live_evaluation import planned_evaluation
+from include.rules.reactions import Reaction, Reactions, planned_reactions, worst_reaction
 from include.rules.rule import RuleAction
+from include.rules.watch_plan import POLL_INTERVAL_S
 from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.rule_stop import RuleStop, service_stop
 from include.sagemaker_api.snapshot import JobSnapshot
@@ -79,7 +81,7 @@ async def watch_job(
                 failures = refusals = 0
                 if told is not None:
                     return told
-                delay = plan.poll_interval_s
+                delay = plan.poll_interval_s or POLL_INTERVAL_S
             await asyncio.sleep(delay)
     finally:
         await look.close()
@@ -110,7 +112,7 @@ class RuleLook:
     _s3: Any = None
 
     def __post_init__(self) -> None:
-        self._reactions = self.plan.reactions()
+        self._reactions = planned_reactions(self.plan)
 
     async def __aenter__(self) -> Self:
         """Open the clients unless they are open."""
@@ -169,7 +171,7 @@ class RuleLook:
     async def _read(self, snapshot: JobSnapshot) -> list[Reaction]:
         """Take what is new of the statistics, and return what is to follow."""
         if self._live is None:
-            self._live = self.plan.evaluation(since=float(snapshot.created_at or 0.0))
+            self._live = planned_evaluation(self.plan, since=float(snapshot.created_at or 0.0))
         live, found = self._live, []
         while True:
             sizes = await self._sizes(snapshot)
@@ -279,7 +281,7 @@ class RuleLook:
     def _result(self, snapshot: JobSnapshot) -> dict[str, Any]:
         service = service_stop(snapshot.rule_evaluations)
         return {
-            "job_name": snapshot.name,
+            "watched_job": snapshot.name,
             "job_status": snapshot.status,
             "num_records": self._live.num_records if self._live else 0,
             "num_issues": len(self._found),
