@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,8 @@ pytestmark = [
 SCRIPT = """
 import json, os
 from pathlib import Path
-print("hello", os.environ["SM_CURRENT_HOST"], os.environ.get("RANK"), os.environ["SM_HPS"])
+rank = os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
+print("hello", os.uname().nodename, rank, os.environ["SM_HPS"])
 Path(os.environ["SM_MODEL_DIR"], "model.txt").write_text("trained")
 """
 
@@ -254,6 +256,14 @@ def test_a_trainer_made_while_the_dag_is_read_is_refused(source: str, clients: A
         TrainingJobOperator(task_id="train", spec=made)
 
 
+def test_airflow_keeps_the_functions_name_and_no_address_of_memory(source: str) -> None:
+    from airflow.serialization.helpers import serialize_template_field
+
+    kept = serialize_template_field(from_model_trainer(trainer_of("plain", source)), "spec")
+
+    assert kept == {"model_trainer": f"{__name__}.trainer_of.<locals>.trainer"}
+
+
 def test_the_linter_sees_what_the_sdks_driver_does(source: str, clients: AwsClients) -> None:
     job = told_by(clients, trainer_of("mpi", source))
 
@@ -277,6 +287,18 @@ def test_the_operator_trains_with_torchrun_on_two_hosts(
     assert result["status"] == "Completed"
     for rank, host in enumerate(("algo-1", "algo-2")):
         assert f"[{host}] hello {host} {rank} " in caplog.text
+
+
+@pytest.mark.slow  # the SDK's driver on the other hosts looks for the end every 30 s
+def test_mpi_has_ranks_on_every_host(
+    source: str, aws_connection: RunningEngine, task: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        result = execute(operator(trainer_of("mpi", source)), task)
+
+    assert result["status"] == "Completed"
+    said = re.findall(r"hello (algo-\d) (\d)", caplog.text)
+    assert sorted(said) == [("algo-1", "0"), ("algo-1", "1"), ("algo-2", "2"), ("algo-2", "3")]
 
 
 def test_a_second_start_adopts_the_trainers_job(

@@ -33,6 +33,11 @@ class TrainerFunction:
     make: Callable[..., Any]
     fields: Mapping[str, Any] = field(default_factory=dict)
 
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows and keeps of it: the same at each reading of the DAG file."""
+        name = f"{self.make.__module__}.{self.make.__qualname__}"
+        return {"model_trainer": name, **self.fields}
+
     def trainer(self, clients: AwsClients, context: Mapping[str, Any]) -> Any:
         """Return the trainer, made with the connection's session and with what else of the context it asks for.
 
