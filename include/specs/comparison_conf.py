@@ -15,11 +15,51 @@ from include.specs.run_conf import RunConf
 
 MOST_CELLS = 64
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
-_OF_OTHER_RUNS = (
-    *("tune", "capacity_ladder", "strategy", "rules", "evaluation_instance_type"),
-    *("model_package_group", "approval_status", "instance_count"),
+_SHARED = (
+    *(
+        "source",
+        "data_format",
+        "text_column",
+        "target_column",
+        "ignore_columns",
+        "category_columns",
+        "tokenizer",
+    ),
+    *(
+        "num_shards",
+        "validation_fraction",
+        "test_fraction",
+        "max_bad_row_fraction",
+        "max_source_bytes",
+    ),
+    *("shard_instance_count", "shard_instance_type"),
+    *("model", "num_layers", "num_heads", "hidden_size", "sequence_length"),
+    *(
+        "global_batch_size",
+        "micro_batch_size",
+        "max_steps",
+        "learning_rate",
+        "warmup_steps",
+        "precision",
+        "seed",
+    ),
+    *(
+        "eval_interval",
+        "checkpoint_interval",
+        "mean_time_to_interruption_s",
+        "early_stopping_patience",
+    ),
+    *(
+        "hyperparameters",
+        "instance_type",
+        "volume_size_gb",
+        "max_run_s",
+        "image_uri",
+        "use_spot_instances",
+    ),
+    *("max_wait_s", "heartbeat_timeout_s", "budget_usd", "bucket", "prefix", "role"),
 )
-"""Fields of a run's conf that say nothing of a comparison, beside those that begin with `tuning_`."""
+"""Fields of a run's conf that hold for every cell; the others say nothing of a comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +190,7 @@ class ComparisonConf:
 
 def is_of_other_runs(name: str) -> bool:
     """Return whether a field of `RunConf` says nothing of a comparison."""
-    return name in _OF_OTHER_RUNS or name.startswith("tuning_")
+    return name in RunConf.__dataclass_fields__ and name not in _SHARED
 
 
 def _comparison_findings(conf: Comparison) -> Iterator[Finding]:

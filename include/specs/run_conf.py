@@ -12,7 +12,7 @@ from include.specs.capacity_rung import CapacityRung
 from include.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
 from include.specs.reading import read_spec
 from include.specs.run_conf_ladder import contradictions
-from include.specs.run_conf_rules import SPLITTING_DEGREES, conf_findings
+from include.specs.run_conf_rules import HYBRID_DEGREE, SPLITTING_DEGREES, conf_findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,6 @@ class RunConf:
             its own hyperparameters). "auto" is resolved by include.planning.auto_plan, before a conf is read.
         hyperparameters: further ones, put over those the other fields make.
         rules: what judges the training, as include.rules.configuration reads it; empty = every rule, robust profile.
-        watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
-            rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
-        rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
         watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
             rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
         rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
@@ -95,9 +92,6 @@ class RunConf:
     early_stopping_patience: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Any, ...] = ()
-    watch_rules: bool = True
-    on_rule_error: str = "stop"
-    rules_poll_interval_s: float | None = None
     watch_rules: bool = True
     on_rule_error: str = "stop"
     rules_poll_interval_s: float | None = None
@@ -180,6 +174,15 @@ class RunConf:
             return self.world_size
         degrees = (int(self.hyperparameters.get(name, 1)) for name in SPLITTING_DEGREES)
         return max(1, self.world_size // math.prod(degrees))
+
+    @property
+    def num_state_shards(self) -> int:
+        """Ranks that hold one copy of the model's state together."""
+        if self.strategy == "ddp":
+            return 1
+        tensor, _, pipeline = (int(self.hyperparameters.get(n, 1)) for n in SPLITTING_DEGREES)
+        sharing = max(1, self.world_size // (tensor * pipeline))
+        return tensor * pipeline * (int(self.hyperparameters.get(HYBRID_DEGREE, 0)) or sharing)
 
     @property
     def readers_per_rank(self) -> int:

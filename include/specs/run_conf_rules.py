@@ -21,7 +21,6 @@ CHOICES = {
     "strategy": ("ddp", "fsdp"),
     "precision": ("fp32", "bf16", "fp16"),
     "on_rule_error": ("warn", "stop", "fail"),
-    "on_rule_error": ("warn", "stop", "fail"),
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
 AT_LEAST_ONE = (
@@ -84,7 +83,7 @@ OF_SHARDS = (
     "activation_offloading",
     "cpu_offload",
 )
-SPLITTING_DEGREES = OF_SHARDS[1:4]
+HYBRID_DEGREE, *SPLITTING_DEGREES = OF_SHARDS[:4]
 """Ranks of these degrees read the same samples."""
 PATTERNS = {
     "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),

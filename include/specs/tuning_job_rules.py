@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding
+from include.specs.built_in_rules import is_built_in
 from include.specs.training_job_rules import MAX_HYPERPARAMETERS, NUM_SCRIPT_MODE_HYPERPARAMETERS
 from include.specs.tuning_job_ranges import LONGEST_TEXT, CategoricalRange, ParameterRange
 
@@ -104,6 +105,8 @@ def _objective(spec: TuningJobSpec) -> Iterator[Finding]:
     known = [each.name for each in spec.training.metric_definitions]
     if spec.objective_metric_name in known or spec.training.algorithm_name:
         return
+    if is_built_in(spec.training):
+        return  # The service reads its own algorithms' metrics by itself.
     yield Finding(
         where="objective_metric_name",
         what="is not among training.metric_definitions, so nobody would read it from a trial's log",

@@ -11,8 +11,10 @@ import pytest
 from include.errors import SpecError
 from include.sagemaker_api.request_check import request_findings
 from include.sagemaker_api.training_request import render_training_job
+from include.sagemaker_api.tuning_request import render_tuning_job
 from include.specs.built_in_algorithms import ALGORITHMS, built_in_algorithm
 from include.specs.training_job import TrainingJobSpec
+from include.specs.tuning_job import TuningJobSpec
 
 GOLDEN = Path(__file__).parent / "golden" / "built_in"
 REGISTRY = "811284229777.dkr.ecr.us-east-1.amazonaws.com"
@@ -167,3 +169,24 @@ def test_an_algorithm_is_known_by_its_image(
     found = built_in_algorithm(image_uri=image_uri, framework=framework)
 
     assert (found.title if found else None) == title
+
+
+def test_a_search_names_a_metric_that_the_service_itself_reads_of_its_algorithm() -> None:
+    job = {"role": "arn:aws:iam::123456789012:role/Trainer", "output_path": "s3://bucket/output"}
+    search = TuningJobSpec.from_mapping(
+        {
+            "training": {**job, **JOBS["xgboost"], "hyperparameters": {}},
+            "hyperparameter_ranges": {
+                "num_round": {"type": "integer", "min_value": 5, "max_value": 50}
+            },
+            "objective_metric_name": "validation:rmse",
+            "objective_type": "Minimize",
+            "max_jobs": 4,
+            "max_parallel_jobs": 2,
+        }
+    )
+
+    request = render_tuning_job(search, name="search", region="us-east-1")
+
+    definition = request["TrainingJobDefinition"]
+    assert "num_round" not in definition.get("StaticHyperParameters", {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.images.xgboost_metrics import implied_metrics
 from include.local_engine.tuning.early_stopping import MAX_RESOURCE
 from include.local_engine.tuning.plan import (
     MAX_TRAINING_JOBS,
@@ -150,6 +151,7 @@ def _objectives(_request: Request, definitions: Definitions) -> Iterator[str]:
     for each in definitions:
         algorithm = each.template["AlgorithmSpecification"]
         names = {metric["Name"] for metric in algorithm.get("MetricDefinitions", [])}
+        names |= implied_metrics(algorithm.get("TrainingImage", ""))
         if each.metric not in names and "AlgorithmName" not in algorithm:
             yield (
                 "A metric is required for this hyperparameter tuning job objective. Provide a metric "

@@ -24,6 +24,16 @@ NAMES = (
 NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 
 
+REPOSITORY = "/sagemaker-xgboost:"
+
+
+def implied_metrics(image_uri: str) -> frozenset[str]:
+    """Return the metrics that a tuning job may have as its objective without defining it; empty for other images."""
+    if REPOSITORY not in f"/{image_uri}:":
+        return frozenset()
+    return frozenset(each["Name"] for each in definitions())
+
+
 def definitions() -> list[dict[str, str]]:
     """Return MetricDefinitions as DescribeTrainingJob shows them: `validation:rmse` for `#011validation-rmse:`."""
     return [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.local_engine.images.xgboost_metrics import definitions
+from include.local_engine.images.xgboost_metrics import definitions, implied_metrics
 from include.rules.records import Mark, Start, StepRecord, Validation
 from include.rules.statistics_file import read_statistics
 from sagemaker_xgboost_container.checkpoints import NUM_KEPT, Checkpoints
@@ -137,3 +137,14 @@ def test_the_service_s_metric_definitions_find_what_is_printed() -> None:
     }
 
     assert found == {"train:rmse": 0.5, "validation:rmse": 0.0125}
+
+
+@pytest.mark.parametrize(
+    ("image", "is_implied"),
+    [
+        pytest.param("1.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", True, id="its"),
+        pytest.param("1.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0", False, id="other"),
+    ],
+)
+def test_a_search_need_not_define_the_algorithm_s_own_metrics(image: str, is_implied: bool) -> None:
+    assert ("validation:rmse" in implied_metrics(image)) is is_implied
