@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Saves and resumes one run; every method must be called by every rank."""
+    """Saves and resumes one run; every method must be called by every rank. `files` are what `capture` gives."""
+
+    files: tuple[str, ...] = ("model", "optimizer", "run")
 
     def __init__(
         self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter
@@ -131,6 +133,6 @@ class Checkpointer:
                 log.warning("NO GOOD CHECKPOINT of %d: starting from step 0", len(rejected))
             return None, ""
         found.refuse_shards()
-        content = {name: found.load(name) for name in ("model", "optimizer", "run")}
+        content = {name: found.load(name) for name in self.files}
         self._metrics.restore(found.read("metrics.jsonl"))
         return content, str(found.path)

@@ -298,8 +298,12 @@ class Training:
             if exchanges:
                 meter.end_local_part()
             with meter.part("backward"):
-                self.precision.scaler.scale(part * scale).backward()
+                self.differentiate(part * scale)
         return part.detach()
+
+    def differentiate(self, loss: Tensor) -> None:
+        """Add the gradient of a micro-batch's part of the loss."""
+        self.precision.scaler.scale(loss).backward()
 
     @property
     def num_averaged(self) -> int:
@@ -353,7 +357,7 @@ class Training:
                 scaler.step(self.optimizer)
                 self.statistics.after_update()
             scaler.update()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
         if not is_good:
             self.refuse_update(loss, norm)
         return norm
@@ -426,7 +430,7 @@ class Training:
         confusion = self.statistics.new_confusion(self.task.num_classes)
         result = evaluate(
             self.task,
-            self.model,
+            self.evaluated,
             batches,
             precision=self.precision,
             ranks=self.ranks,
@@ -437,6 +441,11 @@ class Training:
             if self.ranks.is_main:
                 self.statistics.write_predictions(self.state.progress.step, counts)
         return result
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model as an evaluation calls it."""
+        return self.model
 
     def heard(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches and say that the run is alive: a long evaluation is not to be taken for a hang."""

@@ -1,0 +1,65 @@
+"""A training whose gradients Horovod averages; the ranks agree about all else as everywhere, by torch's group."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from trainer.errors import HyperparameterError
+from trainer.training import Training
+
+
+class HorovodTraining(Training):
+    """A Training by `hvd.DistributedOptimizer`, which sends each gradient as soon as the backward pass has it."""
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer, which averages gradients over the ranks in the last micro-step.
+
+        Raises:
+            HyperparameterError: Horovod was started with other ranks than torch.
+        """
+        import horovod.torch as hvd  # noqa: PLC0415 first use: seconds
+
+        hvd.init()
+        if (hvd.rank(), hvd.size()) != (self.ranks.rank, self.ranks.world_size):
+            message = (
+                f"Horovod is rank {hvd.rank()} of {hvd.size()}, torch {self.ranks.rank} of {self.ranks.world_size}: "
+                "start the script by mpirun, with a Horovod that was built with MPI"
+            )
+            raise HyperparameterError(message)
+        return hvd.DistributedOptimizer(
+            super().make_optimizer(),
+            named_parameters=self.model.named_parameters(),
+            backward_passes_per_step=self.plan.gradient_accumulation_steps,
+        )
+
+    def parallelize(self) -> None:
+        """Set `parallel`, the model itself, and give all ranks rank 0's weights.
+
+        The optimizer's state every rank has from the checkpoint. `hvd.broadcast_optimizer_state` would take a step of a
+        fresh Adam to make it one, and so change the first updates.
+        """
+        import horovod.torch as hvd  # noqa: PLC0415 first use: seconds
+
+        hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
+        self.parallel = torch.compile(self.model) if self.hp.compile else self.model  # type: ignore[assignment]
+
+    def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:  # noqa: ARG002 the optimizer counts
+        """Return no context: the optimizer knows which micro-step is the last."""
+        return nullcontext()
+
+    def clip_gradients(self, limit: float) -> float:
+        """Wait for the averages, then scale them down to the L2 norm `limit`; return their norm before."""
+        self.optimizer.synchronize()  # type: ignore[attr-defined]  # Horovod's
+        return super().clip_gradients(limit)
+
+    def update_weights(self, loss: float) -> float:
+        """Clip, take one optimizer step, clear the gradients; return the norm before clipping.
+
+        Raises:
+            NonFiniteError: as `Training.update_weights` says.
+        """
+        with self.optimizer.skip_synchronize():  # type: ignore[attr-defined]  # `clip_gradients` has waited
+            return super().update_weights(loss)

@@ -1,0 +1,148 @@
+"""DeepSpeed's configuration: where it is written, and what of it the trainer says itself."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import HyperparameterError
+from trainer.hyperparameters import Hyperparameters, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from trainer.batching import BatchPlan
+
+CHANNEL = "deepspeed"
+HYPERPARAMETER = "ds_config"
+DEFAULT: Mapping[str, Any] = {"zero_optimization": {"stage": 1}}
+AUTO = "auto"
+STAGES = (1, 2, 3)
+OURS: Mapping[str, str] = {
+    "optimizer": "the script has its own AdamW: set learning_rate and weight_decay",
+    "scheduler": "the script has its own: set warmup_steps and learning_rate",
+    "fp16": "bf16 needs no loss scaling: set bf16, or the hyperparameter precision",
+    "pipeline": "for stages train by train_fsdp.py",
+}
+"""Sections that the trainer does not leave to DeepSpeed, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroHyperparameters(Hyperparameters):
+    """The hyperparameters of a training by DeepSpeed."""
+
+    ds_config: str = setting(
+        "", f"DeepSpeed's configuration as a JSON object; empty: the one file of channel {CHANNEL}, or ZeRO 1"
+    )  # fmt: skip
+
+    @classmethod
+    def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values with the configuration as text: SM_HPS has it as the object that it is."""
+        values = dict(given)
+        if isinstance(values.get(HYPERPARAMETER), dict):
+            values[HYPERPARAMETER] = json.dumps(values[HYPERPARAMETER])
+        return values
+
+    def contradictions(self) -> list[str]:
+        """Return one sentence for each pair of values that cannot go together."""
+        findings = Hyperparameters.contradictions(self)
+        if self.precision == "fp16":
+            findings.append(
+                "precision fp16 needs a loss scaler, which shards do not have; use bf16"
+            )
+        if self.compile:
+            findings.append("compile is not supported under DeepSpeed; leave it out")
+        return findings
+
+
+def read_config(text: str, channels: Mapping[str, Path]) -> dict[str, Any]:
+    """Return the configuration as its author wrote it.
+
+    Raises:
+        HyperparameterError: it is no JSON object, is written twice, or the channel has not one file.
+    """
+    folder = channels.get(CHANNEL)
+    if text and folder:
+        raise HyperparameterError(f"{HYPERPARAMETER} and channel {CHANNEL} both hold one: give one")
+    if folder is None:
+        return _parsed(text, HYPERPARAMETER) if text else dict(DEFAULT)
+    files = sorted(folder.glob("*.json"))
+    if len(files) != 1:
+        found = ", ".join(each.name for each in files) or "none"
+        raise HyperparameterError(f"channel {CHANNEL} must hold one JSON file; it holds {found}")
+    return _parsed(files[0].read_text(encoding="utf-8"), f"channel {CHANNEL}, {files[0].name}")
+
+
+def complete_config(
+    written: Mapping[str, Any], plan: BatchPlan, *, clip_norm: float
+) -> dict[str, Any]:
+    """Return the configuration that DeepSpeed gets: the author's, with the batch and the clipping of the run.
+
+    A value that the run has as well must be the same, or "auto".
+
+    Raises:
+        HyperparameterError: a value contradicts the run, or a section is not DeepSpeed's to say; all at once.
+    """
+    runs = {
+        "train_batch_size": plan.global_batch_size,
+        "train_micro_batch_size_per_gpu": plan.micro_batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "gradient_clipping": clip_norm,
+    }
+    findings = [
+        f"{HYPERPARAMETER}.{name}: {instead}"
+        for name, instead in OURS.items()
+        if written.get(name) and _is_enabled(written[name])
+    ]
+    findings += [
+        f"{HYPERPARAMETER}.{name} is {written[name]!r} and {value!r} by the hyperparameters: write the same, "
+        f'"{AUTO}", or leave it out'
+        for name, value in runs.items()
+        if written.get(name, AUTO) not in (AUTO, value)
+    ]
+    if stage_of(written) not in STAGES:
+        findings.append(
+            f"{HYPERPARAMETER}.zero_optimization.stage is {stage_of(written)}; allowed: 1, 2, 3. Without shards train "
+            "by train_ddp.py"
+        )
+    if findings:
+        raise HyperparameterError(findings)
+    return {
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": 1 << 31,
+        **{name: value for name, value in written.items() if name not in OURS},
+        **runs,
+        "zero_allow_untested_optimizer": True,
+        "managed_gradient_accumulation": False,  # the steps say when gradients are exchanged
+    }
+
+
+def stage_of(config: Mapping[str, Any]) -> int:
+    """Return ZeRO's stage, 0 to 3."""
+    section = config.get("zero_optimization")
+    return int(section.get("stage", 0)) if isinstance(section, dict) else 0
+
+
+def _is_enabled(section: Any) -> bool:
+    return bool(section.get("enabled", True)) if isinstance(section, dict) else True
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    """Return the object that a text holds: JSON, or Python's form of it, which AWS's toolkit makes of an option.
+
+    Raises:
+        HyperparameterError: it is neither, or no object.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            raise HyperparameterError(f"{where} is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise HyperparameterError(f"{where} must be a JSON object, got {type(found).__name__}")
+    return found

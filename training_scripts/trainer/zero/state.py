@@ -1,0 +1,98 @@
+"""The state of a run under ZeRO: the whole model, and each rank's part of the optimizer, in one checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from trainer.checkpointing import Checkpointer
+from trainer.errors import CheckpointError
+from trainer.training_state import TrainingState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainer.distributed import Ranks
+
+PARTS = (
+    *("base_optimizer_state", "single_partition_of_fp32_groups"),
+    *("optimizer_state_dict", "fp32_flat_groups"),
+)
+"""What of the engine's state is a rank's own: the optimizer's, and its part of the parameters in float32; by stages 1
+and 2, and by stage 3 (deepspeed 0.19)."""
+
+
+class ZeroState(TrainingState):
+    """A TrainingState whose optimizer lies in parts; `collect` brings them to rank 0 before a `capture`."""
+
+    engine: Any = None
+    _weights: Mapping[str, Tensor]
+    _parts: list[Any]
+    _saved: Any = None
+
+    def capture(self) -> dict[str, Any]:
+        """Return name -> content of the files of a checkpoint, as they were collected."""
+        return {"model": self._weights, "zero": self._parts, "run": self.capture_run()}
+
+    def collect(self, ranks: Ranks) -> None:
+        """Bring the whole model and all parts of the optimizer to rank 0; every rank calls it."""
+        self._weights = self.whole_weights()
+        self._parts = [None] * ranks.world_size if ranks.is_main else []
+        if ranks.world_size == 1:
+            self._parts = [self._own_part()]
+        else:
+            dist.gather_object(self._own_part(), self._parts if ranks.is_main else None)
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Put back what `capture` returned, the optimizer when there is an engine; raises as `check_identity` does.
+
+        Raises:
+            CheckpointError: it was saved by another number of ranks.
+        """
+        size = dist.get_world_size() if dist.is_initialized() else 1
+        if len(content["zero"]) != size:
+            message = (
+                f"the checkpoint has the optimizer in parts of {len(content['zero'])} ranks and here are {size}: "
+                "ZeRO's parts do not change their number; train with as many ranks as before"
+            )
+            raise CheckpointError(message)
+        self.restore_run(content["run"])
+        self.model.load_state_dict(content["model"])
+        self._saved = content["zero"][dist.get_rank() if size > 1 else 0]
+
+    def attach(self, engine: Any) -> None:
+        """Take over the engine, and give its optimizer what `restore` has brought for this rank."""
+        self.engine = engine
+        if self._saved is None:
+            return
+        parts: list[Any] = [None] * dist.get_world_size()
+        parts[dist.get_rank()] = engine.optimizer.state_dict() | self._saved
+        engine.optimizer.load_state_dict(parts, load_from_fp32_weights=True)
+        self._saved = None
+
+    def whole_weights(self) -> Mapping[str, Tensor]:
+        """Return the model's whole state; every rank calls it, and rank 0 has it then."""
+        parameters = [each for each in self.model.parameters() if hasattr(each, "ds_id")]
+        if not parameters:
+            return self.model.state_dict()
+        import deepspeed  # noqa: PLC0415 first use: seconds
+
+        with deepspeed.zero.GatheredParameters(parameters):
+            return {name: each.detach().clone() for name, each in self.model.state_dict().items()}
+
+    def _own_part(self) -> dict[str, Any]:
+        whole = self.engine.optimizer.state_dict()
+        return {name: whole[name] for name in PARTS if name in whole}
+
+
+class CollectingCheckpointer(Checkpointer):
+    """A Checkpointer of a state that has to be collected from all ranks first."""
+
+    files = ("model", "zero", "run")
+
+    def save(self, state: ZeroState) -> None:  # type: ignore[override]
+        """Collect the state, copy it and write it in the background."""
+        state.collect(self._ranks)
+        super().save(state)

@@ -1,0 +1,110 @@
+"""A training whose optimizer state, gradients and parameters DeepSpeed keeps in shards."""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainer.precision import Precision
+from trainer.training import Training
+from trainer.zero.config import ZeroHyperparameters, complete_config, read_config, stage_of
+from trainer.zero.state import CollectingCheckpointer, ZeroState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainer.statistics.checksums import ReplicaChecksums
+
+SHARED_MEMORY_COLLECTIVES = "deepspeed_shm_comm"
+
+
+class ZeroTraining(Training):
+    """A Training by DeepSpeed, as its configuration says."""
+
+    hyperparameters_class = ZeroHyperparameters
+    state_class = ZeroState
+    checkpointer_class = CollectingCheckpointer
+    hp: ZeroHyperparameters
+    state: ZeroState
+
+    def lay_out(self) -> tuple[int, int]:
+        """Read the configuration; every rank reads its own part of each batch."""
+        with self.ranks.all_or_none():
+            self.written = read_config(self.hp.ds_config, self.paths.channels)
+        return super().lay_out()
+
+    def make_precision(self) -> Precision:
+        """Return the arithmetic of the forward pass; where the engine has the model in bf16, nothing is cast."""
+        casts = not self.written.get("bf16", {}).get("enabled", False)
+        return Precision.of(self.hp.precision if casts else "fp32", self.ranks.device)
+
+    def make_optimizer(self) -> Any:
+        """Return the optimizer that the engine will have its parts updated by."""
+        with self.ranks.all_or_none():
+            self.config = complete_config(self.written, self.plan, clip_norm=self.hp.clip_norm)
+        return super().make_optimizer()
+
+    def parallelize(self) -> None:
+        """Set `parallel` to DeepSpeed's engine; the state is where the run goes on."""
+        import deepspeed  # noqa: PLC0415 first use: seconds
+
+        logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+        # Compiled at each start of a container, for ranks that are all on one host; gloo does as well.
+        deepspeed.ops.__compatible_ops__[SHARED_MEMORY_COLLECTIVES] = False
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.engine, *_ = deepspeed.initialize(
+            model=self.model,
+            optimizer=self.optimizer,
+            config=self.config,
+            dist_init_required=False,
+        )
+        self.parallel = self.engine
+        self.state.attach(self.engine)
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model as an evaluation calls it: the engine, which gathers what lies in shards."""
+        return self.engine
+
+    def make_checksums(self) -> ReplicaChecksums | None:
+        """Return what compares this rank's parameters with those of its replicas; None where they lie in shards."""
+        return super().make_checksums() if stage_of(self.config) < 3 else None
+
+    def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:  # noqa: ARG002 the engine knows
+        """Return no context: gradients are exchanged by the engine's own plan."""
+        return nullcontext()
+
+    def differentiate(self, loss: Tensor) -> None:
+        """Have the engine add the gradient of a micro-batch's part of the loss."""
+        self.engine.backward(loss, scale_wrt_gas=False)
+
+    def update_weights(self, loss: float) -> float:
+        """Have the engine clip and take one optimizer step; return the norm before clipping.
+
+        Raises:
+            NonFiniteError: the norm is not finite: the engine tells it when the weights are changed. Or the loss is
+                not, and `on_non_finite` says so, or too many in a row were skipped.
+        """
+        if not math.isfinite(loss):
+            self.engine.optimizer.zero_grad()
+            self.refuse_update(loss, math.nan)
+            return math.nan
+        with self.report.meter.part("optimizer"):
+            self.statistics.before_update()
+            self.engine.step()
+            self.statistics.after_update()
+        norm = float(self.engine.get_global_grad_norm() or 0.0)
+        if not math.isfinite(norm):
+            raise self.divergence(f"the loss is {loss:.6f} but the gradient norm is {norm}")
+        self.state.progress.skipped_in_a_row = 0
+        return norm
+
+    def whole_weights(self) -> Mapping[str, Tensor]:
+        """Return the model's whole state on rank 0; called by every rank."""
+        return self.state.whole_weights()
