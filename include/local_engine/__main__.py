@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             time_scale=options.time_scale,
             spot_discount=options.spot_discount,
             image_files=Path(options.image_files).absolute(),
-            builds_images=BuildImages(options.build_images) is BuildImages.ON_DEMAND,
+            builds_images=_builds_images(options.build_images),
         )
         with hold_root(settings.lock_path):
             _run(Engine(settings, warm=WarmWhen(options.warm)), options.host, options.port)
@@ -80,6 +80,18 @@ def _run(engine: Engine, host: str, port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # A second one ends at once.
     engine.stop()
+
+
+def _builds_images(word: str) -> bool:
+    """Tell whether the engine builds images; the word may come from the environment, where nobody checked it.
+
+    Raises:
+        ValueError: It is no such word.
+    """
+    if word not in list(BuildImages):
+        allowed = ", ".join(BuildImages)
+        raise ValueError(f"--build-images (or ${BUILD_VARIABLE}) is {word!r}; allowed: {allowed}")
+    return word == BuildImages.ON_DEMAND
 
 
 def _parser() -> argparse.ArgumentParser:

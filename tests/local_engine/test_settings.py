@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from include.local_engine.__main__ import CANNOT_START, main
 from include.local_engine.settings import EngineSettings
 from include.local_engine.store import JobKind
 
@@ -30,3 +31,13 @@ def test_job_folder_is_named_by_kind_and_name() -> None:
 def test_settings_reject(values: dict[str, object], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         EngineSettings(**{"root": Path("/state"), "endpoint_url": "", **values})
+
+
+def test_a_wrong_word_in_the_environment_is_told_with_the_right_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINYARD_BUILD_IMAGES", "sometimes")
+
+    assert main(["--root", str(tmp_path), "--port", "0"]) == CANNOT_START
+
+    assert "is 'sometimes'; allowed: on-demand, never" in capsys.readouterr().err

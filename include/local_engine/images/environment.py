@@ -24,6 +24,7 @@ LOOK_S = 0.2
 RETRIES = 2
 TOLD = ("Collecting", "Downloading", "Building wheel", "Installing collected", "ERROR", "error:")
 """What pip's lines of progress begin with."""
+BINARY = b"\x7fELF"
 NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
 MAX_WHY_CHARS = 300
 
@@ -65,8 +66,12 @@ def fill(
         see_packages(place, base)
     pip = [str(python), "-m", "pip", "--python", str(place / "bin" / "python")]
     install = ["install", "--no-deps", "--no-input", "--disable-pip-version-check"]
-    quiet = ["--progress-bar", "off", "--retries", str(RETRIES), "-r", str(requirements)]
-    watched.run([*pip, *install, *quiet], environment=image.build_environment)
+    quiet = ["--progress-bar", "off", "--retries", str(RETRIES)]
+    found = {"PATH": f"{place / 'bin'}:{base / 'bin'}:{os.environ['PATH']}"}
+    if image.build_requirements:
+        watched.run([*pip, *install, *quiet, *image.build_requirements], environment=found)
+    environment = {**found, **image.build_environment}
+    watched.run([*pip, *install, *quiet, "-r", str(requirements)], environment=environment)
     if image.is_layered:
         adopt_programs(place, base)
     requirements.unlink()
@@ -137,7 +142,7 @@ def see_packages(place: Path, base: Path) -> None:
 
 
 def adopt_programs(place: Path, base: Path) -> None:
-    """Give the environment at `place` the Python programs of `base` that it lacks: `torchrun`, `train`."""
+    """Give the environment at `place` the programs of `base` that it lacks: `torchrun`, `train`, `mpirun`."""
     mark = f"#!{base / 'bin' / 'python'}".encode()
     for program in sorted((base / "bin").iterdir()):
         own = place / "bin" / program.name
@@ -147,6 +152,8 @@ def adopt_programs(place: Path, base: Path) -> None:
         if first.startswith(mark):
             own.write_bytes(f"#!{place / 'bin' / 'python'}".encode() + newline + rest)
             shutil.copymode(program, own)
+        elif first.startswith(BINARY):
+            own.symlink_to(program)
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

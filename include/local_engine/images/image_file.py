@@ -19,10 +19,12 @@ KEYS = (
     "unless",
     "launchers",
     "programs",
+    "build",
     "build-environment",
     "source",
 )
 MARK = "#:"
+IMAGES = "{images}"
 KEY_CHARS = 12
 
 
@@ -38,7 +40,8 @@ class ImageFile:
     `repositories` are the last names of the container repositories that it stands in for, unless Trainyard's own
     environment has the package `unless`. `training_module` is AWS's framework entry. A `layered` image sees the
     packages of Trainyard's own environment (torch) below its own. `launchers` are the toolkit's flags that it can
-    serve; `programs` have to be on this machine to build it, with `build_environment` set. `source` is a folder of this
+    serve; `programs` have to be on this machine to build it, with `build_environment` set, in which `{images}` is this
+    folder; `build_requirements` are installed before all else, and found by what is built. `source` is a folder of this
     project that is on the import path inside.
     """
 
@@ -51,14 +54,22 @@ class ImageFile:
     launchers: frozenset[str] = frozenset()
     programs: tuple[str, ...] = ()
     build_environment: Mapping[str, str] = field(default_factory=dict)
+    build_requirements: tuple[str, ...] = ()
     source: Path | None = None
 
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """Return the lines for pip, without comments."""
+        lines = (line.partition("#")[0].strip() for line in self.text.splitlines())
+        return tuple(line for line in lines if line)
+
     def key(self, *, python: str, environment: str) -> str:
-        """Return what distinguishes this build from others of the same name.
+        """Return what distinguishes this build from others of the same name: what pip does, not what is said of it.
 
         `python` is the interpreter's version; a layered image belongs to one `environment`.
         """
-        parts = [self.text, python, environment if self.is_layered else ""]
+        settings = [f"{name}={value}" for name, value in sorted(self.build_environment.items())]
+        parts = [*self.pins, *settings, python, environment if self.is_layered else ""]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:KEY_CHARS]
 
 
@@ -120,11 +131,15 @@ def _image_file(name: str, text: str, header: Mapping[str, str]) -> ImageFile:
         unless=header.get("unless"),
         launchers=frozenset(header.get("launchers", "").split()),
         programs=tuple(header.get("programs", "").split()),
-        build_environment=dict(
-            each.split("=", 1) for each in shlex.split(header.get("build-environment", ""))
-        ),
+        build_environment=_environment(header.get("build-environment", "")),
+        build_requirements=tuple(header.get("build", "").split()),
         source=FOLDER.parent / header["source"] if "source" in header else None,
     )
+
+
+def _environment(text: str) -> dict[str, str]:
+    pairs = (each.split("=", 1) for each in shlex.split(text))
+    return {name: value.replace(IMAGES, str(FOLDER)) for name, value in pairs}
 
 
 def _is_pinned(requirement: str) -> bool:

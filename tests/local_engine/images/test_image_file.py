@@ -73,8 +73,10 @@ def test_two_images_cannot_stand_in_for_one_repository(tmp_path: Path) -> None:
 def test_a_build_is_another_one_when_its_pins_or_what_lies_below_it_change(tmp_path: Path) -> None:
     image = read_image_file(write(tmp_path, HEAD + "one==1\n"))
     newer = read_image_file(write(tmp_path, HEAD + "one==2\n"))
+    explained = read_image_file(write(tmp_path, HEAD + "# Why.\none==1  # because\n"))
     layered = read_image_file(write(tmp_path, HEAD + "#: layer = environment\none==1\n"))
 
+    assert image.key(python="3.11", environment="") == explained.key(python="3.11", environment="")
     assert image.key(python="3.11", environment="a") == image.key(python="3.11", environment="b")
     assert image.key(python="3.11", environment="a") != image.key(python="3.12", environment="a")
     assert image.key(python="3.11", environment="a") != newer.key(python="3.11", environment="a")
