@@ -88,7 +88,7 @@ def _plan(
     conf: RunConf, num_shards: int, cost: RunCost, *, warnings: tuple[Finding, ...]
 ) -> RunPlan:
     samples = conf.max_steps * conf.global_batch_size
-    at_once = conf.micro_batch_size * conf.world_size
+    at_once = conf.micro_batch_size * conf.num_readers
     search = search_of(conf)
     return RunPlan(
         conf=conf,
@@ -227,7 +227,7 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
     parameters = num_parameters(conf)
     if parameters is None:
         return
-    needed_gib = parameters * _BYTES_PER_PARAMETER / BYTES_PER_GIB
+    needed_gib = parameters * _BYTES_PER_PARAMETER / BYTES_PER_GIB / conf.num_state_shards
     has_gib = instance.accelerator_memory_gib or instance.memory_gib / conf.processes_per_instance
     if needed_gib > has_gib:
         yield Finding(

@@ -8,22 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, unknown_key
-from include.specs.run_conf_rules import FURTHER_HYPERPARAMETERS
+from include.specs.run_conf_rules import FURTHER_HYPERPARAMETERS, OF_SHARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-OF_SHARDS = (
-    "hybrid_shard_degree",
-    "tensor_parallel_degree",
-    "context_parallel_degree",
-    "pipeline_parallel_degree",
-    "pipeline_schedule",
-    "activation_checkpointing",
-    "activation_offloading",
-    "cpu_offload",
-)
-"""What train_fsdp.py has beyond train_ddp.py."""
 _SMP = "mp_parameters"
 _SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "train_ddp.py": (),

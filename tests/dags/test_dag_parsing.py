@@ -186,7 +186,7 @@ def test_every_param_has_title_and_section_and_accepts_its_default():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("instance_count", 0),
+        ("instance_count", -1),
         ("instance_type", "m5.large"),
         ("max_steps", "many"),
         ("precision", "fp64"),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from include.planning.script_rules import OF_SHARDS, script_findings
+from include.planning.script_rules import script_findings
+from include.specs.run_conf_rules import OF_SHARDS
 from trainer.hyperparameters import Hyperparameters
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 

@@ -150,7 +150,7 @@ def test_misspelt_key_of_an_asset_event_is_refused_by_name(aws_connection, task)
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("instance_count", 0),
+        ("instance_count", -1),
         ("precision", "fp64"),
         ("validation_fraction", 1),
         ("use_spot_instances", "yes"),

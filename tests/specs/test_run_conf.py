@@ -33,7 +33,7 @@ def test_text_from_a_form_is_read() -> None:
     ("params", "says"),
     [
         ({"instance_typ": "x"}, "did you mean 'instance_type'?"),
-        ({"strategy": "fsdp"}, "strategy: is not a choice; got 'fsdp'; allowed: ddp"),
+        ({"strategy": "zero"}, "strategy: is not a choice; got 'zero'; allowed: ddp, fsdp"),
         ({"model": "lstm"}, "model: is not a choice"),
         ({"data_format": "xml"}, "data_format: is not a choice"),
         ({"instance_count": 0}, "instance_count: is too small; got 0; allowed: at least 1"),

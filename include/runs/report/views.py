@@ -244,7 +244,9 @@ def evaluation_rows(record: RunRecord) -> list[Row]:
 
 def conf_rows(record: RunRecord) -> list[Row]:
     """Return the run's conf, one row a field; what is not set is left out."""
-    return _present(
+    chosen = record.plan.get("auto") or {}
+    reasons = [("chosen by the planner", "; ".join(chosen["reasons"]))] if chosen else []
+    return reasons + _present(
         (name, value if isinstance(value, str) else json.dumps(value))
         for name, value in record.conf.items()
         if value not in (None, {}, [])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from include.errors import Finding
+    from include.planning.auto_plan import AutoChoice
 
 CELL_RETRIES = 1
 """Of a cell whose instances were lost; each may pay for one more attempt."""
@@ -29,6 +30,10 @@ class ComparisonPreflightOperator(PreflightOperator):
 
     Returns the `RunState`.
     """
+
+    def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+        """Return the params as they are: what is compared is said, not chosen."""
+        return dict(params), None
 
     def plan(self, params: Mapping[str, Any]) -> ComparisonPlan:
         """Return the plan of all cells.

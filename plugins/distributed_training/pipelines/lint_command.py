@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_training.pipelines.run_lint import params_findings
 from include.catalog.strategy_support import support_table
 from include.errors import BudgetExceededError, Finding, FindingsError, Severity
+from include.planning.auto_plan import resolve_auto
 from include.planning.linter.linter import lint
 from include.planning.run_plan import plan_run
 from include.specs.training_job import TrainingJobSpec
@@ -47,8 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_findings(params: Mapping[str, Any]) -> list[Finding]:
     """Return what is wrong or doubtful about a run: conf, plan, budget, and its training on AWS; errors first."""
-    findings = list(params_findings(params))
+    findings: list[Finding] = []
     try:
+        params, _ = resolve_auto(params)
+        findings += params_findings(params)
         findings += plan_run(params).warnings
     except FindingsError as error:
         findings += error.findings

@@ -15,7 +15,7 @@ from distributed_training.pipelines.params import schema_findings
 from distributed_training.pipelines.run_jobs import (
     EVALUATION_ENTRY_POINT,
     SOURCE_DIR,
-    TRAINING_ENTRY_POINT,
+    TRAINING_ENTRY_POINTS,
 )
 from distributed_training.pipelines.run_lint import params_findings
 from distributed_training.pipelines.run_paths import RunPaths
@@ -34,6 +34,7 @@ from include.errors import (
     SpecError,
     ThrottledError,
 )
+from include.planning.auto_plan import resolve_auto
 from include.planning.run_plan import plan_run
 from include.specs.monitoring import Monitoring, Notifications
 from include.specs.reading import read_spec
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.hooks.aws_clients import AwsClients
+    from include.planning.auto_plan import AutoChoice
     from include.planning.comparison_plan import ComparisonPlan
     from include.planning.run_plan import RunPlan
     from include.specs.run_conf import RunConf
@@ -93,7 +95,9 @@ class PreflightOperator(BaseOperator, SkipMixin):
 
         found = _Findings()
         params = {**context["params"], **found.of_events(triggering_params(context))}
-        plan = found.result_of(lambda: self.plan(params))
+        resolved = found.result_of(lambda: self.resolve(params))
+        params, auto = resolved or (params, None)
+        plan = found.result_of(lambda: self.plan(params)) if resolved else None
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
         found.add(self._monitoring_findings(params))
@@ -107,7 +111,23 @@ class PreflightOperator(BaseOperator, SkipMixin):
         found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
         assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
         self._result = self._state(context, plan, place, region).to_dict()
+        if auto:
+            self._result["plan"]["auto"] = auto.to_dict()
         return self._result
+
+    def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+        """Return the params with the planner's choices in the place of "auto", and log them with the reasons.
+
+        Raises:
+            SpecError: they are nothing that can be planned.
+            PlanError: no cluster can do it.
+        """
+        resolved, choice = resolve_auto(params)
+        for name, value in (choice.chosen if choice else {}).items():
+            self.log.info("auto: %s = %s", name, value)
+        for reason in choice.reasons if choice else ():
+            self.log.info("auto: %s", reason)
+        return resolved, choice
 
     def plan(self, params: Mapping[str, Any]) -> Any:
         """Return the plan of a run with these params.
@@ -121,7 +141,7 @@ class PreflightOperator(BaseOperator, SkipMixin):
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what of the run's jobs and scripts a plan does not look at."""
         yield from params_findings(params)
-        for entry_point in (TRAINING_ENTRY_POINT, EVALUATION_ENTRY_POINT):
+        for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(project_root() / SOURCE_DIR, entry_point)
 
     def _monitoring_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:

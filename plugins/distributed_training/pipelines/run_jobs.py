@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from include.specs.run_conf_tuning import Search
 
 SOURCE_DIR = "training_scripts"
-TRAINING_ENTRY_POINT = "train_ddp.py"
+TRAINING_ENTRY_POINTS = {"ddp": "train_ddp.py", "fsdp": "train_fsdp.py"}
+"""The script of each strategy."""
 EVALUATION_ENTRY_POINT = "evaluate.py"
 EVALUATION_FILE = "evaluation.json"
 
@@ -79,7 +80,7 @@ def training_spec(
         output_path=paths.output,
         image_uri=conf.image_uri,
         forward_sigterm=True,
-        entry_point=TRAINING_ENTRY_POINT,
+        entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
         source_dir=SOURCE_DIR,
         code_location=paths.code,
         hyperparameters=training_hyperparameters(conf),

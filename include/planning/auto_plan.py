@@ -1,0 +1,232 @@
+"""What the planner fills in where a run's conf says "auto": strategy, instance type, instances; with the reasons.
+
+An instance type of "auto", 0 instances or the strategy "auto" each ask the planner; what is fixed stays. With it come
+ranks per instance, micro batch and, for the sharded script, its degrees: they belong to one layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from include.errors import Finding, PlanError, SpecError
+from include.planning.memory import Recompute
+from include.planning.plan_request import PlanRequest
+from include.planning.plans import make_plans
+from include.planning.shapes import TRAINYARD
+from include.specs.run_conf import RunConf
+from include.units import format_bytes, format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from include.planning.candidates import Candidate
+    from include.planning.plans import Plan
+
+AUTO = "auto"
+REPLICAS, SHARDS = "ddp", "fsdp"
+_BYTE_VOCABULARY, _ASSUMED_VOCABULARY = 257, 50_304
+_STAND_INS: dict[str, Any] = {
+    "strategy": REPLICAS,
+    "instance_type": "ml.m5.large",
+    "instance_count": 1,
+    "processes_per_instance": 1,
+    "micro_batch_size": 1,
+}
+"""Let the rest of a conf be read while these are open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoChoice:
+    """What the planner chose.
+
+    Attributes:
+        chosen: conf field to value, over what the conf says.
+        reasons: sentences.
+        plan: the winning plan, as `Plan.to_dict`.
+        num_plans, num_rejected: how many clusters could do it, and how many could not.
+    """
+
+    chosen: Mapping[str, Any]
+    reasons: tuple[str, ...]
+    plan: Mapping[str, Any]
+    num_plans: int
+    num_rejected: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the choice as JSON-safe data."""
+        return {
+            "chosen": dict(self.chosen),
+            "reasons": list(self.reasons),
+            "plan": dict(self.plan),
+            "num_plans": self.num_plans,
+            "num_rejected": self.num_rejected,
+        }
+
+
+def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which fields the params leave to the planner."""
+    asked = {
+        "strategy": params.get("strategy") == AUTO,
+        "instance_type": params.get("instance_type") == AUTO,
+        "instance_count": str(params.get("instance_count")) == "0",
+    }
+    return tuple(name for name, is_open in asked.items() if is_open)
+
+
+def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+    """Return the params with the planner's choices in the place of "auto"; the params themselves where there is none.
+
+    Raises:
+        SpecError: the rest of the conf is wrong, or is nothing that can be planned.
+        PlanError: no cluster can do it, with the reason for each.
+    """
+    left_open = open_fields(params)
+    if not left_open:
+        return dict(params), None
+    stand_ins = {**_STAND_INS, "hyperparameters": _without_degrees(params)}
+    conf = RunConf.from_params({**params, **stand_ins})
+    if findings := [*_unplannable(conf, params)]:
+        raise SpecError(findings, subject="auto")
+    wanted = params.get("strategy", REPLICAS)
+    plans = make_plans(_request(conf, params, left_open))
+    fitting = [each for each in plans.plans if wanted != REPLICAS or _is_copies(each.candidate)]
+    if not fitting:
+        raise PlanError([_needs_shards(plans.plans[0])], subject="auto")
+    best = fitting[0]
+    chosen = _chosen(best.candidate, conf, left_open, wanted=wanted)
+    return {**params, **chosen}, AutoChoice(
+        chosen=chosen,
+        reasons=tuple(_reasons(best, conf, left_open)),
+        plan=best.to_dict(),
+        num_plans=len(plans.plans),
+        num_rejected=len(plans.rejected),
+    )
+
+
+def _without_degrees(params: Mapping[str, Any]) -> Any:
+    given = params.get("hyperparameters") or {}
+    return {name: value for name, value in given.items() if name not in _DEGREES}
+
+
+_DEGREES = (
+    "hybrid_shard_degree",
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "activation_checkpointing",
+)
+
+
+def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
+    where = open_fields(params)[0]
+    if conf.model != "gpt":
+        yield Finding(
+            where=where,
+            what="is auto, but the planner knows decoders only",
+            got=f"model {conf.model}",
+            next_step="say strategy, instance_type and instance_count",
+        )
+    if conf.capacity_ladder:
+        yield Finding(
+            where=where,
+            what="is auto, and capacity_ladder names instances",
+            next_step="keep one of them",
+        )
+    for name in _DEGREES:
+        if name in (params.get("hyperparameters") or {}):
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="is what the planner chooses",
+                next_step='drop it, or say strategy, instance_type and instance_count instead of "auto"',
+            )
+
+
+def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...]) -> PlanRequest:
+    fixed_type = "instance_type" not in left_open
+    count = params.get("instance_count", RunConf().instance_count)
+    return PlanRequest.from_mapping(
+        {
+            "num_layers": conf.num_layers,
+            "hidden_size": conf.hidden_size,
+            "num_heads": conf.num_heads,
+            "family": TRAINYARD,
+            "vocab_size": _vocabulary(conf),
+            "sequence_length": conf.sequence_length,
+            "global_batch_size": conf.global_batch_size,
+            "tokens": conf.max_steps * conf.global_batch_size * conf.sequence_length,
+            "precision": conf.precision,
+            "deadline_h": conf.deadline_h,
+            "budget_usd": conf.budget_usd,
+            "instance_types": [params.get("instance_type", RunConf().instance_type)]
+            if fixed_type
+            else [],
+            "instance_count": None if "instance_count" in left_open else int(str(count)),
+        }
+    )
+
+
+def _vocabulary(conf: RunConf) -> int:
+    return _BYTE_VOCABULARY if conf.tokenizer == "bytes" else _ASSUMED_VOCABULARY
+
+
+def _is_copies(candidate: Candidate) -> bool:
+    """Tell whether train_ddp.py can do it: whole copies, nothing computed twice."""
+    mesh = candidate.mesh
+    is_whole = mesh.dp_shard == mesh.tp == mesh.pp == 1
+    return is_whole and candidate.batching.recompute is Recompute.NONE
+
+
+def _chosen(
+    best: Candidate, conf: RunConf, left_open: tuple[str, ...], *, wanted: object
+) -> dict[str, Any]:
+    mesh, cluster = best.mesh, best.cluster
+    is_copies = _is_copies(best) and wanted != SHARDS
+    degrees = {
+        "hybrid_shard_degree": mesh.dp_shard,
+        "tensor_parallel_degree": mesh.tp,
+        "pipeline_parallel_degree": mesh.pp,
+        "activation_checkpointing": best.batching.recompute.value,
+    }
+    chosen: dict[str, Any] = {
+        "strategy": REPLICAS if is_copies else SHARDS,
+        "instance_type": cluster.hardware.instance.name,
+        "instance_count": cluster.instance_count,
+        "processes_per_instance": cluster.ranks_per_instance,
+        "micro_batch_size": best.batching.micro_batch_size,
+    }
+    kept = {n: v for n, v in chosen.items() if n in left_open or n not in _ASKED}
+    more = {} if is_copies else {"hyperparameters": {**conf.hyperparameters, **degrees}}
+    return {**kept, **more}
+
+
+_ASKED = ("strategy", "instance_type", "instance_count")
+
+
+def _needs_shards(plan: Plan) -> Finding:
+    return Finding(
+        where="strategy",
+        what="is ddp, and no cluster holds the model in copies",
+        got=f"the best plan is {plan.candidate.mesh.strategy} on {plan.candidate.name}",
+        next_step='set strategy to "auto" or "fsdp"',
+    )
+
+
+def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[str]:
+    each = best.candidate
+    yield f"left to the planner: {', '.join(left_open)}"
+    yield f"{each.name}, {each.mesh.strategy} ({each.mesh}): {best.reason}"
+    yield (
+        f"each rank needs {format_bytes(each.memory.total)} of {format_bytes(each.usable_bytes)}; "
+        f"micro batch {each.batching.micro_batch_size} x {each.batching.num_micro_batches}, "
+        f"recomputation {each.batching.recompute.value}"
+    )
+    yield (
+        f"modelled: {each.step.total:.3g} s a step, {format_duration(3600 * each.hours)} and "
+        f"{format_usd(each.cost_usd)} in all, on demand"
+    )
+    if conf.tokenizer != "bytes":
+        yield f"the vocabulary is taken to be {_ASSUMED_VOCABULARY:,}: the tokenizer was not read"
+    if 3600 * each.hours > conf.max_run_s:
+        yield (
+            f"max_run_s {conf.max_run_s} is shorter: the training would be stopped, and go on by another attempt"
+        )
