@@ -20,13 +20,18 @@ MIB, GIB = 2**20, 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One thing that is used, how it is read from a sample, and why a host may have none of it."""
+    """One thing that is used, how it is read from a sample, and why a host may have none of it.
+
+    Attributes:
+        reach: how far a picture's axis goes at least, in its unit.
+    """
 
     key: str
     title: str
     unit: str
     read: Callable[[HostSample], float | None]
     why_none: str
+    reach: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,7 @@ METRICS = (
         unit="CPU used (% of all cores)",
         read=lambda each: each.cpu_percent,
         why_none="no samples of the processor on {hosts}",
+        reach=100.0,
     ),
     Metric(
         key="gpu",
@@ -80,6 +86,7 @@ METRICS = (
         unit="GPU busy (% of time, mean of its GPUs)",
         read=lambda each: each.gpu_percent,
         why_none=_NO_GPU,
+        reach=100.0,
     ),
     Metric(
         key="memory",
@@ -101,6 +108,7 @@ METRICS = (
         unit="CPU waiting for I/O (% of time)",
         read=lambda each: each.io_wait_percent,
         why_none="no samples of I/O wait on {hosts}",
+        reach=5.0,
     ),
     Metric(
         key="disk",
@@ -110,6 +118,7 @@ METRICS = (
             _sum(each.disk_read_bytes_per_second, each.disk_write_bytes_per_second), MIB
         ),
         why_none="no samples of the disk on {hosts}",
+        reach=1.0,
     ),
     Metric(
         key="network",
@@ -119,6 +128,7 @@ METRICS = (
             _sum(each.network_receive_bytes_per_second, each.network_send_bytes_per_second), MIB
         ),
         why_none="no samples of the network on {hosts}",
+        reach=1.0,
     ),
 )
 

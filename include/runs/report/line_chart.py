@@ -49,15 +49,16 @@ def line_chart(
     levels: tuple[Level, ...] = (),
     marks: tuple[Mark, ...] = (),
     from_zero: bool = False,
+    reach: float | None = None,
 ) -> Markup:
-    """Return the chart; an empty Markup when no series has a point."""
+    """Return the chart; an empty Markup when no series has a point. `reach`: how far its y axis goes at least."""
     points = [point for each in series for point in each.points]
     if not points:
         return Markup("")
-    _, y = _axes(points, levels, frame, from_zero=from_zero)
+    _, y = _axes(points, levels, frame, from_zero=from_zero, reach=reach)
     longest = max(len(y.tick_label(tick)) for tick in y.ticks)
     frame = replace(frame, left=34 + 7 * longest)
-    x, y = _axes(points, levels, frame, from_zero=from_zero)
+    x, y = _axes(points, levels, frame, from_zero=from_zero, reach=reach)
     ordered = sorted(series, key=lambda each: not each.is_ghost)
     parts = [
         *(mark_band(mark, x, frame) for mark in marks),
@@ -85,10 +86,16 @@ def line_chart(
 
 
 def _axes(
-    points: list[Point], levels: tuple[Level, ...], frame: Frame, *, from_zero: bool
+    points: list[Point],
+    levels: tuple[Level, ...],
+    frame: Frame,
+    *,
+    from_zero: bool,
+    reach: float | None,
 ) -> tuple[Axis, Axis]:
     steps = [point[0] for point in points]
     heights = [point[1] for point in points] + [level.value for level in levels]
+    heights += [] if reach is None else [reach]
     plot_width = frame.width - frame.left - frame.right
     x = exact_axis(
         min(0.0, *steps),

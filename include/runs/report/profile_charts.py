@@ -29,7 +29,6 @@ HALF = Frame(width=540, height=220)
 MOST_RANKS = 16
 MOST_CURVES = 8
 _CURVES = ("train", "validation", "rate", "speed", "norm")
-_MS = 1000.0
 _NOTHING = Markup("")
 
 
@@ -51,18 +50,19 @@ def steps_chart(profile: Profile) -> Chart:
     if not profile.bins:
         return Chart(title=title, why_none=profile.why_no_steps, is_wide=True)
     shown = _shown_parts(profile.shares)
+    scale, unit = _step_unit(max(each.seconds for each in profile.bins))
     svg = stacked_areas(
         [float(each.first) for each in profile.bins],
         [
             Layer(
-                label=f"{PART_NAMES[part]} (ms)",
+                label=f"{PART_NAMES[part]} ({unit})",
                 css=f"part-{part}",
-                values=tuple(_MS * each.parts[part] for each in profile.bins),
+                values=tuple(scale * each.parts[part] for each in profile.bins),
             )
             for part in shown
         ],
         x_label="optimizer step",
-        y_label="time of a step (ms)",
+        y_label=f"time of a step ({unit})",
         frame=WIDE,
     )
     width = profile.bins[0].last - profile.bins[0].first + 1
@@ -86,7 +86,7 @@ def shares_chart(summary: Mapping[str, Any], *, width: int = 1100) -> Chart:
         BarRow(
             name=f"rank {rank['rank']}",
             parts=tuple((PART_NAMES[part], f"part-{part}", rank["parts"][part]) for part in shown),
-            note=f"{_MS * rank['mean_seconds']:.3g} ms a step",
+            note=f"{step_time(rank['mean_seconds'])} a step",
         )
         for rank in steps["ranks"]
     ]
@@ -106,18 +106,19 @@ def local_chart(profile: Profile) -> Chart:
     if profile.why_no_stragglers:
         return Chart(title=title, why_none=profile.why_no_stragglers, is_wide=True)
     waits = profile.waits[:MOST_CURVES]
+    scale, unit = _step_unit(max(y for each in waits for _, y in each.points))
     series = tuple(
         Series(
             label=f"rank {each.rank}",
             css=_CURVES[index % len(_CURVES)],
-            points=tuple((step, _MS * seconds) for step, seconds in each.points),
+            points=tuple((step, scale * seconds) for step, seconds in each.points),
         )
         for index, each in enumerate(waits)
     )
     svg = line_chart(
         series,
         x_label="optimizer step",
-        y_label="busy before it (ms)",
+        y_label=f"busy before it ({unit})",
         frame=WIDE,
         from_zero=True,
     )
@@ -125,7 +126,10 @@ def local_chart(profile: Profile) -> Chart:
 
 
 def usage_charts(profile: Profile) -> list[Chart]:
-    """Return what the hosts used over time, one chart a metric; those that were not observed come last and say why."""
+    """Return what the hosts used over time, one chart a metric.
+
+    Those that were not observed come last and say why, together where it is the same.
+    """
     longest = max(
         (x for each in profile.usages for own in each.series for x, _ in own.points), default=0.0
     )
@@ -136,7 +140,14 @@ def usage_charts(profile: Profile) -> list[Chart]:
         if each.seconds is not None
     )
     found = [_usage_chart(each, scale, unit, marks) for each in profile.usages]
-    return sorted(found, key=lambda each: not each.svg)
+    absent: dict[str, list[str]] = {}
+    for each in found:
+        if not each.svg:
+            absent.setdefault(each.why_none, []).append(each.title)
+    return [
+        *(each for each in found if each.svg),
+        *(Chart(title=", ".join(titles), why_none=why) for why, titles in absent.items()),
+    ]
 
 
 def part_legend(parts: Sequence[Part]) -> Markup:
@@ -168,8 +179,19 @@ def _usage_chart(usage: Usage, scale: float, unit: str, marks: tuple[Mark, ...])
         frame=HALF,
         marks=marks,
         from_zero=True,
+        reach=metric.reach,
     )
     return Chart(title=metric.title, svg=svg, legend=legend(series), why_none=usage.why_none)
+
+
+def step_time(seconds: float) -> str:
+    """Return a step's time with three significant digits: `42.3 ms`, `3.83 s`."""
+    scale, unit = _step_unit(seconds)
+    return f"{scale * seconds:.3g} {unit}"
+
+
+def _step_unit(longest: float) -> tuple[float, str]:
+    return (1000.0, "ms") if longest < 1 else (1.0, "s")
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

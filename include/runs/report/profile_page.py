@@ -16,6 +16,7 @@ from include.runs.report.profile_charts import (
     Chart,
     local_chart,
     shares_chart,
+    step_time,
     steps_chart,
     usage_charts,
 )
@@ -54,7 +55,7 @@ def render_profile_html(profile: Profile, *, run_id: str, subtitle: str = "") ->
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(size=format_bytes, ms=_ms, percent=_percent)
+    environment.filters.update(size=format_bytes, ms=step_time, percent=_percent)
     verdicts = verdict_rows([each.to_dict() for each in profile.verdicts])
     return environment.get_template("profile.html.jinja").render(
         run_id=run_id,
@@ -118,12 +119,13 @@ def _tiles(profile: Profile) -> list[Tile]:
         return []
     outliers, shares = profile.outliers, profile.shares
     slowest = max(profile.ranks, key=lambda each: each.median_seconds)
+    value, unit = step_time(slowest.median_seconds).split(" ")
     found = [
         Tile(
             name="Step time",
-            value=f"{1000 * slowest.median_seconds:.3g}",
-            unit="ms",
-            note=f"median of the slowest rank; 95th percentile {_ms(slowest.p95_seconds)}",
+            value=value,
+            unit=unit,
+            note=f"median of the slowest rank; 95th percentile {step_time(slowest.p95_seconds)}",
         )
     ]
     if shares:
@@ -139,7 +141,7 @@ def _tiles(profile: Profile) -> list[Tile]:
     note = (
         "too few steps to say"
         if limit is None
-        else f"of {outliers.num_steps:,}, above {_ms(limit)}"
+        else f"of {outliers.num_steps:,}, above {step_time(limit)}"
     )
     found.append(Tile(name="Outlier steps", value=str(len(outliers.found)), note=note))
     peaks = [each.peak for each in profile.memory if "gpu" not in each.place]
@@ -147,12 +149,6 @@ def _tiles(profile: Profile) -> list[Tile]:
         size, unit = format_bytes(max(peaks)).split(" ")
         found.append(Tile(name="Peak memory", value=size, unit=unit, note="of a host's training"))
     return found
-
-
-def _ms(seconds: float) -> str:
-    """Return seconds as milliseconds with three significant digits: `42.3 ms`, `1,230 ms`."""
-    value = 1000 * seconds
-    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
 
 
 def _percent(share: float) -> str:

@@ -56,6 +56,8 @@ def stacked_areas(
         end=frame.width - frame.right,
         num_ticks=max(3, (frame.width - frame.left) // 80),
     )
+    whole = tuple(tick for tick in x.ticks if tick == round(tick))
+    x = replace(x, ticks=whole or x.ticks)  # half a step is none
     bottoms = [[0.0] * len(xs), *tops[:-1]]
     areas = (
         _area(layer, xs, below, above, x, y)

@@ -100,7 +100,8 @@ def test_a_profile_without_anything_says_why_everywhere() -> None:
 def test_a_page_without_gpus_says_so() -> None:
     page = Page(html_of(profile_of(eventful_run(), Facts())))
 
-    assert page.text.count("no GPU samples: no GPU on algo-1, algo-2") == 2
+    assert page.text.count("no GPU samples: no GPU on algo-1, algo-2") == 1
+    assert "GPU, GPU memory" in page.text
 
 
 def test_the_report_has_the_bottleneck_its_figure_and_the_link(whole: Profile) -> None:
@@ -158,6 +159,16 @@ def test_the_command_says_what_is_missing(
     assert main([str(tmp_path)]) == 2
 
     assert "there is nothing to judge" in capsys.readouterr().err
+
+
+def test_long_steps_are_told_in_seconds() -> None:
+    long = {"step_seconds": 4.0, "forward_seconds": 1.5, "backward_seconds": 2.0}
+    html = html_of(profile_of([*starts(2), *steps(1, 12, **long)], Facts()))
+
+    assert "time of a step (s)" in html
+    assert "4 s a step" in html
+    ticks = re.findall(r'class="tick"[^>]*text-anchor="middle">([^<]+)<', html)
+    assert [each for each in ticks if "." in each] == []  # half a step is none
 
 
 def test_one_step_is_drawn(whole: Profile) -> None:
