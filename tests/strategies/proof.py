@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.local_engine.runner.conftest import BUCKET, IMAGE, Yard, channel, put_faults, statuses
 
 if TYPE_CHECKING:
@@ -46,6 +48,14 @@ class Proof:
     model: Mapping[str, bytes]
     log: tuple[str, ...]
 
+    def check(self, alone: Mapping[int, float], *, ranks: int, tolerance: float) -> None:
+        """Fail unless the job went on from a checkpoint, and every step's loss is that of one process."""
+        assert [number for _, number in self.starts] == [ranks, ranks]
+        assert 0 < self.starts[1][0] <= STRUCK_AT + 2, "it went on from a checkpoint"
+        assert sorted(self.losses) == list(range(1, int(HYPERPARAMETERS["max_steps"]) + 1))
+        assert self.losses == pytest.approx(alone, rel=tolerance)
+        assert set(self.model) >= {"model.pt", "model.json"}
+
 
 @dataclass(kw_only=True)
 class Proving:
@@ -56,11 +66,27 @@ class Proving:
     _has_data: bool = field(default=False, init=False)
 
     def prove(
-        self, name: str, *, script: str = "train_ddp.py", image: str = IMAGE, **flags: str
+        self,
+        name: str,
+        *,
+        script: str = "train_ddp.py",
+        image: str = IMAGE,
+        more: Mapping[str, bytes] | None = None,
+        **flags: str,
     ) -> Proof:
-        """Train by a strategy (the toolkit's `flags`, the script's hyperparameters) on two spot instances."""
+        """Train by a strategy (the toolkit's `flags`, the script's hyperparameters) on two spot instances.
+
+        `more` are further channels, of one file each: `<channel>/<file>` and its content.
+        """
         put_faults(self.yard, {"what": "interrupt", "at": {"step": STRUCK_AT}, "job": name})
-        self.yard.train(name, **self._request(name, script, image, flags))
+        for key, content in (more or {}).items():
+            self.yard.objects.put(BUCKET, f"more/{name}/{key}", content)
+        request = self._request(name, script, image, flags)
+        request["InputDataConfig"] += [
+            channel(key.partition("/")[0], f"s3://{BUCKET}/more/{name}/{key.partition('/')[0]}/")
+            for key in more or {}
+        ]
+        self.yard.train(name, **request)
         row = self.yard.wait(name, limit_s=LIMIT_S)
         log = tuple(line for host in ("algo-1", "algo-2") for line in self.yard.log(name, host))
         assert row.status == "Completed", "\n".join([str(row.state), *log])

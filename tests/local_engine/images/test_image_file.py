@@ -30,7 +30,8 @@ def test_a_header_is_read(tmp_path: Path) -> None:
         tmp_path,
         "# What it is.\n#: repositories = tiny small\n#: training-module = tiny.training:main\n"
         "#: layer = environment\n#: unless = torch\n#: launchers = sagemaker_mpi_enabled\n"
-        "#: programs = g++ cmake\n#: build-environment = CXXFLAGS='-std=c++17 -O1' WITHOUT_MPI=1\n"
+        "#: programs = g++ cmake\n#: build-environment = CXXFLAGS='-std=c++17 -O1' CXX={images}/c++\n"
+        "#: build = cmake==3.31.10 ninja==1.13.2\n"
         "#: source = include/inside\none==1.0  # why\n",
     )
 
@@ -42,7 +43,8 @@ def test_a_header_is_read(tmp_path: Path) -> None:
     assert image.unless == "torch"
     assert image.launchers == {"sagemaker_mpi_enabled"}
     assert image.programs == ("g++", "cmake")
-    assert image.build_environment == {"CXXFLAGS": "-std=c++17 -O1", "WITHOUT_MPI": "1"}
+    assert image.build_environment == {"CXXFLAGS": "-std=c++17 -O1", "CXX": f"{FOLDER}/c++"}
+    assert image.build_requirements == ("cmake==3.31.10", "ninja==1.13.2")
     assert image.source == FOLDER.parent / "include" / "inside"
 
 

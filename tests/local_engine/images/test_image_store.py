@@ -11,6 +11,7 @@ import pytest
 from include.local_engine.images.environment import BuildError, BuildStoppedError
 from include.local_engine.images.image_file import ImageFile, read_image_file
 from include.local_engine.images.image_store import MARKER, ImageStore, default_folder
+from tests.local_engine.images.conftest import make_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,6 +79,29 @@ def test_a_layered_image_sees_the_packages_and_programs_below_it(
     below = said_by(place, "import tiny, sagemaker_training as t; print(t.__file__)")
     assert not below.startswith(str(place))
     assert (place / "bin" / "torchrun").read_text().startswith(f"#!{place}/bin/python")
+    mpirun = [place / "bin" / "mpirun", "--version"]
+    said = subprocess.run(mpirun, check=True, capture_output=True, text=True).stdout
+    assert said.startswith("mpirun (Open MPI)")
+
+
+def test_what_a_build_takes_is_there_before_the_pins(
+    store: ImageStore, image_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(image_files, "tool", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(image_files))
+    path = image_files / "tiny.txt"
+    path.write_text(f"#: build = tool==1.0\n{path.read_text()}")
+    lines: list[str] = []
+
+    place = store.build(read_image_file(path), say=lines.append)
+
+    assert said_by(place, "import tool, tiny; print(tiny.ANSWER)") == "42"
+    installed = [each for each in lines if each.startswith("Installing")]
+    assert installed == [
+        "Installing collected packages: tool",
+        "Installing collected packages: tiny",
+    ]
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(
