@@ -70,6 +70,7 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
             task_id="watch_rules",
             watch=task_specs.watch_task_plan,
             watched_task_id="train",
+            notifier=_NOTIFIER,
             trigger_rule="none_failed_min_one_success",
         )
         # Alarms and dashboard, where the conf asks for them: else preflight skips the first, and so Airflow the second.

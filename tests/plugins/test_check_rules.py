@@ -187,7 +187,7 @@ def test_nan_that_the_script_itself_ends_is_the_same_verdict(trained: Any, task:
 
 
 def test_job_that_is_not_there_is_told_as_absent(aws_connection: RunningEngine) -> None:
-    assert watched("no-such-job", absent_s=0.0) == {"absent": "no-such-job"}
+    assert watched("no-such-job", absent_s=0.0) == {"absent": "no-such-job", "absent_s": 0.0}
 
 
 def test_task_waits_while_the_watched_one_has_not_begun(
@@ -209,7 +209,7 @@ def test_task_defers_to_the_trigger_and_ends_with_what_it_found(trained: Any, ta
 
     assert deferred.value.trigger.job_name == first_of(train, task)
     event = watched(first_of(train, task))
-    result = check.execute_complete(task.context, event, absent_s=20.0)
+    result = check.execute_complete(task.context, event)
     assert result["stopped_by"]["rule"] == "NonFinite"
 
 
@@ -219,7 +219,7 @@ def test_task_ends_where_the_watched_one_ended_without_a_job(
     check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
     task.state = "failed"
 
-    result = check.execute_complete(task.context, {"absent": "x"}, absent_s=20.0)
+    result = check.execute_complete(task.context, {"absent": "x", "absent_s": 20.0})
 
     assert result == {"watched_job": None, "issues": []}
 
@@ -230,11 +230,12 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
     watched(first_of(train, task))
     check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
     task.state = "up_for_retry"
-    told = {"watched": {"stopped_by": None, "job_status": "Failed", "issues": []}}
+    told: dict[str, Any] = {"absent_s": 20.0}
+    told |= {"watched": {"stopped_by": None, "job_status": "Failed", "issues": []}}
 
     began = time.monotonic()
     with pytest.raises(TaskDeferred) as deferred:
-        check.execute_complete(task.context, told, absent_s=20.0)
+        check.execute_complete(task.context, told)
 
     assert deferred.value.trigger.job_name == train.name_of(task.context, 2)
     assert time.monotonic() - began < 60

@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 from distributed_training.triggers.interruptible import run_interruptible
 from include.errors import error_from_dict
 from include.rules.watch_plan import POLL_INTERVAL_S, WatchPlan
+from include.runs.notifier import Notifier
 from include.sagemaker_api.names import job_name
 
 if TYPE_CHECKING:
@@ -49,11 +50,18 @@ class CheckRulesOperator(BaseOperator):
         watched_task_id: the task whose job is watched.
         job_name: a job's name in place of a task.
         deferrable: watch in the triggerer, without a worker slot.
+        notifier: whom to tell of issues of severity error, as `Notifier.to_dict` or its JSON; None tells nobody.
         aws_conn_id: the connection.
         region_name: overrides the connection's region.
     """
 
-    template_fields: Sequence[str] = ("watch", "job_name", "aws_conn_id", "region_name")
+    template_fields: Sequence[str] = (
+        "watch",
+        "job_name",
+        "notifier",
+        "aws_conn_id",
+        "region_name",
+    )
     ui_color = "#fdeeea"
 
     def __init__(
@@ -62,6 +70,7 @@ class CheckRulesOperator(BaseOperator):
         watch: Any = None,
         watched_task_id: str | None = None,
         job_name: str | None = None,
+        notifier: Mapping[str, Any] | str | None = None,
         deferrable: bool = True,
         aws_conn_id: str | None = "aws_default",
         region_name: str | None = None,
@@ -73,6 +82,7 @@ class CheckRulesOperator(BaseOperator):
         self.watch = {} if watch is None else watch
         self.watched_task_id = watched_task_id
         self.job_name = job_name
+        self.notifier = notifier
         self.deferrable = deferrable
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
@@ -94,9 +104,7 @@ class CheckRulesOperator(BaseOperator):
             raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
         return self._watch(context, absent_s=SHORTEST_ABSENCE_S)
 
-    def execute_complete(
-        self, context: Context, event: Mapping[str, Any], absent_s: float
-    ) -> dict[str, Any]:
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was found, or watch on: the next attempt, or a job that is still not there.
 
         Raises:
@@ -114,7 +122,7 @@ class CheckRulesOperator(BaseOperator):
         if not self.watched_task_id or self._has_ended(context, 1):
             self.log.info("There was no job to watch")
             return result
-        return self._watch(context, absent_s=min(LONGEST_ABSENCE_S, 2 * absent_s))
+        return self._watch(context, absent_s=min(LONGEST_ABSENCE_S, 2 * event["absent_s"]))
 
     @cached_property
     def jobs(self) -> SageMakerJobs:
@@ -157,9 +165,15 @@ class CheckRulesOperator(BaseOperator):
         from distributed_training.triggers.rule_look import watch_job
 
         event = run_interruptible(
-            watch_job(name, plan=self._plan, connection=self._connection, absent_s=absent_s)
+            watch_job(
+                name,
+                plan=self._plan,
+                connection=self._connection,
+                absent_s=absent_s,
+                notifier=Notifier.from_dict(self.notifier),
+            )
         )
-        return self.execute_complete(context, event, absent_s)
+        return self.execute_complete(context, {**event, "absent_s": absent_s})
 
     def _defer(self, name: str, absent_s: float) -> NoReturn:
         from distributed_training.triggers.rules import RulesTrigger
@@ -170,9 +184,9 @@ class CheckRulesOperator(BaseOperator):
                 absent_s=absent_s,
                 plan=self._plan.to_dict(),
                 connection=self._connection.to_dict(),
+                notifier=told.to_dict() if (told := Notifier.from_dict(self.notifier)) else None,
             ),
             method_name=self.execute_complete.__name__,
-            kwargs={"absent_s": absent_s},
         )
 
     def _name(self, context: Context) -> str:

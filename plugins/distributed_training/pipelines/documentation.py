@@ -10,6 +10,7 @@ _TASKS = """
 | `shard` | cuts the data into shards and an index in S3, in the worker, or by a processing job over `shard_instance_count` instances that read an `s3://` source; the same data and settings upload nothing again | address and fingerprint of the data set |
 | `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; else skipped | the winner, its hyperparameters, all trials, the cost |
 | `train` | one SageMaker training job over all instances, with the winner's hyperparameters where there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
+| `watch_rules` | beside `train`: judges by the conf's `rules` what its ranks tell while it runs, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and what follows is skipped | what was found, what stopped the training |
 | `evaluate` | a processing job that measures the model on the test split | the job's snapshot |
 | `register` | a model package with metrics and lineage | its ARN |
 | `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |

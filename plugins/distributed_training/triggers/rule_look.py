@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any, Self
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.notifications import notify_from_trigger
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import code_and_message, is_absent_object, typed
 from distributed_training.triggers.pace import backoff_s
-from include.errors import RejectedRequestError, shortened
+from include.errors import RejectedRequestError, Severity, shortened
 from include.rules.document import rules_document
 from include.rules.evaluation import evidence
 from include.rules.live_evaluation import planned_evaluation
 from include.rules.reactions import Reaction, Reactions, planned_reactions, worst_reaction
 from include.rules.rule import RuleAction
 from include.rules.watch_plan import POLL_INTERVAL_S
+from include.runs.notifier import rule_notice
 from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.rule_stop import RuleStop, service_stop
 from include.sagemaker_api.snapshot import JobSnapshot
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from include.rules.live import Piece
     from include.rules.live_evaluation import LiveEvaluation
     from include.rules.watch_plan import WatchPlan
+    from include.runs.notifier import Notifier
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,12 @@ def document_uri(snapshot: JobSnapshot) -> str:
 
 
 async def watch_job(
-    job_name: str, *, plan: WatchPlan, connection: ConnectionArguments, absent_s: float
+    job_name: str,
+    *,
+    plan: WatchPlan,
+    connection: ConnectionArguments,
+    absent_s: float,
+    notifier: Notifier | None = None,
 ) -> dict[str, Any]:
     """Return `{"watched": result}` once the job has ended, `{"absent": name}` where it is not there for so long.
 
@@ -60,7 +68,9 @@ async def watch_job(
     Raises:
         TrainingRunError: the service refuses, several times; or a line of the statistics is wrong.
     """
-    look = RuleLook(job_name, plan, connection, gives_up_at=time.time() + absent_s)
+    look = RuleLook(
+        job_name, plan, connection, gives_up_at=time.time() + absent_s, notifier=notifier
+    )
     failures = refusals = 0
     try:
         while True:
@@ -101,6 +111,7 @@ class RuleLook:
     plan: WatchPlan
     connection: ConnectionArguments
     gives_up_at: float
+    notifier: Notifier | None = None
     _live: LiveEvaluation | None = None
     _reactions: Reactions = field(init=False)
     _found: list[Reaction] = field(default_factory=list)
@@ -152,8 +163,10 @@ class RuleLook:
             return {"absent": self.job_name} if time.time() > self.gives_up_at else None
         self._tell_service_rules(snapshot)
         if snapshot.started_at is not None:
-            self._note(await self._read(snapshot))
+            new = await self._read(snapshot)
+            self._note(new)
             await self._react(snapshot)
+            await self._notify(new)
         if not snapshot.is_terminal:
             return None
         await self._write_document(snapshot)
@@ -258,6 +271,19 @@ class RuleLook:
                 raise
             log.info("Job %s has ended by itself meanwhile", snapshot.name)
         self._has_stopped = True
+
+    async def _notify(self, new: list[Reaction]) -> None:
+        """Tell whom the run tells, once a rule; no one waits for a stop because of it."""
+        first = {each.name: each for each in reversed(new) if each.issue.severity is Severity.ERROR}
+        for each in first.values():
+            notice = rule_notice(
+                job_name=self.job_name,
+                rule=each.name,
+                step=each.issue.step,
+                says=_told(each)["evidence"],
+                was_stopped=each is self._stop,
+            )
+            await notify_from_trigger(AwsClients(self.connection), self.notifier, notice)
 
     async def _write_document(self, snapshot: JobSnapshot) -> None:
         """Write the verdicts as they stand, with what stopped the job."""

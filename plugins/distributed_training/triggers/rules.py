@@ -14,6 +14,7 @@ from distributed_training.triggers.job import settled_after_s
 from distributed_training.triggers.rule_look import watch_job
 from include.errors import TrainingRunError
 from include.rules.watch_plan import WatchPlan
+from include.runs.notifier import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,6 +31,7 @@ class RulesTrigger(BaseTrigger):
         plan: the fields of `WatchPlan.to_dict`.
         connection: the fields of `ConnectionArguments.to_dict`.
         deferred_at: when the task began to wait, epoch seconds.
+        notifier: the fields of `Notifier.to_dict`: whom to tell of issues; None tells nobody.
     """
 
     def __init__(
@@ -40,15 +42,16 @@ class RulesTrigger(BaseTrigger):
         plan: dict[str, Any],
         connection: dict[str, Any],
         deferred_at: float | None = None,
+        notifier: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
         self.job_name, self.absent_s = job_name, absent_s
-        self.plan, self.connection = plan, connection
+        self.plan, self.connection, self.notifier = plan, connection, notifier
         self.deferred_at = time.time() if deferred_at is None else deferred_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        names = ("job_name", "absent_s", "plan", "connection", "deferred_at")
+        names = ("job_name", "absent_s", "plan", "connection", "deferred_at", "notifier")
         arguments = {name: getattr(self, name) for name in names}
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
@@ -59,10 +62,11 @@ class RulesTrigger(BaseTrigger):
             plan=WatchPlan.from_dict(self.plan),
             connection=ConnectionArguments(**self.connection),
             absent_s=self.absent_s,
+            notifier=Notifier.from_dict(self.notifier),
         )
         try:
             told = await keeping_message(watching)
         except TrainingRunError as error:
             told = {"error": error.to_dict()}
         await asyncio.sleep(max(0.0, self.deferred_at + settled_after_s() - time.time()))
-        yield TriggerEvent(told)  # type: ignore[no-untyped-call]  # see above
+        yield TriggerEvent({**told, "absent_s": self.absent_s})  # type: ignore[no-untyped-call]  # see above
