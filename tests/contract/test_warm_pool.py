@@ -1,27 +1,40 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.contract.conftest import Endpoint
 
 pytestmark = pytest.mark.engine
 
 
+RESOURCES = {
+    "InstanceType": "ml.m5.large",
+    "InstanceCount": 1,
+    "VolumeSizeInGB": 1,
+    "KeepAlivePeriodInSeconds": 600,
+}
+
+
 @pytest.fixture
-def job(endpoint: Endpoint) -> str:
+def job(endpoint: Endpoint) -> Iterator[str]:
     """The name of a finished job that holds a warm pool for ten minutes."""
-    resources = {
-        "InstanceType": "ml.m5.large",
-        "InstanceCount": 1,
-        "VolumeSizeInGB": 1,
-        "KeepAlivePeriodInSeconds": 600,
-    }
-    described = endpoint.run(endpoint.training_request(ResourceConfig=resources))
-    return str(described["TrainingJobName"])
+    described = endpoint.run(endpoint.training_request(ResourceConfig=RESOURCES))
+    name = str(described["TrainingJobName"])
+    yield name
+    held = endpoint.sagemaker.list_training_jobs(
+        NameContains=name, WarmPoolStatusEquals="Available"
+    )
+    for each in held["TrainingJobSummaries"]:
+        endpoint.sagemaker.update_training_job(
+            TrainingJobName=each["TrainingJobName"],
+            ResourceConfig={"KeepAlivePeriodInSeconds": 0},
+        )
 
 
 def test_finished_job_holds_its_pool(endpoint: Endpoint, job: str) -> None:
@@ -48,3 +61,39 @@ def test_pool_ends_when_its_retention_is_set_to_nothing(endpoint: Endpoint, job:
 
 def test_job_without_retention_has_no_pool(endpoint: Endpoint) -> None:
     assert "WarmPoolStatus" not in endpoint.run(endpoint.training_request())
+
+
+def test_matching_job_takes_the_pool_over_and_holds_it_on(endpoint: Endpoint, job: str) -> None:
+    second = endpoint.start(endpoint.training_request(ResourceConfig=RESOURCES))
+
+    pool = endpoint.describe(job)["WarmPoolStatus"]
+    assert (pool["Status"], pool["ReusedByJob"]) == ("Reused", second)
+    assert pool["ResourceRetainedBillableTimeInSeconds"] >= 0
+    ended = endpoint.finished(second)
+    assert ended["WarmPoolStatus"]["Status"] == "Available"
+    endpoint.sagemaker.delete_training_job(TrainingJobName=job)
+    third = endpoint.start(endpoint.training_request(ResourceConfig=RESOURCES))
+    assert endpoint.describe(second)["WarmPoolStatus"]["ReusedByJob"] == third
+    endpoint.finished(third)
+    endpoint.sagemaker.update_training_job(
+        TrainingJobName=third, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+    )
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"ResourceConfig": {**RESOURCES, "InstanceType": "ml.m5.xlarge"}},
+        {"ResourceConfig": {**RESOURCES, "VolumeSizeInGB": 2}},
+        {"ResourceConfig": RESOURCES, "EnableNetworkIsolation": True},
+    ],
+    ids=["another type", "another volume", "isolated"],
+)
+def test_job_that_does_not_match_leaves_the_pool(
+    endpoint: Endpoint, job: str, members: dict[str, Any]
+) -> None:
+    other = {**members, "ResourceConfig": dict(members["ResourceConfig"])}
+    del other["ResourceConfig"]["KeepAlivePeriodInSeconds"]
+    endpoint.start(endpoint.training_request(**other))
+
+    assert endpoint.describe(job)["WarmPoolStatus"]["Status"] == "Available"

@@ -11,7 +11,7 @@ from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
 from include.local_engine.api.starting import start_job, stop_job
 from include.local_engine.api.training_rules import check_training_request
-from include.local_engine.api.warm_pool import warm_pool_status
+from include.local_engine.api.warm_pool import take_pool, warm_pool_status
 from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
@@ -70,6 +70,7 @@ class TrainingJobs:
                 "LastModifiedTime": now,
             },
         )
+        take_pool(self.context.store, name, call.request, now=now)
         return {"TrainingJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:
