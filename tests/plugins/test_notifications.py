@@ -11,6 +11,8 @@ import pytest
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.notifications import notify, notify_from_trigger
+from distributed_training.pipelines.failure_message import tell_failure
+from distributed_training.pipelines.run_paths import RunPaths
 from include.runs.notifier import (
     Notifier,
     failure_notice,
@@ -180,6 +182,46 @@ def test_a_failed_run_is_told_by_its_reason(
     assert notice.occasion is occasion
     for each in [*words, "report: s3://b/report.html"]:
         assert each in message["Message"]
+
+
+def test_a_failed_run_is_told_once_a_try(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any
+) -> None:
+    arn, received = topic
+    paths = RunPaths(
+        bucket=aws_connection.bucket, prefix="t", dag_id="dag", run_id=f"run-{task.run_id}"
+    )
+    failure = {"task_id": "train", "error": "ScriptError", "what": "the script broke"}
+
+    def told(try_number: int, **notifications: Any) -> bool:
+        return tell_failure(
+            clients,
+            failure,
+            notifications={"topic_arn": arn, **notifications},
+            paths=paths,
+            try_number=try_number,
+            report="s3://bucket/report.html",
+        )
+
+    assert told(4)
+    assert not told(4)  # the report was cleared
+    assert told(5)  # the task was cleared, and failed again
+    assert not told(6, on=["budget"])
+    assert not told(6, on=["sport"])  # what preflight refused
+    messages = received()
+    assert len(messages) == 2
+    assert "The run failed in task train: the script broke" in messages[0]["Message"]
+    assert "report: s3://bucket/report.html" in messages[0]["Message"]
+
+
+def test_a_run_that_did_not_fail_or_has_no_topic_tells_nothing(
+    clients: AwsClients, task: Any
+) -> None:
+    paths = RunPaths(bucket="b", prefix="t", dag_id="dag", run_id="run")
+    more = {"paths": paths, "try_number": 1, "report": ""}
+
+    assert not tell_failure(clients, None, notifications={"topic_arn": "x"}, **more)
+    assert not tell_failure(clients, {"task_id": "train"}, notifications=None, **more)
 
 
 def test_a_subject_is_one_line_of_ascii() -> None:

@@ -22,11 +22,7 @@ from distributed_training.pipelines.search_account import (
     conf_as_trained,
     write_search_account,
 )
-from include.errors import SpecError
 from include.runs.builder import build_run_record
-from include.runs.notifier import failure_notice
-from include.specs.monitoring import Notifications
-from include.specs.reading import read_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -248,21 +244,18 @@ class ReportOperator(BaseOperator):
         report: str,
     ) -> None:
         """Tell the conf's topic of a run that failed."""
-        from distributed_training.hooks.notifications import notify
+        from distributed_training.pipelines.failure_message import tell_failure
 
         state = facts[run_state.PREFLIGHT].result or {}
-        wanted = (state.get("conf") or context["params"]).get("notifications")
-        if record.failure is None or not wanted:
-            return
-        try:
-            notifier = run_state.notifier_of(read_spec(Notifications, wanted), paths)
-        except SpecError as error:  # that may be why the run failed
-            self.log.warning("Nobody is told that the run failed: %s", error)
-            return
-        task = facts.get(str(record.failure.get("task_id")))
-        tried = int((task.started or {}).get("try_number", 1)) if task else 1
-        notice = failure_notice(record.failure, try_number=tried, report=report)
-        notify(self.clients, notifier, notice)
+        task = facts.get(str((record.failure or {}).get("task_id")))
+        tell_failure(
+            self.clients,
+            record.failure,
+            notifications=(state.get("conf") or context["params"]).get("notifications"),
+            paths=paths,
+            try_number=int((task.started or {}).get("try_number", 1)) if task else 1,
+            report=report,
+        )
 
     def _profile(
         self, training: Mapping[str, Any], conf: Mapping[str, Any], paths: RunPaths
