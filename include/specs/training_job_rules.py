@@ -13,6 +13,7 @@ from include.specs.built_in_rules import built_in_findings
 from include.specs.channel import Channel, FileSystemInput, TrainingInput
 from include.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
 from include.specs.run_conf_ladder import rung_findings
+from include.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -257,6 +258,8 @@ def _hyperparameters(spec: TrainingJobSpec) -> Iterator[Finding]:
                 allowed=f"1 to {MAX_KEY_CHARACTERS}",
             )
         yield from _hyperparameter_value(where, value)
+    if DS_CONFIG in spec.hyperparameters:
+        yield from deepspeed_findings(spec.hyperparameters[DS_CONFIG])
 
 
 def _hyperparameter_value(where: str, value: object) -> Iterator[Finding]:
