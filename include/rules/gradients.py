@@ -87,9 +87,10 @@ class ExplodingTensor(Rule):
 class GradNormSpike(Rule):
     """The gradient norm is above `median + num_mads * MAD` and above `ratio` times the median.
 
-    Both are taken of the last `window` steps. Once is enough: gradient norms often jump before the loss does (OLMo et
-    al. 2025, OLMo 2). What spikes is not added to the window; a norm that is not finite is left to
-    `NonFinite`.
+    And it is above `jump` times the highest of the last 20: while a network begins to learn, norms rise tenfold within
+    some steps (measured on the default MLP). Median and MAD are those of the last `window` steps. Once is enough:
+    gradient norms often jump before the loss does (OLMo et al. 2025, OLMo 2). What spikes is not added to the window; a
+    norm that is not finite is left to `NonFinite`.
     """
 
     READS = (StepRecord,)
@@ -97,6 +98,7 @@ class GradNormSpike(Rule):
     window: int = 100
     num_mads: float = 10.0
     ratio: float = 10.0
+    jump: float = 5.0
     warm_up: int = 20
 
     def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
@@ -106,7 +108,7 @@ class GradNormSpike(Rule):
 
 class _GradNormSpike(Watch[StepRecord]):
     def __init__(self, rule: GradNormSpike) -> None:
-        self._rule, self._seen = rule, History()
+        self._rule, self._seen, self._all = rule, History(), History()
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         norm, rule = record.gradient_norm, self._rule
@@ -118,7 +120,10 @@ class _GradNormSpike(Watch[StepRecord]):
             self.why_not = f"{len(before) + 1} gradient norms; {LEAST_OBSERVATIONS} make a median"
             return
         middle, mad = median_and_mad(before)
-        is_spike = norm > middle + rule.num_mads * mad and norm > rule.ratio * middle
+        highest = max(self._all.values[-20:], default=0.0)
+        self._all.add(record.step, norm)
+        is_high = norm > middle + rule.num_mads * mad and norm > rule.ratio * middle
+        is_spike = is_high and norm > rule.jump * highest
         if not is_spike:
             self._seen.add(record.step, norm)
         yield Judgement(
@@ -129,6 +134,7 @@ class _GradNormSpike(Watch[StepRecord]):
 
     def roll_back(self, step: int) -> None:
         self._seen.roll_back(step)
+        self._all.roll_back(step)
 
 
 RULES: tuple[type[Rule], ...] = (VanishingGradient, ExplodingTensor, GradNormSpike)

@@ -15,12 +15,15 @@ from include.rules.series import LEAST_OBSERVATIONS, SIGMA_PER_MAD, History, med
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_MOST = 0.7  # of a window
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRegression(Rule):
     """The median tokens (or samples) per second of the last `window` steps is below `ratio` of the best such median.
 
     The first observation after a start is left out (processes warm up), and a start with other ranks begins anew.
+    Medians are of most of a window, and too low for half a window: what a busy machine takes for a moment is no fault.
     """
 
     READS = (Start, StepRecord)
@@ -39,6 +42,7 @@ class _ThroughputRegression(Watch[Record]):
     def __init__(self, rule: ThroughputRegression) -> None:
         self._rule, self._world_size, self._is_first = rule, 0, True
         self._seen, self._best = History(), History()
+        self._low_since: int | None = None
 
     def see(self, record: Record) -> Iterator[Judgement]:
         if isinstance(record, Start):
@@ -46,6 +50,7 @@ class _ThroughputRegression(Watch[Record]):
             if record.world_size and record.world_size != self._world_size:
                 self._world_size = record.world_size
                 self._seen, self._best = History(), History()
+                self._low_since = None
         elif isinstance(record, StepRecord) and record.units_per_second is not None:
             yield from self._judge(record.step, record.units_per_second)
 
@@ -56,14 +61,20 @@ class _ThroughputRegression(Watch[Record]):
             return
         self._seen.add(step, rate)
         recent = self._seen.last(rule.window)
-        if len(recent) < rule.least:
-            self.why_not = f"{len(recent)} rates in {rule.window} steps; needs {rule.least}"
+        span = step - self._seen.steps[0]
+        if len(recent) < rule.least or span < _MOST * rule.window:
+            self.why_not = f"{len(recent)} rates in {min(span, rule.window)} steps; needs {rule.least} in {rule.window}"
             return
         now = median(recent)
         best = max(now, self._best.values[-1] if len(self._best) else 0.0)
         self._best.add(step, best)
+        if now >= rule.ratio * best:
+            self._low_since = None
+        elif self._low_since is None:
+            self._low_since = step
+        since = step if self._low_since is None else self._low_since
         yield Judgement(
-            is_violated=now < rule.ratio * best,
+            is_violated=now < rule.ratio * best and step - since >= rule.window // 2,
             text=f"{now:.4g} a second over the last {rule.window} steps, {now / best:.0%} of the best {best:.4g}",
             numbers={"median": now, "best": best},
         )
@@ -71,6 +82,8 @@ class _ThroughputRegression(Watch[Record]):
     def roll_back(self, step: int) -> None:
         self._seen.roll_back(step)
         self._best.roll_back(step)
+        if self._low_since is not None and self._low_since > step:
+            self._low_since = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,23 +130,29 @@ class StepOutlier(Rule):
     """More than `n_outliers` steps took longer than the mean plus `stddev` standard deviations of all steps so far.
 
     Source: SageMaker Developer Guide, StepOutlier (5; rulesconfig 1.0.1 has 3). A few long steps raise mean and
-    deviation alike: the robust profile takes median and MAD, wants twice the median, and leaves the first step of a
-    start out.
+    deviation alike: the robust profile takes median and MAD, wants twice the median, leaves the first step of a start
+    out, and asks what the outliers cost: steps of milliseconds are never even on a machine that does more.
 
     Attributes:
         is_robust: median and MAD in the place of mean and standard deviation.
         share: of all steps that the outliers must also exceed: a long run has ten of them by chance.
+        cost_share: of the time of all steps, what the outliers took beyond the limit.
     """
 
     ORIGIN = Origin.PROFILER
     READS = (Start, StepRecord)
     NEEDS = "step_seconds of steps"
-    ROBUST: ClassVar[Mapping[str, Any]] = {"is_robust": True, "share": 0.01}
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "is_robust": True,
+        "share": 0.01,
+        "cost_share": 0.05,
+    }
     stddev: float = 5.0
     mode: str | None = None
     n_outliers: int = 10
     is_robust: bool = False
     share: float = 0.0
+    cost_share: float = 0.0
 
     def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
         """Return a new state."""
@@ -148,7 +167,7 @@ class _StepOutlier(Watch[Record]):
 
     def __init__(self, rule: StepOutlier) -> None:
         self._rule, self._seen, self._outliers = rule, History(), History()
-        self._sums, self._squares = History(), History()
+        self._sums, self._squares, self._cost = History(), History(), History()
         self._is_first = True
 
     def see(self, record: Record) -> Iterator[Judgement]:
@@ -168,10 +187,14 @@ class _StepOutlier(Watch[Record]):
         if count < least:
             self.why_not = f"{count + 1} steps; needs more than {least}"
             return
+        cost = self._cost.values[-1] if len(self._cost) else 0.0
         if seconds > limit:
             self._outliers.add(step, seconds)
+            cost += seconds - limit
+            self._cost.add(step, cost)
+        is_often = len(self._outliers) > max(rule.n_outliers, rule.share * len(self._seen))
         yield Judgement(
-            is_violated=len(self._outliers) > max(rule.n_outliers, rule.share * len(self._seen)),
+            is_violated=is_often and cost >= rule.cost_share * self._sums.values[-1],
             text=f"{len(self._outliers)} steps were outliers, the last took {self._last():.3g} s",
             numbers={"outliers": len(self._outliers), "limit_seconds": limit},
         )
@@ -194,7 +217,7 @@ class _StepOutlier(Watch[Record]):
         return self._outliers.values[-1] if len(self._outliers) else 0.0
 
     def roll_back(self, step: int) -> None:
-        for each in (self._seen, self._outliers, self._sums, self._squares):
+        for each in (self._seen, self._outliers, self._sums, self._squares, self._cost):
             each.roll_back(step)
 
 

@@ -32,10 +32,8 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
         ContractError: there is neither, or a file cannot be read.
     """
     facts = facts_of(read_conf(folder))
-    statistics = sorted((folder / STATISTICS_FOLDER).glob("*.jsonl*"))
-    if statistics:
-        files = {each.name: _lines(each) for each in statistics}
-        return read_statistics(files), facts
+    if records := records_in(folder / STATISTICS_FOLDER):
+        return records, facts
     log = folder / LOG_NAME
     if not log.is_file():
         raise ContractError(
@@ -49,6 +47,15 @@ def read_run(folder: Path) -> tuple[list[Record], Facts]:
     ends = ends_of(report.get("continuity") or {})
     failures = {each["name"]: each.get("failure_reason") for each in report.get("jobs") or ()}
     return list(read_rows(_rows(log), facts, ends=ends, failures=failures)), facts
+
+
+def records_in(folder: Path) -> list[Record]:
+    """Return what the ranks of a training wrote in a folder (`*.jsonl` or `.jsonl.gz`); nothing where there is none.
+
+    Raises:
+        ContractError: a file cannot be read.
+    """
+    return read_statistics({each.name: _lines(each) for each in sorted(folder.glob("*.jsonl*"))})
 
 
 def read_conf(folder: Path) -> dict[str, Any]:

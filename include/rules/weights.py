@@ -179,12 +179,14 @@ class AllZero(Rule):
     """At least `threshold` percent of a tensor's values are zero.
 
     Source: SageMaker Developer Guide, AllZero. One of the two choices of tensors is required there; the robust profile
-    looks at weights and gradients after 50 steps, ten in a row.
+    looks at weights and gradients after 50 steps, ten in a row. For a threshold of 100 a norm of zero says it, too.
     """
 
     ORIGIN = Origin.DEBUGGER
     READS = (StepRecord,)
-    NEEDS = "a choice of tensors (collection_names or tensor_regex), and their zero_fraction"
+    NEEDS = (
+        "a choice of tensors (collection_names or tensor_regex), and their zero_fraction (or l2)"
+    )
     ROBUST: ClassVar[Mapping[str, Any]] = {
         "collection_names": f"{WEIGHTS},{GRADIENTS}",
         "warm_up": 50,
@@ -205,8 +207,11 @@ class AllZero(Rule):
             record, collection_names=self.collection_names, tensor_regex=self.tensor_regex
         )
         for key, each in chosen:
-            if each.zero_fraction is not None:
-                percent = 100 * each.zero_fraction
+            share = each.zero_fraction
+            if share is None and each.l2 is not None and self.threshold == 100:
+                share = float(each.l2 == 0)  # a norm of zero says as much, and is there more often
+            if share is not None:
+                percent = 100 * share
                 yield Judgement(
                     key=key,
                     is_violated=percent >= self.threshold,

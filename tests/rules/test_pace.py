@@ -47,10 +47,10 @@ EACH_SECOND = timed({n: 1000.0 + n for n in range(1, 30)})
 CASES = [
     Case(
         rule="ThroughputRegression",
-        faulty=steps(200, units_per_second=jump(1000.0, 650.0, at=100)),
-        healthy=steps(200, units_per_second=noisy(1000.0, 0.1)),
+        faulty=steps(300, units_per_second=jump(1000.0, 650.0, at=100)),
+        healthy=steps(300, units_per_second=noisy(1000.0, 0.1)),
         without=NONE,
-        fires=152, onset=100, says="65% of the best", needs="tokens or samples per second",
+        fires=202, onset=100, says="65% of the best", needs="tokens or samples per second",
     ),
     Case(
         rule="DataStall",
@@ -157,8 +157,25 @@ def test_rule_fires_at_its_step(case: Case) -> None:
 def test_a_long_run_may_have_a_few_long_steps() -> None:
     rare = steps(3000, step_seconds=lambda step: 3.0 if step % 150 == 0 else 1.0)
 
+    often = {"share": 0.0, "cost_share": 0.0}
+
     assert judged("StepOutlier", rare).issues == ()
-    assert [each.step for each in judged("StepOutlier", rare, {"share": 0.0}).issues] == [1650]
+    assert [each.step for each in judged("StepOutlier", rare, often).issues] == [1650]
+
+
+def test_long_steps_that_cost_next_to_nothing_are_no_outliers() -> None:
+    uneven = steps(300, step_seconds=lambda step: 2.4 if step % 10 == 0 else 1.0)
+
+    assert judged("StepOutlier", uneven).issues == ()
+    assert judged("StepOutlier", uneven, {"cost_share": 0.0}).status == "IssuesFound"
+
+
+def test_throughput_that_recovers_is_no_regression() -> None:
+    dip = steps(400, units_per_second=lambda step: 500.0 if 150 <= step < 200 else 1000.0)
+    longer = steps(400, units_per_second=lambda step: 500.0 if 150 <= step < 270 else 1000.0)
+
+    assert judged("ThroughputRegression", dip).issues == ()
+    assert judged("ThroughputRegression", longer).status == "IssuesFound"
 
 
 def test_the_straggler_is_named() -> None:
@@ -181,7 +198,7 @@ def test_a_restart_is_no_stall_and_begins_throughput_anew_with_other_ranks() -> 
     second = [Start(step=100, time=99_999.0, attempt=2, world_size=1)]
     second += [
         StepRecord(step=step, time=99_999.0 + step, units_per_second=500.0)
-        for step in range(101, 200)
+        for step in range(101, 300)
     ]
 
     assert judged("ThroughputRegression", [BEGIN, *first, *second]).issues == ()

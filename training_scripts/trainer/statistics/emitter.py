@@ -120,7 +120,7 @@ class Emitter:
     def before_update(self) -> None:
         """Remember the weights where the update is to be measured."""
         if self._due(WEIGHTS, CHANGE):
-            self._before = self._tensors.copies()
+            self._before = self._tensors.samples(self._tensors.parameters)
 
     def after_update(self) -> None:
         """Measure what the optimizer changed."""
@@ -262,9 +262,7 @@ class Emitter:
     ) -> None:
         self._note(GRADIENTS, ALL_NUMBERS, {"l2": l2}, places)
         if gradients and self._due(GRADIENTS, CHANGE):
-            sums = self._tensors.norms(gradients, order=1.0).tolist()
-            counts = [self._tensors.num_elements[place] for place in places]
-            means = [total / count for total, count in zip(sums, counts, strict=True)]
+            means = self._tensors.mean_abs(gradients, places)
             self._note(GRADIENTS, {CHANGE}, {"mean_abs": means}, places)
         if gradients and self._due(GRADIENTS, SPREAD):
             spreads = self._tensors.spreads(gradients, places, l2)

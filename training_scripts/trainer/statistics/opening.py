@@ -66,7 +66,8 @@ def open_statistics(
         "global_batch_size": plan.global_batch_size,
         "tensors": emitter.listed,
     }
-    pids = [pid for host, pid in ranks.gather((paths.host, os.getpid())) if host == paths.host]
+    here = str(Path("/proc/self/ns/pid").readlink())  # whose process numbers mean the same as here
+    pids = [pid for place, pid in ranks.gather((here, os.getpid())) if place == here]
     emitter.write_to(PartWriter(folder, header=header))
     if ranks.local_rank == 0:
         emitter.sample(HostSampler(emitter.write_host, pids=pids, disk=paths.base_dir))
