@@ -22,6 +22,6 @@ SUCCEEDED = {
     **dict.fromkeys(
         ("preflight", "shard", "train", "evaluate", "register", "report", "outcome"), "success"
     ),
-    "tune": "skipped",
+    **dict.fromkeys(("tune", "set_up_monitoring", "tear_down_monitoring"), "skipped"),
 }
-"""Its tasks' states once it has succeeded: it has no search."""
+"""Its tasks' states once it has succeeded: it has no search, no alarms and no dashboard."""
