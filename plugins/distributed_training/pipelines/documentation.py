@@ -13,6 +13,7 @@ _TASKS = """
 | `watch_rules` | beside `train`: judges by the conf's `rules` what its ranks tell while it runs, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and what follows is skipped | what was found, what stopped the training |
 | `evaluate` | a processing job that measures the model on the test split | the job's snapshot |
 | `register` | a model package with metrics and lineage | its ARN |
+| `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; else skipped | what was put, what was removed |
 | `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |
 """
 
