@@ -87,8 +87,9 @@ def error_message(lines: list[dict[str, Any]]) -> str:
 
 def summary(view: RunView, report: Report) -> list[str]:
     """Return the end of a run as lines: verdict, losses, cost, times, and the report's paths."""
-    facts = [("verdict", "succeeded" if view.state == "success" else view.state)]
-    facts += _verdict(report.content().get("verdict"))
+    told = report.content().get("verdict")
+    said = "succeeded" if view.state == "success" else view.state
+    facts = [("verdict", "stopped by a rule" if told else said), *_verdict(told)]
     facts += _facts(report.content())
     facts += _continuity(report.content().get("continuity"), view.run_id)
     facts += _rules(report.content().get("rules"), view.run_id)

@@ -34,6 +34,8 @@ TINY = {
     "checkpoint_interval": 3,
 }
 
+MONITORING = ("set_up_monitoring", "tear_down_monitoring")
+
 
 def run(database: Any, **conf: Any) -> tuple[Any, dict[str, str]]:
     """Return the finished DAG run and its tasks' states, but for those of alarms, which no conf here asks for."""
@@ -74,7 +76,7 @@ def test_run_trains_evaluates_registers_and_reports(
 ):
     dag_run, states = run(database)
 
-    assert states.pop("tune") == "skipped"
+    assert {states.pop(each) for each in ("tune", *MONITORING)} == {"skipped"}
     assert set(states.values()) == {"success"}
     assert str(dag_run.state) == "success"
     told = result(dag_run, "report")
@@ -124,6 +126,7 @@ SEARCH = {
 def test_search_comes_before_the_training_which_takes_the_winner(database, aws_connection, s3):
     dag_run, states = run(database, **SEARCH)
 
+    assert {states.pop(each) for each in MONITORING} == {"skipped"}
     assert set(states.values()) == {"success"}
     found = result(dag_run, "tune")
     assert found["is_complete"]
@@ -178,7 +181,7 @@ def test_sharding_by_a_job_over_two_instances_is_part_of_the_run(database, aws_c
 
     dag_run, states = run(database, source=source, shard_instance_count=2)
 
-    assert states.pop("tune") == "skipped"
+    assert {states.pop(each) for each in ("tune", *MONITORING)} == {"skipped"}
     assert set(states.values()) == {"success"}
     record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
     assert [(job["task_id"], job["kind"]) for job in record["jobs"]] == [

@@ -222,3 +222,17 @@ def test_a_loss_above_the_baseline_is_said_as_such() -> None:
 
 def test_a_run_that_is_not_over_says_so() -> None:
     assert "Still running" in page(tasks=sample_tasks(train="running"), ended_at=None).text
+
+
+def test_a_run_that_a_rule_ended_begins_with_the_verdict() -> None:
+    told = {"rule": "NonFinite", "step": 30, "action": "stop", "evidence": "rank 1: the loss is nan"}
+    told |= {"last_checkpoint": "s3://bucket/step-00000029", "rules_uri": "s3://bucket/rules.json"}
+    record = sample_record(verdict=told)
+
+    page = render_report_html(record)
+
+    assert record.status == "stopped by a rule"
+    assert "Rule NonFinite ended the training at step 30" in page
+    assert page.index('id="verdict"') < page.index('id="learning"')
+    for part in ("rank 1: the loss is nan", "s3://bucket/step-00000029", "Stopped by a rule"):
+        assert part in page

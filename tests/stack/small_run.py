@@ -20,7 +20,8 @@ SMALL_RUN = {
 
 SUCCEEDED = {
     **dict.fromkeys(
-        ("preflight", "shard", "train", "evaluate", "register", "report", "outcome"), "success"
+        ("preflight", "shard", "train", "watch_rules", "evaluate", "register", "report", "outcome"),
+        "success",
     ),
     **dict.fromkeys(("tune", "set_up_monitoring", "tear_down_monitoring"), "skipped"),
 }
