@@ -1,0 +1,64 @@
+"""Each rule finds its fault in a real training, from the files that it wrote; a healthy one is blamed for nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.rules.catalogue import RULES
+from include.rules.configuration import default_rules
+from include.rules.evaluation import evaluate
+from include.rules.records import Facts
+
+pytest.importorskip("torch")
+
+from tests.rules.faults.matrix import CASES, Case, Matrix
+
+if TYPE_CHECKING:
+    from include.rules.evaluation import Verdict
+
+FAST = ("nan", "nan gradient", "rate jumps", "dead", "padding")
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    """Return what runs each training once."""
+    return Matrix(tmp_path_factory.mktemp("faults"))
+
+
+def check(matrix: Matrix, case: Case) -> None:
+    """Assert that the rule finds the fault in time."""
+    observed = matrix.observe(case.run)
+    latency = case.latency(observed)
+
+    assert latency is not None, (case.verdict(observed), observed.log[-2000:])
+    assert latency <= case.within
+
+
+@pytest.mark.parametrize(
+    "case", [each for each in CASES if each.run in FAST], ids=lambda each: each.rule
+)
+def test_a_fault_is_found(matrix: Matrix, case: Case) -> None:
+    check(matrix, case)
+
+
+def test_a_healthy_training_is_blamed_for_nothing(matrix: Matrix) -> None:
+    verdicts: tuple[Verdict, ...] = evaluate(
+        default_rules(), matrix.observe("healthy").records, Facts(precision="fp32")
+    )
+
+    assert [(each.rule, each.issues[0].text) for each in verdicts if each.issues] == []
+    assert [each.error for each in verdicts if each.error] == []
+
+
+def test_every_rule_has_a_fault() -> None:
+    assert {case.rule for case in CASES} == set(RULES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda each: f"{each.rule}-{each.run}".replace(" ", "-")
+)
+def test_every_fault_is_found(matrix: Matrix, case: Case) -> None:
+    check(matrix, case)
