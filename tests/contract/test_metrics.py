@@ -51,6 +51,7 @@ def test_metrics_are_in_cloudwatch_by_job_name(endpoint: Endpoint, job: dict[str
     assert sum(each["SampleCount"] for each in statistics) == pytest.approx(3)
 
 
+@pytest.mark.slow  # a job of four busy seconds
 def test_what_the_hosts_use_is_in_cloudwatch_by_host(endpoint: Endpoint) -> None:
     busy = (
         "python3 -c 'import time; end = time.time() + 4; "
