@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 from trainer.data.shard_index import ShardIndex
 from trainer.data.token_blocks import TokenBlocks
@@ -143,6 +150,7 @@ def train(hp: Mapping[str, float], paths: ContainerPaths) -> None:
         for split in ("train", "validation")
     )
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    set_seed(int(hp["seed"]))  # The Trainer's own comes after the weights are drawn.
     trainer = Trainer(
         model=LlamaForCausalLM(_config(hp, vocab_size=index.vocab_size)),
         args=_arguments(hp, folder=paths.default_checkpoint_dir, world_size=world_size),

@@ -29,8 +29,8 @@ PARAMETERS = {
     "sagemaker_program": "train_huggingface.py",
 }  # fmt: skip
 LIMIT_S = 500.0
-TOLERANCE = 2e-3
-"""Of the loss in nats: two ranks of four samples against one of eight; the Trainer draws the samples by rank."""
+TOLERANCE = 1e-4
+"""Of the loss in nats: two ranks of four samples against one of eight; floats are added in another order."""
 
 
 @pytest.fixture(scope="module", autouse=True)
