@@ -101,7 +101,7 @@ def test_what_is_not_provided_is_refused(sagemaker, config, said):
 def test_transform_wants_init_first(sagemaker):
     import torch
 
-    with pytest.raises(RuntimeError, match="call torch.sagemaker.init"):
+    with pytest.raises(RuntimeError, match=r"call torch\.sagemaker\.init"):
         sagemaker.transform(torch.nn.Linear(1, 1))
 
 

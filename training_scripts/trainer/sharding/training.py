@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import spread, whole_weights
 from trainer.sharding.pipeline import Pipeline
+from trainer.sharding.smp import start_library
 from trainer.sharding.state import ShardedState
 from trainer.sharding.tensors import ShardedTensors
 from trainer.statistics.checksums import ReplicaChecksums
@@ -51,6 +53,7 @@ class ShardedTraining(Training):
             each = self.hp.global_batch_size // (degrees.num_readers * degrees.pipeline)
             self.hp = dataclasses.replace(self.hp, micro_batch_size=max(1, each))
         if self.ranks.world_size > 1:
+            start_library(os.environ)
             self.mesh = RankMesh.of(degrees, self.ranks.device)
         return (self.mesh.reader if self.mesh else 0), degrees.num_readers
 

@@ -40,9 +40,21 @@ def adapt_fsdp() -> None:
 
 
 def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
-    """Return FSDP's settings for the degrees: NO_SHARD for 1, HYBRID_SHARD for more, unless the script's is hybrid."""
+    """Return FSDP's settings for the degrees: NO_SHARD for 1, HYBRID_SHARD for more, unless the script's is hybrid.
+
+    Raises:
+        ValueError: split layers are all there is to share.
+    """
     if state.mesh is None or (state.is_native and strategy in (*HYBRID, ShardingStrategy.NO_SHARD)):
         return {}
+    if state.mesh["shard"].size() == 1 and state.tensor_parallel_degree > 1:
+        message = (
+            f"tensor_parallel_degree {state.tensor_parallel_degree} on {state.world_size} ranks with "
+            f"hybrid_shard_degree {state.hybrid_shard_degree} leaves FSDP one rank to shard over, which torch's "
+            "FullyShardedDataParallel cannot do with split layers (SMP's can); give at least "
+            f"{2 * state.tensor_parallel_degree} ranks, or use train_fsdp.py"
+        )
+        raise ValueError(message)
     if state.mesh["shard"].size() == 1:
         return {
             "device_mesh": state.mesh["replicate"],

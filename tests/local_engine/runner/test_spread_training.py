@@ -1,0 +1,132 @@
+"""train_fsdp.py on two instances, interrupted once, beside one process of train_ddp.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.local_engine.runner.conftest import BUCKET, SPOT, Yard, channel, put_faults, statuses
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[3]
+SMP_IMAGE = (
+    "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
+)
+RTOL = 2e-4
+"""Of losses, as documented for a run whose ranks change."""
+RUN = {
+    "num_layers": "2", "num_heads": "2", "hidden_size": "32", "sequence_length": "16",
+    "global_batch_size": "8", "max_steps": "8", "warmup_steps": "2", "learning_rate": "0.01",
+    "log_interval": "1", "eval_interval": "4", "eval_batches": "2", "checkpoint_interval": "2",
+}  # fmt: skip
+TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_instance_type": "ml.m5.large"}
+SMDDP = {"sagemaker_distributed_dataparallel_enabled": "true"}
+TWO_EACH = {"sagemaker_mpi_num_of_processes_per_host": "2"}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "fsdp-by-smddp": {"asked": SMDDP},
+    "hsdp-by-smp": {
+        "asked": {
+            "mp_parameters": json.dumps(
+                {"hybrid_shard_degree": 2, "sm_activation_offloading": True}
+            ),
+            **TWO_EACH,
+        },
+        "image": SMP_IMAGE,
+    },
+    "tensor-by-smp": {
+        "asked": {"mp_parameters": json.dumps({"tensor_parallel_degree": 2}), **TWO_EACH},
+        "image": SMP_IMAGE,
+    },
+    "context": {"asked": {"context_parallel_degree": "2"}},
+    "pipeline": {"asked": {"pipeline_parallel_degree": "2"}},
+    "recomputed-on-the-host": {
+        "asked": {"activation_checkpointing": "selective", "cpu_offload": "true"}
+    },
+}
+
+
+def shard_writer() -> ModuleType:
+    path = ROOT / "tests/training_scripts/shard_writer.py"
+    spec = importlib.util.spec_from_file_location("shard_writer", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def put_data(yard: Yard, folder: Path) -> None:
+    """Store a small data set."""
+    draw = random.Random(0)  # noqa: S311 data, not secrets
+    words = [b"import ", b"return ", b"self.", b"def ", b"None\n", b"    "]
+    splits = {
+        name: [b"".join(draw.choices(words, k=30)) for _ in range(number)]
+        for name, number in (("train", 24), ("validation", 8))
+    }
+    shard_writer().write_token_dataset(folder, splits, num_shards=2)
+    for path in folder.rglob("*.*"):
+        yard.objects.put(BUCKET, f"in/{path.relative_to(folder)}", path.read_bytes())
+
+
+def train(yard: Yard, name: str, script: str, *, instances: int, **members: Any) -> None:
+    scripts = ROOT / "training_scripts"
+    files = {str(path.relative_to(scripts)): path.read_bytes() for path in scripts.rglob("*.py")}
+    asked, image = members.pop("asked", {}), members.pop("image", None)
+    yard.train(
+        name,
+        instances=instances,
+        HyperParameters={**yard.put_source(files), "sagemaker_program": script, **RUN, **asked},
+        InputDataConfig=[
+            channel(each, f"s3://{BUCKET}/in/{each}") for each in ("train", "validation", "index")
+        ],
+        algorithm={"TrainingImage": image} if image else {},
+        **members,
+    )
+
+
+def losses(yard: Yard, name: str) -> dict[int, float]:
+    """Return the loss of each step, as its last attempt printed it."""
+    lines = (re.match(r"trainyard step=(\d+) .*? ?loss=([0-9.]+)", line) for line in yard.log(name))
+    return {int(found[1]): float(found[2]) for found in lines if found}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_spread_training_is_interrupted_and_ends_as_one_process_does(
+    yard: Yard, tmp_path: Path, layout: str
+) -> None:
+    put_data(yard, tmp_path / "data")
+    train(
+        yard, "one", "train_ddp.py", instances=1, asked=TORCHRUN,
+        StoppingCondition={"MaxRuntimeInSeconds": 400},
+    )  # fmt: skip
+    alone = yard.wait("one", limit_s=400)
+    assert alone.status == "Completed", alone.state.get("FailureReason")
+    put_faults(yard, {"what": "interrupt", "at": {"step": 5}, "job": "spread"})
+    settings = LAYOUTS[layout]
+    limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 400, "MaxWaitTimeInSeconds": 600}}
+
+    asked = {**TORCHRUN, **settings["asked"]}
+    train(
+        yard, "spread", "train_fsdp.py", instances=2, asked=asked, image=settings.get("image"),
+        **{**SPOT, **limits},
+    )  # fmt: skip
+
+    row = yard.wait("spread", limit_s=800)
+    log = yard.log("spread")
+    assert row.status == "Completed", (row.state.get("FailureReason"), log[-60:])
+    assert statuses(row).count("Interrupted") == 1
+    assert [line for line in log if re.match(r"trainyard resume step=[24] ", line)], log
+    assert list(losses(yard, "one")) == list(range(1, 9))
+    assert losses(yard, "spread") == pytest.approx(losses(yard, "one"), rel=RTOL)
+    assert {"model.pt", "model.json"} <= yard.archive("out/spread/output/model.tar.gz").keys()
+    assert any("torch.sagemaker has started" in line for line in log) == ("mp_parameters" in asked)
+    assert any("(smddp)" in line for line in log) == (SMDDP.items() <= asked.items())

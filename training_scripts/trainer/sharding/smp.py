@@ -1,0 +1,34 @@
+"""SageMaker's model parallel library, started where the job asks for it and the image has it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+VARIABLE = "SM_HP_MP_PARAMETERS"
+OURS = ("context_parallel_degree",)  # split by trainer.sharding itself
+
+
+def start_library(environ: Mapping[str, str]) -> bool:
+    """Initialise `torch.sagemaker` if the job has `mp_parameters`; return whether that was done.
+
+    What it is told is what trainer.sharding does by torch's own means: without the library training is the same.
+    """
+    parameters = json.loads(environ.get(VARIABLE) or "{}")
+    if not parameters:
+        return False
+    try:
+        library = importlib.import_module("torch.sagemaker")
+    except ImportError:
+        log.warning("mp_parameters: the image has no torch.sagemaker; sharding by torch alone")
+        return False
+    library.init({name: value for name, value in parameters.items() if name not in OURS})
+    log.info("torch.sagemaker has started: hybrid_shard_degree %s, tensor_parallel_degree %s",
+             library.state.hybrid_shard_degree, library.state.tensor_parallel_degree)  # fmt: skip
+    return True
