@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import math
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
-from include.rules.records import (
-    Mark,
-    Start,
-    StepRecord,
-    Validation,
-)
+from include.rules.records import Mark, Start, StepRecord, Validation
 from include.rules.statistics_file import read_statistics
+from trainer.statistics.activations import ActivationWatch
+from trainer.statistics.checksums import sum_of_bits
+from trainer.statistics.choice import Cadence, Collection, choose
+from trainer.statistics.headlines import Headlines, TensorBoardSink
+from trainer.statistics.parts import PART_SECONDS, TRIED_AGAIN_AFTER_S, PartWriter
+from trainer.statistics.tensors import ModelTensors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,3 +69,227 @@ def test_two_ranks_write_each_step_and_what_happened(make_job):
         *list(range(3, 21, 3)),
         20,
     ]
+
+
+def test_the_bad_step_is_written_before_the_run_fails(make_job):
+    job = make_job()
+
+    codes = job.run(world_size=2, learning_rate=1e30, clip_norm=0, warmup_steps=0)
+
+    records = records_of(job.base_dir / "output" / "data" / "statistics")
+    assert codes == [1, 1]
+    assert "in step 2" in job.failure
+    for rank in (0, 1):
+        last = steps_of(records, rank)[-1]
+        assert last.step == 2
+        assert not (math.isfinite(last.loss) and math.isfinite(last.gradient_norm))
+        assert any(each.has_nan for each in last.collection("gradients").values())
+
+
+def test_steps_that_are_not_finite_can_be_skipped(make_job):
+    job = make_job()
+
+    codes = job.run(
+        learning_rate=1e30, clip_norm=0, warmup_steps=0, max_steps=9, on_non_finite="skip",
+        most_skipped_steps=3,
+    )  # fmt: skip
+
+    skipped = [line for line in job.log_lines() if line.startswith("trainyard skipped")]
+    assert codes == [1]
+    assert [line.split()[2] for line in skipped] == ["step=2", "step=3", "step=4"]
+    assert "in step 5" in job.failure
+
+
+def test_a_restart_is_the_next_attempt_and_leaves_the_files_of_the_first(make_job):
+    job = make_job()
+    (job.base_dir / "checkpoints").mkdir()
+    job.run(max_steps=4, checkpoint_interval=2)
+    folder = job.base_dir / "checkpoints" / "statistics"
+    first = {name: (folder / name).read_bytes() for name in files_in(folder)}
+
+    job.run(max_steps=6, checkpoint_interval=2)
+
+    assert {name: (folder / name).read_bytes() for name in first} == first
+    starts = [each for each in records_of(folder) if isinstance(each, Start)]
+    assert [(each.attempt, each.step) for each in starts] == [(1, 0), (2, 4)]
+
+
+def test_the_hook_configuration_says_where_and_what(make_job):
+    job = make_job()
+    config = job.base_dir / "input" / "config"
+    config.mkdir()
+    collection = {"CollectionName": "biases", "CollectionParameters": {"save_interval": "2"}}
+    hook = {"LocalPath": "/opt/ml/output/tensors", "CollectionConfigurations": [collection]}
+    (config / "debughookconfig.json").write_text(json.dumps(hook))
+
+    job.run(max_steps=4)
+
+    steps = steps_of(records_of(job.base_dir / "output" / "tensors"))
+    assert [each.step for each in steps] == [1, 2, 3, 4]
+    assert all(not each.tensors for each in steps)  # the decoder has no biases
+
+
+def test_off_writes_nothing_and_changes_no_bit(make_job):
+    with_statistics, without = make_job("on"), make_job("off")
+    with_statistics.run(world_size=2)
+
+    without.run(world_size=2, statistics="off")
+
+    assert not (without.base_dir / "output" / "data" / "statistics").exists()
+    assert without.weights_sha256() == with_statistics.weights_sha256()
+
+
+def test_a_full_disk_costs_statistics_only(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    now = [0.0]
+    header = {"rank": 0, "attempt": 1}
+    writer = PartWriter(tmp_path / "file", header=header, clock=lambda: now[0])
+
+    for _ in range(3):
+        writer.write(b"lost\n")
+    (tmp_path / "file").unlink()
+    now[0] += TRIED_AGAIN_AFTER_S
+    writer.write(b"kept\n")
+    writer.close()
+
+    assert caplog.text.count("statistics cannot be written") == 1
+    (part,) = (tmp_path / "file").iterdir()
+    assert part.read_text().splitlines()[1:] == ["kept"]
+
+
+def test_parts_are_rolled_by_age_and_never_touched_again(tmp_path):
+    now = [0.0]
+    writer = PartWriter(tmp_path, header={"rank": 3, "attempt": 2}, clock=lambda: now[0])
+
+    writer.write(b"1\n")
+    now[0] += PART_SECONDS
+    writer.write(b"2\n")
+    writer.close()
+
+    assert files_in(tmp_path) == [
+        "rank-00003.attempt-0002.part-0001.jsonl",
+        "rank-00003.attempt-0002.part-0002.jsonl",
+    ]
+    parts = [(tmp_path / name).read_text().splitlines() for name in files_in(tmp_path)]
+    assert [json.loads(part[0])["part"] for part in parts] == [1, 2]
+    assert [part[1:] for part in parts] == [["1"], ["2"]]
+
+
+def test_clipping_by_the_norms_is_torchs_bit_for_bit():
+    torch.manual_seed(0)
+    mine = torch.nn.Sequential(torch.nn.Linear(300, 400), torch.nn.Linear(400, 7))
+    theirs = copy.deepcopy(mine)
+    for model in (mine, theirs):
+        model(torch.arange(600.0).view(2, 300)).square().sum().backward()
+    tensors = ModelTensors(mine)
+
+    total = tensors.total(tensors.norms(tensors.gradients()[1]))
+    tensors.clip(1.0, total)
+
+    assert total == torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+    for own, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(own.grad, other.grad)
+
+
+def test_numbers_of_a_tensor_are_those_of_its_elements():
+    layer = torch.nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0, 1.0, 2.0], [0.0, -3.0, 6.0]]))
+    tensors = ModelTensors(layer)
+    before = tensors.samples(tensors.parameters)
+    l2 = tensors.norms(tensors.parameters).tolist()
+
+    spread = tensors.spreads(tensors.parameters, [0], l2)
+    with torch.no_grad():
+        layer.weight[0, 0] += 3.0
+        layer.weight[1, 0] -= 4.0
+
+    assert spread["mean"] == [1.0]
+    assert spread["variance"][0] == pytest.approx(50 / 6 - 1)
+    assert spread["zero_fraction"][0] == pytest.approx(2 / 6)
+    assert tensors.mean_abs(tensors.parameters, [0]) == [pytest.approx(19 / 6)]
+    assert tensors.update_norms(before).tolist() == [5.0]
+
+
+def test_numbers_of_a_large_tensor_are_close_to_those_of_its_elements():
+    torch.manual_seed(1)
+    layer = torch.nn.Linear(1000, 500, bias=False)
+    tensors = ModelTensors(layer)
+    weight = layer.weight.detach().clone()
+    before = tensors.samples(tensors.parameters)
+    with torch.no_grad():
+        layer.weight += 0.01 * torch.randn(500, 1000)
+
+    change = (layer.weight.detach() - weight).norm().item()
+    assert tensors.update_norms(before).item() == pytest.approx(change, rel=0.02)
+    assert tensors.mean_abs([weight], [0])[0] == pytest.approx(weight.abs().mean().item(), rel=0.02)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_flip_of_any_bit_changes_the_checksum(size, place):
+    values = torch.linspace(-1, 1, size)
+    flipped = values.clone()
+    flipped[place:][:1].view(torch.int32).bitwise_xor_(1)
+
+    assert sum_of_bits(values) != sum_of_bits(flipped)
+    assert sum_of_bits(values) == sum_of_bits(values.clone())
+
+
+def test_dead_and_saturated_units_are_counted():
+    model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
+    watch = ActivationWatch(model, [Collection(kind="activations", cadence=Cadence())])
+    watch.attach()
+    model(torch.tensor([[-1.0, 20.0, 1.0, 20.0]]).repeat(5, 1))
+
+    seen = watch.detach()
+    model(torch.ones(1, 4))
+
+    assert seen["inactive_fraction"] == [0.25, None]
+    assert seen["saturated_fraction"] == [None, 0.5]
+    assert watch.detach() == {}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "steps"),
+    [
+        ({"save_interval": "3"}, [3, 6, 9]),
+        ({"train.save_interval": 4, "save_interval": 1}, [4, 8]),
+        ({"save_interval": "2", "start_step": "4", "end_step": "8"}, [4, 6]),
+        ({"save_steps": "1,5"}, [1, 5]),
+    ],
+)
+def test_collections_say_when(parameters, steps):
+    hook = {
+        "CollectionConfigurations": [
+            {"CollectionName": "weights", "CollectionParameters": parameters}
+        ]
+    }
+
+    (collection,) = choose("on", hook, num_tensors=4).of("weights")
+
+    assert [step for step in range(1, 10) if collection.cadence.has(step)] == steps
+
+
+def test_tensorboard_and_what_is_missing_for_it(tmp_path, caplog):
+    missing = Headlines({"nowhere": lambda: TensorBoardSink(tmp_path / "x" / "y" / "\0")})
+    missing.hear("step", {"step": 1, "loss": 2.0})
+    missing.close()
+    assert caplog.text.count("no scalars for nowhere") == 1
+
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="tensorboard is not installed",
+    )
+    headlines = Headlines({"TensorBoard": lambda: TensorBoardSink(tmp_path)})
+    headlines.hear("step", {"step": 10, "loss": 2.5, "learning_rate": 0.1})
+    headlines.hear("eval", {"step": 10, "validation_loss": 3.0})
+    headlines.close()
+
+    found = reader.EventAccumulator(str(tmp_path)).Reload()
+    assert sorted(found.Tags()["scalars"]) == [
+        "train/learning_rate",
+        "train/loss",
+        "validation/loss",
+    ]
+    assert [(each.step, each.value) for each in found.Scalars("train/loss")] == [(10, 2.5)]
