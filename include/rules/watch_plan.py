@@ -25,6 +25,7 @@ class WatchPlan:
         rules: as `include.rules.configuration` reads them; empty for all in the robust profile.
         conf: of the run, for what rules must know of it.
         on_error, on_warning: what follows an issue of that severity whose rule says nothing else.
+        on_stop: what follows a stop, as `include.rules.rule_retry` reads it; empty for nothing.
         poll_interval_s: between two looks; None for what the connection says.
     """
 
@@ -32,6 +33,7 @@ class WatchPlan:
     conf: Mapping[str, Any] = field(default_factory=dict)
     on_error: RuleAction = RuleAction.STOP
     on_warning: RuleAction = RuleAction.WARN
+    on_stop: Mapping[str, Any] = field(default_factory=dict)
     poll_interval_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:

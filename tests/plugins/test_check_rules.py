@@ -16,8 +16,9 @@ from distributed_training.operators.check_rules import CheckRulesOperator
 from distributed_training.operators.watched_training import WatchedTrainingJobOperator
 from distributed_training.triggers.rule_look import document_uri
 from distributed_training.triggers.rules import RulesTrigger
-from include.errors import RuleViolatedError
+from include.errors import RuleViolatedError, SpecError
 from include.rules.rule import RuleAction
+from include.rules.rule_retry import read_retry
 from include.rules.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ with (folder / f"rank-00000.attempt-{attempt:04d}.part-0001.jsonl").open("w", bu
         if step == 2:
             (root / "step-00000002").mkdir(exist_ok=True)
             (root / "step-00000002" / "manifest.json").write_text("{}")
-        is_bad = step >= hp["bad"]
+        is_bad = step >= hp["bad"] and hp.get("learning_rate", 1) > 0.01
         write({"kind": "step", "step": step, "loss": "nan" if is_bad else 5.0 / step, "learning_rate": 0.001})
         if is_bad and hp.get("guard"):
             pathlib.Path("/opt/ml/output/failure").write_text(
@@ -184,6 +185,29 @@ def test_nan_that_the_script_itself_ends_is_the_same_verdict(trained: Any, task:
     assert result["ended_by"] == "rule"
     assert (result["verdict"]["rule"], result["verdict"]["step"]) == ("NonFinite", 4)
     assert result["verdict"]["evidence"] == "the loss is nan, said the script"
+
+
+@pytest.mark.slow
+def test_retry_goes_on_before_the_bad_step_with_a_lower_learning_rate(
+    trained: Any, task: Any
+) -> None:
+    on_stop = {"action": "retry_with_lower_learning_rate", "factor": 0.1, "rollback_steps": 2}
+    plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop, poll_interval_s=0.3)
+    train = trained(watch=plan, bad=6, last=20, learning_rate=0.05)
+    watched(first_of(train, task), plan)
+
+    result = train.execute(task.context)
+
+    assert (result["attempt"], result["status"]) == (2, "Completed")
+    assert (result["rule_retries"], result["resumes_at"]) == (1, 2)
+    assert result["learning_rate"] == pytest.approx(0.005)
+    assert result["checkpoint_s3_uri"].endswith("-rule-retry-1")
+    assert "verdict" not in result
+
+
+def test_a_retry_that_is_no_retry_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"(?s)factor.*most"):
+        read_retry({"factor": 2, "most": 9})
 
 
 def test_job_that_is_not_there_is_told_as_absent(aws_connection: RunningEngine) -> None:

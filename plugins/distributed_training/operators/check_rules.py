@@ -115,7 +115,9 @@ class CheckRulesOperator(BaseOperator):
             raise error
         result: dict[str, Any] = event.get("watched") or {"watched_job": None, "issues": []}
         if "watched" in event:
-            has_verdict = result["stopped_by"] or result["job_status"] == "Completed"
+            # A stop may be followed by a retry of the plan's: then the watched task says when all is over.
+            is_last = bool(result["stopped_by"]) and not self._plan.on_stop
+            has_verdict = is_last or result["job_status"] == "Completed"
             if has_verdict or not self.watched_task_id or self._has_ended(context, _SETTLING_LOOKS):
                 return self._told(result)
             return self._watch(context, absent_s=SHORTEST_ABSENCE_S)
@@ -218,11 +220,22 @@ class CheckRulesOperator(BaseOperator):
     def _has_ended(self, context: Context, looks: int) -> bool:
         """Return whether the watched task has ended; a task whose job has just ended needs a moment for that."""
         for look in range(looks):
+            if looks > 1 and self._goes_on(context):
+                return False
             state = self._watched_state(context)
             if state in ENDED:
                 return True
             if look + 1 < looks and state not in {"up_for_retry", "up_for_reschedule"}:
                 time.sleep(1.0)
+        return False
+
+    def _goes_on(self, context: Context) -> bool:
+        """Return whether the watched task has a job that has not ended: its next attempt."""
+        attempt = 1
+        while (snapshot := self.jobs.describe(self._name_of(context, attempt))) is not None:
+            if not snapshot.is_terminal:
+                return True
+            attempt += 1
         return False
 
     def _watched_state(self, context: Context) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
@@ -21,12 +20,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.operators.attempts import Standing
+    from include.rules.rule_retry import RuleRetry
     from include.sagemaker_api.snapshot import JobSnapshot
 
 ENDED_BY_RULE = "rule"
-_STEP = re.compile(r"(?:^|/)step-(\d+)/")
-_WHOLE = ("/manifest.json", "/.metadata")
-"""What is written last into a checkpoint; `.metadata` into one in shards."""
 _GUARD = "NonFinite"
 
 
@@ -52,6 +49,20 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         self.watch = watch
         self._told: set[str] = set()
         self._skips = False
+
+    def render(
+        self, context: Context, *, name: str, place: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the request and facts; after a rule's stop those of the retry that the plan asks for."""
+        from distributed_training.operators.rule_retry import change_request
+
+        request, facts = super().render(context, name=name, place=place)
+        retry = self._retry
+        stops = self._stops_before(context, name) if retry else []
+        if retry is None or not stops:
+            return request, facts
+        changed = change_request(self.clients.client("s3"), request, retry, stops=stops)
+        return request, {**facts, **changed}
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
         """Return whether a rule stopped the job, and nobody was told so yet: then that is the task's result."""
@@ -145,9 +156,36 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
                 got=evidence,
                 next_step=f"mend what it names; the last checkpoint is {checkpoint or 'none'}",
             )
+        retry = self._retry
+        if retry and len(self._stops_before(context, snapshot.name)) < retry.most:
+            self.log.warning("The training goes on with a lower learning rate: %s", retry)
+            return self._run(context)
         self._skips = True
         self._result = {**result, "ended_by": ENDED_BY_RULE, "verdict": verdict}
         return self._result
+
+    @property
+    def _retry(self) -> RuleRetry | None:
+        from include.rules.rule_retry import read_retry
+
+        return None if self.watch is None else read_retry(self._plan.on_stop)
+
+    def _stops_before(self, context: Context, name: str) -> list[tuple[int | None, str]]:
+        """Return of each earlier job that a rule ended the rule's step, and where its checkpoints are."""
+        from include.rules.training_log import divergence_of
+
+        stops: list[tuple[int | None, str]] = []
+        attempt = 1
+        while self.name_of(context, attempt) != name:
+            job = self.jobs.describe(self.name_of(context, attempt))
+            attempt += 1
+            if job is None:
+                continue
+            found, diverged = self._rule_stop(job), divergence_of(job.failure_reason)
+            if found or diverged:
+                step = found[0].step if found else (diverged or (None,))[0]
+                stops.append((step, str(job.checkpoint_s3_uri)))
+        return stops
 
     @property
     def _plan(self) -> WatchPlan:
@@ -183,17 +221,9 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
     def _last_checkpoint(self, snapshot: JobSnapshot) -> str | None:
         """Return the folder of the newest whole checkpoint of the script's making; None where there is none."""
-        from distributed_training.hooks.objects import S3Address
+        from distributed_training.operators.rule_retry import checkpoints_in
 
         if snapshot.checkpoint_s3_uri is None:
             return None
-        at = S3Address.parse(snapshot.checkpoint_s3_uri.rstrip("/") + "/")
-        pages = self.clients.client("s3").get_paginator("list_objects_v2")
-        keys = [
-            each["Key"]
-            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
-            for each in page.get("Contents", ())
-            if each["Key"].endswith(_WHOLE)
-        ]
-        steps = [(int(found[1]), key) for key in keys if (found := _STEP.search(key))]
-        return f"s3://{at.bucket}/{max(steps)[1].rpartition('/')[0]}" if steps else None
+        found = checkpoints_in(self.clients.client("s3"), snapshot.checkpoint_s3_uri)
+        return found[max(found)] if found else None

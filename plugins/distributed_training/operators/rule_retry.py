@@ -1,0 +1,86 @@
+"""The training after a rule's stop: the request's learning rate and checkpoints, changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from include.rules.rule_retry import RuleRetry
+
+log = logging.getLogger(__name__)
+
+STEP_FOLDER = re.compile(r"(?:^|/)step-(\d+)/")
+WHOLE = ("/manifest.json", "/.metadata")
+"""What is written last into a checkpoint; `.metadata` into one in shards."""
+
+
+def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
+    """Return the whole checkpoints of the script's making below a prefix: step to folder."""
+    from distributed_training.hooks.objects import S3Address
+    from distributed_training.hooks.refusals import refusals_typed
+
+    at = S3Address.parse(uri.rstrip("/") + "/")
+    found = {}
+    with refusals_typed(uri):
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key):
+            for key in (each["Key"] for each in page.get("Contents", ())):
+                step = STEP_FOLDER.search(key)
+                if step and key.endswith(WHOLE):
+                    found[int(step[1])] = f"s3://{at.bucket}/{key.rpartition('/')[0]}"
+    return found
+
+
+def change_request(
+    s3: Any, request: dict[str, Any], retry: RuleRetry, *, stops: list[tuple[int | None, str]]
+) -> dict[str, Any]:
+    """Change the Create request of the job after these stops; return the facts for its result.
+
+    Args:
+        s3: a boto3 client.
+        request: of the next job; changed in place.
+        retry: how.
+        stops: of each earlier job that a rule ended: the rule's step, and the job's checkpoints.
+    """
+    number, parameters = len(stops), request["HyperParameters"]
+    rate = float(json.loads(parameters["learning_rate"])) * retry.factor**number
+    parameters["learning_rate"] = json.dumps(rate)
+    facts: dict[str, Any] = {"rule_retries": number, "learning_rate": rate}
+    config = request.get("CheckpointConfig")
+    step, source = stops[-1]
+    if config and step is not None:
+        target = f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}"
+        facts["resumes_at"] = _roll_back(s3, source, target, before=step - retry.rollback_steps)
+        request["CheckpointConfig"] = {**config, "S3Uri": target}
+    log.info("A rule ended the training before: %s", facts)
+    return facts
+
+
+def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
+    """Copy the newest checkpoint up to a step to a prefix of its own; return its step, 0 for none.
+
+    What is there already, of a try before this one, stays.
+    """
+    from distributed_training.hooks.objects import S3Address
+    from distributed_training.hooks.refusals import refusals_typed
+
+    there = checkpoints_in(s3, target)
+    if there:
+        return max(there)
+    old = {step: uri for step, uri in checkpoints_in(s3, source).items() if step <= before}
+    if not old:
+        return 0
+    step = max(old)
+    at, to = S3Address.parse(old[step] + "/"), S3Address.parse(target + "/")
+    folder = old[step].rpartition("/")[2]
+    with refusals_typed(target):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
+        keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+        for key in sorted(
+            keys, key=lambda each: each.endswith(WHOLE)
+        ):  # what makes it whole comes last
+            name = f"{to.key}{folder}/{key.removeprefix(at.key)}"
+            s3.copy({"Bucket": at.bucket, "Key": key}, to.bucket, name)
+    return step
