@@ -63,6 +63,24 @@ def test_what_aws_would_do_badly_is_warned_of_in_the_plan(aws_connection, task):
     assert any("has no EFA" in each for each in warnings)
 
 
+def test_what_is_left_to_the_planner_is_in_the_state_with_the_reasons(aws_connection, task):
+    state = preflight(
+        task, strategy="auto", instance_type="auto", instance_count=0, precision="bf16"
+    )
+
+    conf, auto = state["conf"], state["plan"]["auto"]
+    assert (conf["strategy"], conf["instance_count"]) == ("ddp", 1)
+    assert conf["instance_type"] == auto["chosen"]["instance_type"] != "auto"
+    assert any("one accelerator holds it" in each for each in auto["reasons"])
+
+
+def test_what_the_planner_cannot_choose_is_refused_with_the_rest(aws_connection, task):
+    message = refusal(task, strategy="auto", instance_type="ml.m5.large", source="/nowhere")
+
+    assert "is no NVIDIA type of the catalogue" in message
+    assert "/nowhere" in message
+
+
 def test_malformed_place_hides_no_other_finding(aws_connection, task):
     message = refusal(task, {"bucket": "s3://b", "warmup_steps": 999, "source": "/nowhere"})
 

@@ -177,7 +177,8 @@ def _communication(record: ComparisonRecord, colours: dict[str, str]) -> Figure 
     ]
     svg = bar_chart(bars, x_label="% of the steps' time", width=HALF.width)
     note = (
-        "Ranks held up in collectives, the mean over ranks; it holds waiting for slower ranks, too."
+        "A collective under way, whether the rank computes meanwhile or waits: of the profiled steps' time, "
+        "the mean over ranks."
     )
     return Figure(title="Communication", svg=svg, legend=Markup(""), note=note) if svg else None
 

@@ -115,14 +115,14 @@ def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: f
         if _gain(a, x, b, y) / each_rank < worthwhile:
             words = (
                 f"{_ranks(a)} pay{'s' if a == 1 else ''}, {b} do not: {'; '.join(told[: number + 1])} "
-                f"of what one does at {fewest}"
+                f"of {_yardstick(fewest)}"
             )
             return Knee(strategy=strategy, ranks=a, is_seen=True, words=words)
     most = points[-1][0]
     if not told:
         words = f"{_ranks(most)} only: nothing to tell from"
     else:
-        words = f"still pays at {_ranks(most)}: {'; '.join(told)} of what one does at {fewest}"
+        words = f"still pays at {_ranks(most)}: {'; '.join(told)} of {_yardstick(fewest)}"
     return Knee(strategy=strategy, ranks=most, is_seen=False, words=words)
 
 
@@ -195,6 +195,10 @@ def _speed(cell: CellRecord) -> float:
 def _gain(a: int, x: float, b: int, y: float) -> float:
     """Return what each of the ranks from a to b adds, in samples/s."""
     return (y - x) / (b - a)
+
+
+def _yardstick(fewest: int) -> str:
+    return "what one rank alone does" if fewest == 1 else f"what each of {fewest} ranks does"
 
 
 def _ranks(count: int) -> str:

@@ -81,8 +81,9 @@ TINY: dict[str, Any] = {
 
 def comparison_params() -> dict[str, Param]:
     """Return the params of the form; a field that says nothing of a comparison is left out."""
+    own = set(Comparison.__dataclass_fields__)  # the ranks of an instance are among them
     shared = {
-        section: {name: each for name, each in entries.items() if not is_of_other_runs(name)}
+        section: {n: each for n, each in entries.items() if n in own or not is_of_other_runs(n)}
         for section, entries in SECTIONS.items()
     }
     sections = {**_COMPARED, **{name: each for name, each in shared.items() if each}}

@@ -92,5 +92,5 @@ def test_knee_says_what_each_added_rank_brought() -> None:
 
     assert found.words == (
         "2 ranks pay, 4 do not: from 1 to 2 ranks each added one brings 80%; "
-        "from 2 to 4 ranks each added one brings 20% of what one does at 1"
+        "from 2 to 4 ranks each added one brings 20% of what one rank alone does"
     )
