@@ -11,8 +11,10 @@ from include.specs.reading import read_spec
 
 _SDK_SPELLING = {"Name": "name", "Regex": "regex"}
 _NUMBER = r"([-+0-9.eEinfa]+)"
-_STEP = r"^trainyard step=\d+ .*?\b"
-_EVAL = r"^trainyard eval step=\d+ .*?\b"
+_RANK = r"^(?:\[[^\]]*\]<stdout>: ?)?"
+"""What AWS's toolkit puts before the lines of a job under mpirun: `[1,mpirank:0,algo-1]<stdout>:`."""
+_STEP = rf"{_RANK}trainyard step=\d+ .*?\b"
+_EVAL = rf"{_RANK}trainyard eval step=\d+ .*?\b"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

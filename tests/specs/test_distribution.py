@@ -13,7 +13,7 @@ from include.specs.strategies.mpi import Mpi
 from include.specs.strategies.smddp import PytorchDdp, SmDataParallel, SmDataParallelUnderTorchrun
 from include.specs.strategies.smp_v1 import SmModelParallelV1
 from include.specs.strategies.smp_v2 import OF_VERSION_1, SmModelParallelV2
-from include.specs.strategies.strategy import Launcher
+from include.specs.strategies.strategy import Launcher, Target
 from include.specs.strategies.tensorflow import MultiWorkerMirrored, ParameterServer
 from include.specs.strategies.torch_distributed import TorchDistributed
 from include.specs.strategies.wrong_names import NO_SECTIONS, WRONG_NAMES
@@ -60,6 +60,14 @@ def smp_v1(**parameters: Any) -> dict[str, Any]:
         (
             {"smdistributed": {"dataparallel": {**ON, "custom_mpi_options": "-verbose"}}},
             SmDataParallel(custom_mpi_options="-verbose"),
+        ),
+        (
+            {"smdistributed": {"dataparallel": {**ON, "processes_per_host": 2}}},
+            SmDataParallel(processes_per_host=2),
+        ),
+        (
+            {"pytorchddp": {**ON, "processes_per_host": 2}},
+            PytorchDdp(processes_per_host=2),
         ),
         (
             {"smdistributed": {"dataparallel": ON}, "torch_distributed": ON},
@@ -273,3 +281,17 @@ def test_every_strategy_names_its_launcher_and_its_frameworks() -> None:
         "multi_worker_mirrored_strategy": Launcher.MULTI_WORKER_MIRRORED,
     }
     assert all(strategy.frameworks for strategy in STRATEGIES)
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "huggingface"])
+@pytest.mark.parametrize("strategy", [PytorchDdp, SmDataParallel])
+def test_ranks_of_an_instance_are_told_under_smddprun_too(strategy: type, framework: str) -> None:
+    target = Target(framework=framework, instance_type="ml.p4d.24xlarge")
+
+    told = strategy(processes_per_host=2).hyperparameters(target)
+
+    assert told["sagemaker_mpi_num_of_processes_per_host"] == 2
+    assert told == {
+        **strategy().hyperparameters(target),
+        "sagemaker_mpi_num_of_processes_per_host": 2,
+    }

@@ -47,6 +47,15 @@ def test_other_lines_give_nothing(line: str) -> None:
     assert values_of(line) == {}
 
 
+@pytest.mark.parametrize(
+    "tag", ["[1,mpirank:0,algo-1]<stdout>:", "[1,mpirank:0,algo-1]<stdout>: "], ids=["4", "5"]
+)
+def test_a_line_of_a_rank_of_either_open_mpi_gives_the_same(tag: str) -> None:
+    line = "trainyard step=1 epoch=0 loss=0.5 samples_per_second=99.5 max_steps=2"
+
+    assert values_of(tag + line) == values_of(line)
+
+
 def test_a_table_run_gives_samples_per_second() -> None:
     line = "trainyard step=1 epoch=0 loss=0.5 samples_per_second=99.5 max_steps=2"
 

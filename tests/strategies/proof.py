@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,8 +42,9 @@ START_LINE = re.compile(r"trainyard start step=(\d+) world_size=(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a job did: losses by step, (first step, ranks) of each start, the files of its model."""
+    """What a job did: losses by step, (first step, ranks) of each start, each rank's host, the files of its model."""
 
+    hosts: Mapping[int, str]
     losses: Mapping[int, float]
     starts: tuple[tuple[int, int], ...]
     model: Mapping[str, bytes]
@@ -51,6 +53,7 @@ class Proof:
     def check(self, alone: Mapping[int, float], *, ranks: int, tolerance: float) -> None:
         """Fail unless the job went on from a checkpoint, and every step's loss is that of one process."""
         assert [number for _, number in self.starts] == [ranks, ranks]
+        assert self.hosts == {rank: f"algo-{1 + 2 * rank // ranks}" for rank in range(ranks)}
         assert 0 < self.starts[1][0] <= STRUCK_AT + 2, "it went on from a checkpoint"
         assert sorted(self.losses) == list(range(1, int(HYPERPARAMETERS["max_steps"]) + 1))
         assert self.losses == pytest.approx(alone, rel=tolerance)
@@ -92,6 +95,7 @@ class Proving:
         assert row.status == "Completed", "\n".join([str(row.state), *log])
         assert statuses(row).count("Interrupted") == 1
         return Proof(
+            hosts=self._hosts(name),
             losses=losses_of(log),
             starts=tuple((int(a), int(b)) for a, b in START_LINE.findall("\n".join(log))),
             model=self.yard.archive(f"out/{name}/output/model.tar.gz"),
@@ -115,6 +119,14 @@ class Proving:
             "StoppingCondition": {"MaxRuntimeInSeconds": 900, "MaxWaitTimeInSeconds": 1800},
             "CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints/{name}"},
         }
+
+    def _hosts(self, name: str) -> dict[int, str]:
+        """Return where each rank ran, as the headers of its statistics say."""
+        headers = []
+        for key in self.yard.keys(f"checkpoints/{name}/statistics/rank-"):
+            with self.yard.objects.open(BUCKET, key) as file:
+                headers.append(json.loads(file.readline()))
+        return {each["rank"]: each["host"] for each in headers}
 
     def _put_data(self) -> None:
         if not self._has_data:

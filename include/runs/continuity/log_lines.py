@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "trainyard "
+_RANK = re.compile(r"^\[[^\]]*\]<stdout>: ?")
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
+
+
+def without_rank(text: str) -> str:
+    """Return a line without what mpirun puts before it.
+
+    Worked: `[1,mpirank:0,algo-1]<stdout>: trainyard step=1` becomes `trainyard step=1`.
+    """
+    return _RANK.sub("", text, count=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

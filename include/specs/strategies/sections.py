@@ -23,14 +23,14 @@ INSTANCE_GROUPS = "instance_groups"
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     TORCH_DISTRIBUTED: ("enabled", "processes_per_host"),
-    PYTORCH_DDP: ("enabled", "custom_mpi_options"),
-    DATA_PARALLEL: ("enabled", "custom_mpi_options"),
+    PYTORCH_DDP: ("enabled", "processes_per_host", "custom_mpi_options"),
+    DATA_PARALLEL: ("enabled", "processes_per_host", "custom_mpi_options"),
     MODEL_PARALLEL: ("enabled", "parameters"),
     MPI: ("enabled", "processes_per_host", "custom_mpi_options"),
     PARAMETER_SERVER: ("enabled",),
     MULTI_WORKER_MIRRORED: ("enabled",),
 }
-"""Settings of each section. `torch_distributed.processes_per_host` is Trainyard's own, the others are the SDK's."""
+"""Settings of each section. They are the SDK's, but `processes_per_host`, which it knows in `mpi` only."""
 
 _SMDISTRIBUTED = "smdistributed"
 _TOP = tuple(dict.fromkeys(section.split(".", maxsplit=1)[0] for section in KEYS))

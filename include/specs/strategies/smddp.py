@@ -21,6 +21,7 @@ class SmDataParallel:
     """SMDDP by smddprun: AllReduce for DDP. The toolkit starts one rank for each GPU.
 
     Attributes:
+        processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one on CPU).
         custom_mpi_options: put on mpirun's command line as they are.
     """
 
@@ -28,18 +29,24 @@ class SmDataParallel:
     sections: ClassVar[frozenset[str]] = frozenset({DATA_PARALLEL})
     frameworks: ClassVar[tuple[str, ...]] = _FRAMEWORKS
     launcher: ClassVar[Launcher] = Launcher.SMDDPRUN
-    processes_per_host: ClassVar[None] = None
 
+    processes_per_host: int | None = None
     custom_mpi_options: str = ""
 
     @classmethod
     def read(cls, sections: Sections) -> Self:
         """Return the strategy that the section describes."""
-        return cls(custom_mpi_options=sections.get(DATA_PARALLEL, "custom_mpi_options") or "")
+        return cls(
+            processes_per_host=sections.get(DATA_PARALLEL, "processes_per_host"),
+            custom_mpi_options=sections.get(DATA_PARALLEL, "custom_mpi_options") or "",
+        )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
         """Return what the toolkit is told."""
-        return _smddp_hyperparameters(target, self.custom_mpi_options)
+        return {
+            **_smddp_hyperparameters(target, self.custom_mpi_options),
+            **_num_ranks(self.processes_per_host),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,25 +88,36 @@ class PytorchDdp:
     sections: ClassVar[frozenset[str]] = frozenset({PYTORCH_DDP})
     frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "huggingface")
     launcher: ClassVar[Launcher] = Launcher.SMDDPRUN
-    processes_per_host: ClassVar[None] = None
 
+    processes_per_host: int | None = None
     custom_mpi_options: str = ""
 
     @classmethod
     def read(cls, sections: Sections) -> Self:
         """Return the strategy that the section describes."""
-        return cls(custom_mpi_options=sections.get(PYTORCH_DDP, "custom_mpi_options") or "")
+        return cls(
+            processes_per_host=sections.get(PYTORCH_DDP, "processes_per_host"),
+            custom_mpi_options=sections.get(PYTORCH_DDP, "custom_mpi_options") or "",
+        )
 
     def hyperparameters(self, target: Target) -> dict[str, object]:
         """Return what the toolkit is told."""
+        told = _num_ranks(self.processes_per_host)
         if target.framework != "huggingface":
-            return _smddp_hyperparameters(target, self.custom_mpi_options)
-        told: dict[str, object] = {"sagemaker_pytorch_ddp_enabled": True}
+            return {**_smddp_hyperparameters(target, self.custom_mpi_options), **told}
+        told["sagemaker_pytorch_ddp_enabled"] = True
         if target.instance_type is not None:
             told["sagemaker_instance_type"] = target.instance_type
         if self.custom_mpi_options:  # the SDK loses them; the toolkit reads them
             told["sagemaker_distributed_dataparallel_custom_mpi_options"] = self.custom_mpi_options
         return told
+
+
+def _num_ranks(processes_per_host: int | None) -> dict[str, object]:
+    """Return what the toolkit takes as the ranks of an instance; it reads MPI's setting whatever it starts."""
+    if processes_per_host is None:
+        return {}
+    return {"sagemaker_mpi_num_of_processes_per_host": processes_per_host}
 
 
 def _smddp_hyperparameters(target: Target, custom_mpi_options: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
 from distributed_training.hooks.refusals import code_and_message
 from include.runs.continuity import LogLine
-from include.runs.continuity.log_lines import PREFIX
+from include.runs.continuity.log_lines import PREFIX, without_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
     group = JOB_APIS[JobKind.TRAINING].log_group
     for stream in _streams(logs, group=group, job_name=job_name):
         for event in _events(logs, group=group, stream=stream):
-            text = str(event["message"]).rstrip("\r\n")
+            text = without_rank(str(event["message"]).rstrip("\r\n"))
             if text.startswith(PREFIX):
                 yield LogLine(
                     job=job_name, stream=stream, time_ms=int(event["timestamp"]), text=text

@@ -34,9 +34,12 @@ HOST_NAME_LIBRARY = "gethostname"
 def for_open_mpi_5(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Return the command line as Open MPI 5 takes it; the program and what follows stay as they are.
 
-    A variable to export that is not set is left out; Open MPI would leave it out with a warning.
+    A variable to export that is not set is left out; Open MPI would leave it out with a warning. Open MPI 5 binds ranks
+    to cores where nothing is said, and fills the first host with all of them where it may use more ranks than cores:
+    what is not said is what Open MPI 4 does with hosts of given slots.
 
-    Worked: `-bind-to none -mca btl ^openib train -x 1` becomes `--bind-to none -mca btl ^openib train -x 1`.
+    Worked: `-bind-to none -map-by slot -mca btl ^openib train -x 1` becomes `--bind-to none --map-by slot -mca btl
+    ^openib train -x 1`.
     """
     translated: list[str] = []
     left = list(arguments)
@@ -49,7 +52,16 @@ def for_open_mpi_5(arguments: Sequence[str], environment: Mapping[str, str]) -> 
             continue
         is_right = word.startswith("--") or name in ONE_DASH
         translated += [word if is_right else f"-{word}", *values]
-    return [*translated, *left]
+    return [*with_placement(translated), *left]
+
+
+def with_placement(options: Sequence[str]) -> list[str]:
+    """Return the options with the two that say where ranks go and what they are bound to, if they do not."""
+    placed = list(options)
+    if "--map-by" not in placed:
+        placed = [each for each in placed if each != "--oversubscribe"]
+        placed += ["--map-by", "slot:OVERSUBSCRIBE"]
+    return placed if "--bind-to" in placed else [*placed, "--bind-to", "none"]
 
 
 def is_idle(export: str, environment: Mapping[str, str]) -> bool:
