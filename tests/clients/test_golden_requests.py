@@ -28,7 +28,7 @@ def test_the_sdk_v2_sends_the_golden_requests(sdk_v2: Path, tmp_path: Path) -> N
         check=False,
         timeout=LIMIT_S,
     )
-    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
 
     assert read(tmp_path) == read(SPECS / "golden" / "sdk_v2")
 

@@ -157,9 +157,8 @@ class TrainingJobOperator(SageMakerJobOperator):
         result: dict[str, Any],
         earlier: Sequence[JobSnapshot],
     ) -> dict[str, Any]:
-        self._spec(
-            context
-        )  # A trainer's secrets are known, and kept out of the error, once it is made.
+        # A trainer's secrets are known, and kept out of the error, once it is made.
+        self._spec(context)
         return super()._failed(context, snapshot, result, earlier)
 
     def _trainer_spec(self, context: Context, function: TrainerFunction) -> TrainingJobSpec:
