@@ -88,3 +88,9 @@ def test_the_newest_whole_checkpoint_is_found_and_older_ones_go(tmp_path: Path) 
 def test_what_this_trainer_has_not_is_refused() -> None:
     with pytest.raises(HyperparameterError, match="precision 'bf16' is not what train_tensorflow"):
         TensorFlowHyperparameters.load('{"precision": "bf16"}')
+
+
+def test_the_model_folder_that_the_sdk_sends_is_taken() -> None:
+    given = TensorFlowHyperparameters.load("{}", ["--model_dir", "s3://bucket/job/model"])
+
+    assert given.model_dir == "s3://bucket/job/model"
