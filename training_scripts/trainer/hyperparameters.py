@@ -257,12 +257,16 @@ def _options(
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for item in dataclasses.fields(kind):
         parser.add_argument(f"--{item.name}", default=argparse.SUPPRESS, help=item.metadata["help"])
+    for name in (
+        IGNORED_NAMES
+    ):  # the toolkit makes an option of each hyperparameter; this one is read from SM_HPS
+        parser.add_argument(f"--{name}", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     known, unknown = parser.parse_known_args(list(argv))
     words = [word for word in unknown if word.startswith("--")] or unknown
     findings += [
         _unknown(kind, word.removeprefix("--").split("=")[0], where="option") for word in words
     ]
-    return vars(known)
+    return {name: value for name, value in vars(known).items() if name not in IGNORED_NAMES}
 
 
 def _read_one(

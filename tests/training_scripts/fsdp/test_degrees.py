@@ -107,6 +107,15 @@ def test_parameters_of_smp_are_understood():
     assert load(mp_parameters=parameters) == hp
 
 
+def test_the_toolkits_option_of_smps_parameters_is_left_to_sm_hps():
+    option = ["--mp_parameters", "hybrid_shard_degree=4", "--max_steps", "3"]
+
+    hp = ShardedHyperparameters.load('{"mp_parameters": {"hybrid_shard_degree": 2}}', option)
+
+    assert (hp.hybrid_shard_degree, hp.max_steps) == (2, 3)
+    assert Hyperparameters.load("{}", option).max_steps == 3
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
