@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 0.5  # SageMaker's ProfilingIntervalInMilliseconds
-READS_BETWEEN_CENSUSES = 10
+READS_BETWEEN_CENSUSES = 40
 SECTOR_BYTES = 512
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 DISKS = ("sd", "nvme", "vd", "xvd")
