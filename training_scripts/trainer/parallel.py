@@ -23,7 +23,12 @@ def make_parallel(model: nn.Module, ranks: Ranks, *, compiled: bool) -> nn.Modul
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415 first use: seconds
 
     devices = [ranks.device.index] if ranks.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+    return DistributedDataParallel(
+        model,
+        device_ids=devices,
+        gradient_as_bucket_view=True,
+        broadcast_buffers=False,  # constants; each forward pass would wait for the slowest rank
+    )
 
 
 def settle_buckets(parallel: nn.Module, ranks: Ranks, loss: Callable[[], Tensor]) -> None:

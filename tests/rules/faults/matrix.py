@@ -143,7 +143,10 @@ RUNS: Mapping[str, Run] = {
         fault="one bit on rank 1", training=faulty.FlippedBit, world_size=2, hyperparameters={"max_steps": 210},
     ),
     "hang": Run(fault="a step that never ends", training=faulty.Hanging, ends_s=30),
-    "late start": Run(fault="first step after 1.5 s", training=faulty.LateStart, hyperparameters={"max_steps": 5, "warmup_steps": 2}),
+    "late start": Run(
+        fault="first step after 1.5 s", training=faulty.LateStart,
+        hyperparameters={"max_steps": 5, "warmup_steps": 2},
+    ),
     "leak": Run(fault="1 MB kept a step", training=faulty.Leaking, hyperparameters={"max_steps": 500}),
     "loaders": Run(
         fault="8 loaders", training=faulty.Sampled, hyperparameters={"num_workers": 8, "max_steps": 60},
