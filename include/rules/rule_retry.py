@@ -70,3 +70,12 @@ def read_retry(on_stop: Mapping[str, Any]) -> RuleRetry | None:
         SpecError: it is wrong.
     """
     return read_spec(RuleRetry, on_stop, where="on_rule_stop") if on_stop else None
+
+
+def retry_findings(on_stop: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return what is wrong with the retry that a conf asks for."""
+    try:
+        read_retry(on_stop)
+    except SpecError as error:
+        return error.findings
+    return ()

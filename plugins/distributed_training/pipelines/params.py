@@ -94,6 +94,10 @@ _ON_ERROR_HELP = (
     "What follows an issue of severity error: a warning, a stop with a verdict, or a failure. A rule's own `action` "
     "goes before it."
 )
+_ON_STOP_HELP = (
+    'Another training in place of a verdict: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
+    '"rollback_steps": 1, "most": 1}. Empty: nothing.'
+)
 _RANGES_HELP = (
     "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "
     "values. Empty: learning rate, weight decay and warm-up around the settings above, for the mlp dropout."
@@ -338,6 +342,7 @@ SECTIONS: Sections = {
             _ON_ERROR_HELP,
             {"type": "string", "enum": ["warn", "stop", "fail"]},
         ),
+        "on_rule_stop": ("After a stop", _ON_STOP_HELP, {"type": "object"}),
         "rules_poll_interval_s": (
             "Seconds between looks",
             "Of the rules at the training's statistics. Empty: as the connection says, or 15.",

@@ -27,12 +27,13 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     Nothing for an unreadable conf.
     """
     from include.rules.configuration import rules_findings
+    from include.rules.rule_retry import retry_findings
 
     try:
         conf = RunConf.from_params(params)
     except SpecError:  # `plan_run` reports it
         return ()
-    return (*conf_findings(conf), *rules_findings(conf.rules))
+    return (*conf_findings(conf), *rules_findings(conf.rules), *retry_findings(conf.on_rule_stop))
 
 
 def conf_findings(conf: RunConf) -> tuple[Finding, ...]:

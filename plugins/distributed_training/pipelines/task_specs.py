@@ -131,6 +131,7 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
         rules=conf.rules,
         conf=asdict(conf),
         on_error=RuleAction(conf.on_rule_error),
+        on_stop=conf.on_rule_stop,
         poll_interval_s=conf.rules_poll_interval_s,
     ).to_dict()
 
