@@ -27,7 +27,7 @@ from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import SpecError
 from include.sagemaker_api.training_request import render_training_job
 from tests.plugins.conftest import connection_json
-from tests.plugins.test_training_job_operator import execute, operator
+from tests.plugins.test_training_job_operator import deferred, execute, first_event, operator
 from tests.plugins.trainers import CASES, ROLE, arguments, with_builder_methods
 
 if TYPE_CHECKING:
@@ -299,6 +299,19 @@ def test_mpi_has_ranks_on_every_host(
     assert result["status"] == "Completed"
     said = re.findall(r"hello (algo-\d) (\d)", caplog.text)
     assert sorted(said) == [("algo-1", "0"), ("algo-1", "1"), ("algo-2", "2"), ("algo-2", "3")]
+
+
+@pytest.mark.slow
+def test_a_deferred_job_ends_in_another_process(
+    source: str, aws_connection: RunningEngine, task: Any
+) -> None:
+    waiting = deferred(operator(trainer_of("torchrun", source), deferrable=True), task)
+    event = first_event(waiting.trigger)
+
+    result = operator(trainer_of("torchrun", source)).execute_complete(task.context, event)
+
+    assert result["status"] == "Completed"
+    assert result["job_name"] == task.xcoms["job_name"]
 
 
 def test_a_second_start_adopts_the_trainers_job(
