@@ -172,7 +172,9 @@ def _activations(shape: ModelShape, mesh: Mesh, batching: Batching) -> tuple[flo
     layers = shape.num_layers / mesh.pp * of_layer(batching.recompute)
     values = shape.sequence_length * b * shape.hidden_size / mesh.tp
     head = values * (2 * BYTES_FP32 + size if shape.family == TRAINYARD else 2 * size)
-    logits = logits_bytes(shape, micro_batch_size=b, tp=mesh.tp, bytes_per_value=size)
+    # train_fsdp.py gathers the logits of split layers on every rank, for a loss that is one process's.
+    logits_tp = 1 if shape.family == TRAINYARD else mesh.tp
+    logits = logits_bytes(shape, micro_batch_size=b, tp=logits_tp, bytes_per_value=size)
     first = in_flight * layers + working
     last = layers + head + working
     if mesh.pp == 1 or last + logits > first:
