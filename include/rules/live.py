@@ -7,7 +7,7 @@ are wanted, and hands these in:
         feed.take(piece, read(piece.name, piece.start, piece.end))
     evaluation.feed(feed.records())
 
-The files are those of Contract S: `rank-00000.attempt-0001.part-0001.jsonl`, one after the other for each rank and
+The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, one after the other for each rank and
 attempt; whatever else lies beside them is not looked at. A half line waits for its rest. The next part is begun once
 the one before it has stood still for a look: where files arrive by a synchronisation, its last lines may come after
 the next part is there. An attempt is begun once no earlier one brings anything new.
