@@ -8,12 +8,14 @@ import pytest
 
 from include.local_engine.mpi.programs.smddprun import rank_environment
 from include.local_engine.mpi.programs.ssh import read_arguments
+from include.local_engine.sandbox import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.local_engine.runner.conftest import Yard
 
+OWN = ("mount", "pid", "net", "overlay")
 # The first instance talks, the second listens, until the first has said by the second's ssh that it is done.
 CONVERSATION = """
 set -eu
@@ -34,13 +36,18 @@ mv ~/.ssh/id_ecdsa /tmp/key
 python -c 'import paramiko; paramiko.ECDSAKey.generate().write_private_key_file("/opt/home/.ssh/id_ecdsa")'
 ssh algo-2 true 2> /tmp/stranger || echo "stranger $?"
 mv /tmp/key ~/.ssh/id_ecdsa
-ssh algo-2 'echo done > /tmp/over' || true  # it may end before it has answered
+ssh algo-2 'echo done > /tmp/over' 2> /dev/null || true  # it may end before it has answered
 """
 
 
 @pytest.mark.engine
 @pytest.mark.timeout(200)
-def test_an_instance_runs_commands_on_another(yard: Yard) -> None:
+@pytest.mark.parametrize("features", [("user", *OWN), OWN], ids=["in-a-user-namespace", "as-root"])
+def test_an_instance_runs_commands_on_another(yard: Yard, features: tuple[str, ...]) -> None:
+    refusal = capabilities.works(features, yard.settings.root)
+    if refusal is not None:
+        pytest.skip(f"this machine does not allow {features}: {refusal}")
+    capabilities.keep(yard.settings.root / "sandbox.json", features)
     flags = {"sagemaker_mpi_enabled": "true"}
 
     row = yard.run("job", CONVERSATION, instances=2, HyperParameters=flags)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from include.local_engine.runner.images import resolve_image
+from include.local_engine.runner.instances import Ground
 from include.local_engine.runner.launchers import (
     LAUNCHERS,
     TORCHRUN,
     may_start_mpirun,
+    missing_ground,
     missing_launcher,
 )
 from tests.local_engine.runner.conftest import IMAGE, Yard
@@ -121,3 +123,24 @@ def test_an_entry_point_of_its_own_may_start_mpirun(
     }
 
     assert may_start_mpirun(request) is may
+
+
+@pytest.mark.parametrize(
+    ("features", "is_missing"),
+    [
+        (("user", "mount", "pid", "net", "overlay"), False),
+        (("mount", "pid", "overlay"), True),
+        (("mount", "pid", "net"), True),
+        ((), True),
+    ],
+)
+def test_mpirun_needs_instances_with_a_network_and_files_of_their_own(
+    features: tuple[str, ...], is_missing: bool
+) -> None:
+    ground = Ground(features=features, is_isolated=False)
+
+    said = missing_ground({"sagemaker_mpi_enabled": "true"}, ground)
+
+    assert bool(said) is is_missing
+    assert not said or "allow user namespaces" in said
+    assert missing_ground({TORCHRUN: "true"}, ground) is None
