@@ -225,7 +225,12 @@ def test_a_run_that_is_not_over_says_so() -> None:
 
 
 def test_a_run_that_a_rule_ended_begins_with_the_verdict() -> None:
-    told = {"rule": "NonFinite", "step": 30, "action": "stop", "evidence": "rank 1: the loss is nan"}
+    told = {
+        "rule": "NonFinite",
+        "step": 30,
+        "action": "stop",
+        "evidence": "rank 1: the loss is nan",
+    }
     told |= {"last_checkpoint": "s3://bucket/step-00000029", "rules_uri": "s3://bucket/rules.json"}
     record = sample_record(verdict=told)
 
