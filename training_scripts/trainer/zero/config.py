@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters, setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from trainer.batching import BatchPlan
@@ -37,6 +36,20 @@ class ZeroHyperparameters(Hyperparameters):
     ds_config: str = setting(
         "", f"DeepSpeed's configuration as a JSON object; empty: the one file of channel {CHANNEL}, or ZeRO 1"
     )  # fmt: skip
+
+    @classmethod
+    def load(cls, sm_hps: str, argv: Sequence[str] = ()) -> Self:
+        """Return the values as `Hyperparameters.load` does, raising as it does; the configuration of SM_HPS counts.
+
+        AWS's toolkit also makes an option of it, in which an object is `stage=1,...` and no JSON any more.
+        """
+        given = list(argv)
+        option = f"--{HYPERPARAMETER}"
+        if option in given and f'"{HYPERPARAMETER}"' in sm_hps:
+            place = given.index(option)
+            del given[place : place + 2]
+        loaded: Self = Hyperparameters.load.__func__(cls, sm_hps, given)  # type: ignore[attr-defined]  # slots: no super()
+        return loaded
 
     @classmethod
     def translate(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,18 +144,15 @@ def _is_enabled(section: Any) -> bool:
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
-    """Return the object that a text holds: JSON, or Python's form of it, which AWS's toolkit makes of an option.
+    """Return the object that a JSON text holds.
 
     Raises:
-        HyperparameterError: it is neither, or no object.
+        HyperparameterError: it is no JSON, or no object.
     """
     try:
         found = json.loads(text)
     except ValueError as error:
-        try:
-            found = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            raise HyperparameterError(f"{where} is not JSON ({error})") from error
+        raise HyperparameterError(f"{where} is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise HyperparameterError(f"{where} must be a JSON object, got {type(found).__name__}")
     return found

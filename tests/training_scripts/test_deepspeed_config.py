@@ -1,0 +1,78 @@
+"""DeepSpeed's configuration reaches the engine as its author wrote it, with the run's batch in it, or is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sagemaker_training import mapping
+
+from trainer.batching import plan_batches
+from trainer.errors import HyperparameterError
+from trainer.zero.config import ZeroHyperparameters, complete_config, read_config
+
+WRITTEN = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+
+
+@pytest.fixture
+def plan():
+    hp = ZeroHyperparameters(global_batch_size=8, micro_batch_size=1, max_steps=2)
+    return plan_batches(hp, world_size=4, num_samples=100)
+
+
+def as_started_by_the_toolkit(hyperparameters):
+    """Return what a script is given: SM_HPS, and the same once more as options."""
+    options = [str(each) for each in mapping.to_cmd_args(hyperparameters)]
+    return ZeroHyperparameters.load(json.dumps(hyperparameters), options)
+
+
+@pytest.mark.parametrize("value", [WRITTEN, json.dumps(WRITTEN)], ids=["object", "text"])
+def test_the_configuration_survives_the_toolkits_command_line(value):
+    hp = as_started_by_the_toolkit({"max_steps": 3, "ds_config": value})
+
+    assert read_config(hp.ds_config, {}) == WRITTEN
+    assert hp.max_steps == 3
+
+
+def test_an_option_alone_counts():
+    hp = ZeroHyperparameters.load("{}", ["--ds_config", json.dumps(WRITTEN)])
+
+    assert read_config(hp.ds_config, {}) == WRITTEN
+
+
+def test_a_channel_holds_one_file(tmp_path):
+    (tmp_path / "any.json").write_text(json.dumps(WRITTEN))
+    assert read_config("", {"deepspeed": tmp_path}) == WRITTEN
+
+    with pytest.raises(HyperparameterError, match="both hold one"):
+        read_config(json.dumps(WRITTEN), {"deepspeed": tmp_path})
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(HyperparameterError, match=r"holds any\.json, other\.json"):
+        read_config("", {"deepspeed": tmp_path})
+
+
+def test_the_runs_batch_and_clipping_are_filled_in(plan):
+    config = complete_config({**WRITTEN, "train_batch_size": "auto"}, plan, clip_norm=0.5)
+
+    assert config["train_batch_size"] == 8
+    assert config["train_micro_batch_size_per_gpu"] == 1
+    assert config["gradient_accumulation_steps"] == 2
+    assert config["gradient_clipping"] == 0.5
+    assert config["zero_optimization"] == WRITTEN["zero_optimization"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"train_batch_size": 16}, "ds_config.train_batch_size is 16 and 8"),
+        ({"gradient_clipping": 2.0}, "ds_config.gradient_clipping is 2.0 and 0.5"),
+        ({"optimizer": {"type": "Adam"}}, "ds_config.optimizer: the script has its own AdamW"),
+        ({"fp16": {"enabled": True}}, "ds_config.fp16: bf16 needs no loss scaling"),
+        ({"zero_optimization": {}}, "ds_config.zero_optimization.stage is 0; allowed: 1, 2, 3"),
+    ],
+)
+def test_what_contradicts_the_run_is_refused_by_its_key(more, said, plan):
+    with pytest.raises(HyperparameterError) as caught:
+        complete_config({**WRITTEN, **more}, plan, clip_norm=0.5)
+
+    assert said in str(caught.value)
