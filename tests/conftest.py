@@ -15,9 +15,10 @@ import boto3
 import pytest
 from botocore.config import Config
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
 # A busy machine is no failure: no example has a time limit of its own.
 settings.register_profile("trainyard", deadline=None)
@@ -138,18 +139,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--aws-image", help="training image of the tests' jobs (with --aws)")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Say which tests belong to one process of `pytest -n`: all with a live Airflow; else those of one file."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        group = "live" if file.startswith(LIVE_FOLDERS) else file
-        item.add_marker(pytest.mark.xdist_group(group))
-    yield
-    # After they were shuffled. Of the rest those that run a whole DAG come first.
-    items.sort(
-        key=lambda item: (not item.nodeid.startswith(LIVE_FOLDERS), "/dags/" not in item.nodeid)
-    )
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that take longest, in however many processes: a live Airflow, then a whole DAG."""
+    items.sort(key=lambda item: (not _is_live(item.nodeid), "/dags/" not in item.nodeid))
+
+
+class OneAirflow(LoadScopeScheduling):
+    """Hands a process of `pytest -n` all tests of a file; all with a live Airflow to the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "live" if _is_live(nodeid) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneAirflow:
+    """Return what hands out the tests under `pytest -n`."""
+    return OneAirflow(config, log)
+
+
+def _is_live(nodeid: str) -> bool:
+    return nodeid.startswith(LIVE_FOLDERS)
 
 
 @pytest.fixture(scope="session")
