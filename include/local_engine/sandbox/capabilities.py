@@ -23,6 +23,9 @@ CANDIDATES: tuple[tuple[str, ...], ...] = (
 """Feature sets, best first. `mount` brings the host name and IPC, `user` is the way without root.
 The last one has no isolation at all: the job's folder stands in for /opt/ml by its real path."""
 
+PROBE_LIMIT_S = 120.0
+"""A busy machine is slow, not without a feature: what is not found here is gone until the next boot."""
+
 LOSSES = {
     "net": "instances share this machine's network: two jobs that bind one port collide",
     "overlay": "Python's environment is not copy-on-write: what a job installs stays on this "
@@ -91,7 +94,7 @@ def _try(plan: ClusterPlan) -> str | None:
         return str(error)
     try:
         cluster.start()
-        exits = cluster.wait(10.0)
+        exits = cluster.wait(PROBE_LIMIT_S)
         return None if exits and exits[0].code == 0 else f"the probe ended with {exits}"
     finally:
         cluster.close()

@@ -26,6 +26,8 @@ BOOTSTRAP = (
 )
 SOURCE_FOLDER = Path(__file__).resolve().parents[3]
 MESSAGE_BYTES = 65536
+SETUP_LIMIT_S = 120.0
+"""It takes milliseconds, on a busy machine seconds; without a limit a set-up that hangs would never be told."""
 
 
 class SandboxError(Exception):
@@ -137,10 +139,10 @@ class Cluster:
 
     def _await_ready(self) -> None:
         while True:
-            message = self._receive(30.0)
+            message = self._receive(SETUP_LIMIT_S)
             if message is None:
                 self.close()
-                raise SandboxError("the instances were not set up within 30 s")
+                raise SandboxError(f"the instances were not set up within {SETUP_LIMIT_S:.0f} s")
             if message["event"] == "ready":
                 self._holders = message["pids"]
                 return
