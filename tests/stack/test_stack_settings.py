@@ -69,7 +69,12 @@ def test_the_aws_connection_leads_to_the_engine(home: Home) -> None:
     connection = json.loads(env["AIRFLOW_CONN_AWS_DEFAULT"])
     assert connection["extra"]["endpoint_url"] == addresses.engine
     trainyard = connection["extra"]["trainyard"]
-    assert set(trainyard) == {"bucket", "execution_role_arn", "deployment"}
+    assert set(trainyard) == {
+        "bucket",
+        "execution_role_arn",
+        "deployment",
+        "rules_poll_interval_s",
+    }
 
 
 def test_ports_differ_and_are_free() -> None:
