@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainer.hyperparameters import Hyperparameters
 
 log = logging.getLogger(__name__)
+NO_TRACE = "steps %d to %d have no trace: %s"
 
 
 class StepTraces:
@@ -51,17 +52,34 @@ class StepTraces:
     def step(self, number: int) -> Iterator[None]:
         """Take a step."""
         if self._running is None:
-            self._begin(number)
+            with self._told():
+                self._begin(number)
         yield
         if self._running is not None:
-            self._end(self._running, number)
+            with self._told():
+                self._end(self._running, number)
 
     def close(self) -> None:
         """Give up a span that was not finished."""
-        if self._running is not None:
-            self._running.on_trace_ready = None
-            self._running.stop()
-            self._running = None
+        running, self._running = self._running, None
+        if running is not None:
+            with self._told():
+                running.on_trace_ready = None
+                running.stop()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Log whatever fails in here, and give up the span: the profiler's trouble is not the training's."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 as above
+            log.warning(NO_TRACE, self._span[0], self._span[-1], f"{type(error).__name__}: {error}")
+            self._spans = tuple(each for each in self._spans if each[-1] != self._span[-1])
+            running, self._running = self._running, None
+            if running is not None:
+                with suppress(Exception):
+                    running.on_trace_ready = None
+                    running.stop()
 
     def _begin(self, number: int) -> None:
         span = next((each for each in self._spans if number in each or number + 1 == each[0]), None)
@@ -103,7 +121,7 @@ class StepTraces:
                 shutil.copyfile(whole, hidden)
                 os.replace(hidden, path)  # noqa: PTH105 the two calls belong together
         except (OSError, RuntimeError) as error:
-            log.warning("steps %d to %d have no trace: %s", self._span[0], self._span[-1], error)
+            log.warning(NO_TRACE, self._span[0], self._span[-1], error)
 
 
 def open_traces(
@@ -111,13 +129,17 @@ def open_traces(
 ) -> StepTraces:
     """Return what traces the steps that `trace_steps` asks for, into the folder of the statistics."""
     checkpoints = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
-    hook = paths.read_config("debughookconfig")
-    folder = choose_folder(paths.base_dir, paths.output_data_dir, checkpoints, hook)
+    spans, folder = read_spans(hp.trace_steps), paths.output_data_dir
+    try:
+        hook = paths.read_config("debughookconfig")
+        folder = choose_folder(paths.base_dir, paths.output_data_dir, checkpoints, hook)
+    except Exception as error:  # noqa: BLE001 as in StepTraces
+        for span in spans:
+            log.warning(NO_TRACE, span[0], span[-1], f"{type(error).__name__}: {error}")
+        spans = ()
 
     def path_of(span: range) -> Path:
         name = f"trace-rank-{ranks.rank:05d}.attempt-{max(1, num_starts):04d}"
         return folder / f"{name}.steps-{span[0]}-{span[-1]}.json.gz"
 
-    return StepTraces(
-        read_spans(hp.trace_steps), is_gpu=ranks.device.type == "cuda", path_of=path_of
-    )
+    return StepTraces(spans, is_gpu=ranks.device.type == "cuda", path_of=path_of)

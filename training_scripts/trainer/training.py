@@ -7,7 +7,7 @@ import math
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,22 @@ if TYPE_CHECKING:
     from trainer.throughput import Meter
 
 log = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """What watches a run and is closed with it."""
+
+    def close(self) -> None:
+        """Write what is waiting."""
+
+
+def close_each(*observers: Observer) -> None:
+    """Close each by itself: what fails is logged, keeps no other open and hides no error of the run."""
+    for each in observers:
+        try:
+            each.close()
+        except Exception:
+            log.exception("%s was not closed as it should be", type(each).__name__)
 
 
 class Training:
@@ -191,9 +207,7 @@ class Training:
             self.checkpointer.finish()
             self.write_results(seconds=time.monotonic() - began)
         finally:
-            self.traces.close()
-            self.statistics.close()
-            self.headlines.close()
+            close_each(self.traces, self.statistics, self.headlines)
         self.ranks.barrier()
         return EXIT_CODE_TERMINATED if self.is_stopping else 0
 

@@ -1,12 +1,14 @@
 """The dozen numbers of a run that people look at, as TensorBoard scalars and MLflow metrics, from rank 0.
 
 Asked for by the job's TensorBoardOutputConfig or `tensorboard_dir`, and by MLFLOW_TRACKING_URI. Everything happens in a
-thread of its own, imports too; what fails is told once and left out, never more.
+thread of its own, imports too; what fails is told once and left out, and what hangs is left behind.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import queue
 import threading
 import time
@@ -40,7 +42,9 @@ NAMES = {
 }
 HOST_INTERVAL_S = 10.0
 MOST_WAITING = 1000
-CLOSED_AFTER_S = 30.0
+CLOSED_AFTER_S = 10.0
+# MLflow's own defaults, 120 s and 7, would hold the process's exit for a quarter of an hour where its server hangs.
+MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4"}
 
 
 class Sink(Protocol):
@@ -75,6 +79,8 @@ class MlflowSink:
     """A run of MLflow, by the variables that MLflow itself reads; needs the package mlflow."""
 
     def __init__(self, job: str, parameters: Mapping[str, Any]) -> None:
+        for variable, value in MLFLOW_PATIENCE.items():
+            os.environ.setdefault(variable, value)
         import mlflow  # noqa: PLC0415 seconds, and not everywhere
 
         self._mlflow = mlflow
@@ -101,10 +107,11 @@ class Headlines:
         self._makers = dict(makers)
         self._waiting: queue.Queue[tuple[dict[str, float], int, float] | None]
         self._waiting = queue.Queue(MOST_WAITING)
-        self._host_at = 0.0
+        self._host_at, self._num_dropped = 0.0, 0
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headlines", daemon=True)
         if self._makers:
-            self._thread.start()
+            _tried(", ".join(self._makers), self._thread.start)
 
     def hear(self, event: str, values: Mapping[str, Any]) -> None:
         """Take the numbers of an event; from whatever thread, never waiting."""
@@ -118,18 +125,44 @@ class Headlines:
             for key, name in NAMES.get(event, {}).items()
             if values.get(key) is not None
         }
-        if found and self._thread.is_alive() and not self._waiting.full():
-            self._waiting.put((found, int(values["step"]), now))
+        if found and self._thread.is_alive():
+            try:
+                self._waiting.put_nowait((found, int(values["step"]), now))
+            except queue.Full:
+                self._num_dropped += 1
 
-    def close(self) -> None:
-        """Write what is waiting; a sink that hangs is left behind."""
+    def close(self, within_s: float = CLOSED_AFTER_S) -> None:
+        """Write what is waiting; a sink that takes longer is left behind, and what was lost is told."""
+        self._ended.set()
         if self._thread.is_alive():
-            self._waiting.put(None)
-            self._thread.join(CLOSED_AFTER_S)
+            with contextlib.suppress(queue.Full):
+                self._waiting.put_nowait(None)  # wakes a thread that has nothing to do
+            self._thread.join(within_s)
+        is_left = self._thread.is_alive()
+        if is_left:
+            self._drop_waiting()
+        if is_left or self._num_dropped:
+            log.warning(
+                "%s took scalars too slowly%s: the numbers of %d events were dropped; training is not held up",
+                ", ".join(self._makers),
+                f" and did not end within {within_s:g} s" if is_left else "",
+                self._num_dropped,
+            )
+
+    def _drop_waiting(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._num_dropped += self._waiting.get_nowait() is not None
+
+    def _next(self) -> tuple[dict[str, float], int, float] | None:
+        try:
+            return self._waiting.get(block=not self._ended.is_set())
+        except queue.Empty:
+            return None
 
     def _run(self) -> None:
         sinks = {name: sink for name, make in self._makers.items() if (sink := _tried(name, make))}
-        while sinks and (taken := self._waiting.get()):
+        while sinks and (taken := self._next()):
             scalars, step, at = taken
             for name, sink in list(sinks.items()):
                 if not _written(name, sink, scalars, step=step, at=at):

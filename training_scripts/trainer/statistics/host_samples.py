@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 log = logging.getLogger(__name__)
+CLOSED_AFTER_S = 10.0
 INTERVAL_S = 0.5  # SageMaker's ProfilingIntervalInMilliseconds
 READS_BETWEEN_CENSUSES = 40
 SECTOR_BYTES = 512
@@ -226,9 +227,11 @@ class HostSampler:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread; one that hangs in a driver or on a disk is left behind."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(CLOSED_AFTER_S)
+        if self._thread.is_alive():
+            log.warning("the samples of the host did not end within %g s", CLOSED_AFTER_S)
 
     def _run(self) -> None:
         try:

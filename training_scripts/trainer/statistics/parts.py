@@ -7,6 +7,7 @@ job sees a step within milliseconds, and a killed process loses at most the line
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import re
@@ -75,18 +76,21 @@ class PartWriter:
     def close(self) -> None:
         """Finish the current part; a later line begins another."""
         with self._lock:
-            self._leave_part()
+            try:
+                self._leave_part()
+            except OSError as error:
+                self._give_up_part(error, self._clock())
 
     def _is_full(self, now: float) -> bool:
         return self._num_bytes >= PART_BYTES or now - self._began_at >= PART_SECONDS
 
     def _begin_part(self, now: float) -> BinaryIO:
         self._leave_part()
-        self._part += 1
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"{self._name}.part-{self._part:04d}.jsonl"
-        file = self._file = (self._folder / name).open("wb", buffering=0)
-        self._num_bytes, self._began_at = 0, now
+        part = self._part + 1
+        path = self._folder / f"{self._name}.part-{part:04d}.jsonl"
+        file = self._file = path.open("wb", buffering=0)
+        self._part, self._num_bytes, self._began_at = part, 0, now
         self._append(file, line_of({**self._header, "part": self._part}))
         return file
 
@@ -97,12 +101,13 @@ class PartWriter:
         self._num_bytes += len(line)
 
     def _leave_part(self) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file:
+            file.close()
 
     def _give_up_part(self, error: OSError, now: float) -> None:
-        self._leave_part()
+        with contextlib.suppress(OSError):  # another of the same disk
+            self._leave_part()
         self._closed_until = now + TRIED_AGAIN_AFTER_S
         if not self._has_failed:
             self._has_failed = True
