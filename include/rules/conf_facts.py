@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from include.rules.records import Facts
@@ -15,10 +16,12 @@ MIN_LEARNING_RATE_RATIO = 0.1  # the training script's default
 def facts_of(conf: Mapping[str, Any]) -> Facts:
     """Return what a run's conf (`RunConf` as JSON) says that its log does not.
 
-    A peak that is scaled with the batch, or that a search chose, is not the conf's.
+    A peak that is scaled with the batch, that a search chose, or that a retry after a rule's stop lowers, is not the
+    conf's.
     """
     settings = {**conf, **(conf.get("hyperparameters") or {})}
-    is_declared = not (settings.get("reference_batch_size") or settings.get("tune"))
+    others = ("reference_batch_size", "tune", "on_rule_stop")
+    is_declared = not any(settings.get(each) for each in others)
     batch, length = settings.get("global_batch_size"), settings.get("sequence_length")
     return Facts(
         max_steps=settings.get("max_steps"),
@@ -32,3 +35,26 @@ def facts_of(conf: Mapping[str, Any]) -> Facts:
         if settings.get("model")
         else None,
     )
+
+
+def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the run's conf as one of its jobs has it: with the learning rate that the job was sent.
+
+    The job of a retry after a rule's stop has another rate than the conf.
+    """
+    rate = decoded(hyperparameters).get("learning_rate")
+    if not isinstance(rate, int | float):
+        return conf
+    changed = {**(conf.get("hyperparameters") or {}), "learning_rate": rate}
+    return {**conf, "hyperparameters": changed, "on_rule_stop": {}}
+
+
+def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return hyperparameters as script mode decodes them: each value is JSON, or the text that it is."""
+    found: dict[str, Any] = {}
+    for name, value in hyperparameters.items():
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

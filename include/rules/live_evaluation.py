@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from include.rules.conf_facts import facts_of
+from include.rules.conf_facts import conf_of_job, facts_of
 from include.rules.configuration import configured_rules
 from include.rules.evaluation import Evaluation
 from include.rules.live import LiveFeed
@@ -21,13 +21,21 @@ CLOCK_S = 1.0
 """How often a rank that is silent is told the time."""
 
 
-def planned_evaluation(plan: WatchPlan, *, since: float) -> LiveEvaluation:
-    """Return the plan's rules over a job that was created at `since`, epoch seconds.
+def planned_evaluation(
+    plan: WatchPlan, *, since: float, hyperparameters: Mapping[str, str] | None = None
+) -> LiveEvaluation:
+    """Return the plan's rules over a job.
+
+    Args:
+        plan: the rules, and the run's conf.
+        since: when the job was created, epoch seconds.
+        hyperparameters: of the job, as Describe has them: its learning rate may be another than the conf's.
 
     Raises:
         SpecError: the rules are wrong.
     """
-    return LiveEvaluation(configured_rules(plan.rules), facts_of(plan.conf), since=since)
+    facts = facts_of(conf_of_job(plan.conf, hyperparameters or {}))
+    return LiveEvaluation(configured_rules(plan.rules), facts, since=since)
 
 
 class LiveEvaluation:

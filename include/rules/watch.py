@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from include.errors import ContractError, SpecError, shortened
-from include.rules.conf_facts import facts_of
+from include.rules.conf_facts import decoded, facts_of
 from include.rules.configuration import configured_rules
 from include.rules.document import rules_document
 from include.rules.evaluation import MOST_DETAILS, RuleStatus
@@ -59,7 +59,7 @@ class Watch:
         self._failed: str | None = None
         self._trains_since: float | None = None
         rules, self._faults = _read_rules(spec["rules"])
-        facts = facts_of({"hyperparameters": _decoded(spec.get("hyperparameters") or {})})
+        facts = facts_of({"hyperparameters": decoded(spec.get("hyperparameters") or {})})
         self._live = LiveEvaluation(rules, facts, since=float(spec.get("since", 0.0)))
 
     def run(self, orders: IO[str]) -> None:
@@ -156,17 +156,6 @@ def _read_rules(
             said = shortened(f"ClientError: {error}", limit=MOST_DETAILS)
             others.append({**told, "rule": invoked, "status": RuleStatus.ERROR, "details": said})
     return rules, others
-
-
-def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return hyperparameters as script mode decodes them: each value is JSON, or the text that it is."""
-    decoded: dict[str, Any] = {}
-    for name, value in hyperparameters.items():
-        try:
-            decoded[name] = json.loads(value)
-        except ValueError:
-            decoded[name] = value
-    return decoded
 
 
 def _read(name: str, start: int, end: int) -> bytes:

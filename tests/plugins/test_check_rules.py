@@ -46,7 +46,8 @@ with (folder / f"rank-00000.attempt-{attempt:04d}.part-0001.jsonl").open("w", bu
             (root / "step-00000002").mkdir(exist_ok=True)
             (root / "step-00000002" / "manifest.json").write_text("{}")
         is_bad = step >= hp["bad"] and hp.get("learning_rate", 1) > 0.01
-        write({"kind": "step", "step": step, "loss": "nan" if is_bad else 5.0 / step, "learning_rate": 0.001})
+        write({"kind": "step", "step": step, "loss": "nan" if is_bad else 5.0 / step,
+               "learning_rate": hp.get("learning_rate", 0.001)})
         if is_bad and hp.get("guard"):
             pathlib.Path("/opt/ml/output/failure").write_text(
                 f"NonFiniteError: Training diverged: in step {step} (samples 0 to 1 of the run's order) the loss is nan"
@@ -192,7 +193,9 @@ def test_retry_goes_on_before_the_bad_step_with_a_lower_learning_rate(
     trained: Any, task: Any
 ) -> None:
     on_stop = {"action": "retry_with_lower_learning_rate", "factor": 0.1, "rollback_steps": 2}
-    plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop, poll_interval_s=0.3)
+    conf = {"model": "mlp", "learning_rate": 0.05, "warmup_steps": 0, "max_steps": 20}
+    conf |= {"min_learning_rate_ratio": 1.0, "on_rule_stop": on_stop}
+    plan = WatchPlan(conf=conf, on_stop=on_stop, poll_interval_s=0.3)
     train = trained(watch=plan, bad=6, last=20, learning_rate=0.05)
     watched(first_of(train, task), plan)
 
@@ -203,6 +206,7 @@ def test_retry_goes_on_before_the_bad_step_with_a_lower_learning_rate(
     assert result["learning_rate"] == pytest.approx(0.005)
     assert result["checkpoint_s3_uri"].endswith("-rule-retry-1")
     assert "verdict" not in result
+    assert watched(train.name_of(task.context, 2), plan)["watched"]["stopped_by"] is None
 
 
 def test_a_retry_that_is_no_retry_is_refused() -> None:

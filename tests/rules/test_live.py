@@ -15,9 +15,10 @@ from include.errors import ContractError
 from include.rules.configuration import configured_rules
 from include.rules.evaluation import RuleStatus, evaluate
 from include.rules.live import MOST_BYTES, LiveFeed
-from include.rules.live_evaluation import LiveEvaluation
+from include.rules.live_evaluation import LiveEvaluation, planned_evaluation
 from include.rules.records import Start, StepRecord
 from include.rules.statistics_file import read_statistics
+from include.rules.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -231,3 +232,22 @@ def test_silence_is_judged_by_the_clock_only_of_ranks_that_began_since_the_insta
     assert verdict(90.0) is RuleStatus.ISSUES_FOUND
     assert verdict(500.0) is RuleStatus.IN_PROGRESS  # new instances that have not written yet
     assert verdict(None) is RuleStatus.IN_PROGRESS  # none at all: it waits for capacity
+
+
+@pytest.mark.parametrize(("sent", "is_right"), [("0.0003", True), ("0.001", False), (None, True)])
+def test_declared_learning_rate_is_that_of_the_watched_job(
+    sent: str | None, *, is_right: bool
+) -> None:
+    conf = {"model": "mlp", "learning_rate": 0.001, "warmup_steps": 0, "max_steps": 20}
+    conf |= {"min_learning_rate_ratio": 1.0, "on_rule_stop": {"factor": 0.3}}
+    hyperparameters = {} if sent is None else {"learning_rate": sent, "mode": "fast"}
+    live = planned_evaluation(WatchPlan(conf=conf), since=0.0, hyperparameters=hyperparameters)
+    told = [{"kind": "step", "step": n, "time": n, "loss": 5 / n} for n in range(1, 21)]
+    data = header(0, 1) + b"".join(line({**each, "learning_rate": 0.0003}) for each in told)
+
+    (piece,) = live.wanted({name(0, 1): len(data)}, is_final=True)
+    live.take(piece, data)
+    found = live.judge()
+
+    blamed = {issue.step for rule, issue in found if rule == "LRSanity"}
+    assert blamed == (set() if is_right else {1})

@@ -112,6 +112,7 @@ class RuleLook:
     connection: ConnectionArguments
     gives_up_at: float
     notifier: Notifier | None = None
+    _hyperparameters: dict[str, str] = field(default_factory=dict)
     _live: LiveEvaluation | None = None
     _reactions: Reactions = field(init=False)
     _found: list[Reaction] = field(default_factory=list)
@@ -179,12 +180,17 @@ class RuleLook:
             if is_unknown_job(*code_and_message(error)):
                 return None
             raise
+        self._hyperparameters = answer.get("HyperParameters", {})
         return JobSnapshot.from_describe(answer)
 
     async def _read(self, snapshot: JobSnapshot) -> list[Reaction]:
         """Take what is new of the statistics, and return what is to follow."""
         if self._live is None:
-            self._live = planned_evaluation(self.plan, since=float(snapshot.created_at or 0.0))
+            self._live = planned_evaluation(
+                self.plan,
+                since=float(snapshot.created_at or 0.0),
+                hyperparameters=self._hyperparameters,
+            )
         live, found = self._live, []
         while True:
             sizes = await self._sizes(snapshot)
