@@ -37,10 +37,11 @@ def default_folder() -> Path:
 def environment_prefix() -> Path:
     """Return the folder of the environment that this interpreter belongs to.
 
-    `sys.prefix` does not say so in a runner: it starts with -S, and then it names the base.
+    `sys.prefix` does not say so in a runner: it starts with -S, and then it names the base. A link to the folder is
+    followed: its programs name the real one, so that is what an instance must see a copy of.
     """
     folder = Path(sys.executable).parent.parent
-    return folder if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)
+    return folder.resolve() if (folder / "pyvenv.cfg").exists() else Path(sys.prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,12 @@ import pytest
 
 from include.local_engine.images.environment import BuildError, BuildStoppedError
 from include.local_engine.images.image_file import ImageFile, read_image_file
-from include.local_engine.images.image_store import MARKER, ImageStore, default_folder
+from include.local_engine.images.image_store import (
+    MARKER,
+    ImageStore,
+    default_folder,
+    environment_prefix,
+)
 from tests.local_engine.images.conftest import make_wheel
 
 if TYPE_CHECKING:
@@ -154,3 +160,14 @@ def test_the_folder_is_the_user_s_cache_unless_told(monkeypatch, tmp_path: Path)
 
     monkeypatch.setenv("TRAINYARD_IMAGES", str(tmp_path / "elsewhere"))
     assert default_folder() == tmp_path / "elsewhere"
+
+
+def test_a_link_to_the_environment_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real" / "bin").mkdir(parents=True)
+    (tmp_path / "real" / "pyvenv.cfg").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "link" / "bin" / "python"))
+
+    assert environment_prefix() == tmp_path / "real"
