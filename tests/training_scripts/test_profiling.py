@@ -103,6 +103,26 @@ def test_a_trace_that_cannot_be_written_ends_no_training(
     assert "steps 1 to 1 have no trace" in caplog.text
 
 
+def test_a_profiler_that_fails_gives_up_its_span_and_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def path_of(span: range) -> Path:
+        if 2 in span:
+            raise KeyError(span[0])
+        return tmp_path / f"{span[0]}.json.gz"
+
+    traces = StepTraces(read_spans("1:2,5:5"), is_gpu=False, path_of=path_of)
+    taken = []
+    for step in range(1, 7):
+        with traces.step(step):
+            taken.append(step)
+    traces.close()
+
+    assert taken == [1, 2, 3, 4, 5, 6]
+    assert [path.name for path in tmp_path.iterdir()] == ["5.json.gz"]
+    assert caplog.text.count("steps 1 to 2 have no trace: KeyError: 1") == 1
+
+
 def test_each_rank_of_a_training_leaves_its_trace_beside_the_statistics(
     make_job: Callable[..., Job],
 ) -> None:

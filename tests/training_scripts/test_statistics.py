@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +17,10 @@ from include.rules.statistics_file import read_statistics
 from trainer.statistics.activations import ActivationWatch
 from trainer.statistics.checksums import sum_of_bits
 from trainer.statistics.choice import Cadence, Collection, choose
-from trainer.statistics.headlines import Headlines, TensorBoardSink
+from trainer.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSink
 from trainer.statistics.parts import PART_SECONDS, TRIED_AGAIN_AFTER_S, PartWriter
 from trainer.statistics.tensors import ModelTensors
+from trainer.training import close_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,6 +132,39 @@ def test_the_hook_configuration_says_where_and_what(make_job):
     assert all(not each.tensors for each in steps)  # the decoder has no biases
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [{"save_interval": "often"}, {"include_regex": "("}, {"save_steps": [1, 2]}],
+    ids=["number", "pattern", "kind"],
+)
+def test_a_hook_configuration_that_is_wrong_costs_its_choice_only(make_job, parameters):
+    job = make_job()
+    config = job.base_dir / "input" / "config"
+    config.mkdir()
+    collection = {"CollectionName": "weights", "CollectionParameters": parameters}
+    hook = {"LocalPath": "/opt/ml/output/tensors", "CollectionConfigurations": [collection]}
+    (config / "debughookconfig.json").write_text(json.dumps(hook))
+
+    assert job.run(max_steps=2) == [0]
+
+    assert job.log().count("debughookconfig.json cannot be used") == 1
+    first, _ = steps_of(records_of(job.base_dir / "output" / "tensors"))
+    assert "gradients" in first.tensors  # the defaults
+
+
+def test_a_place_that_is_none_costs_the_statistics_of_all_ranks_and_no_more(make_job):
+    job = make_job()
+    config = job.base_dir / "input" / "config"
+    config.mkdir()
+    (config / "debughookconfig.json").write_text(json.dumps({"LocalPath": ["a", "list"]}))
+
+    assert job.run(world_size=2, max_steps=2, trace_steps="1:1") == [0, 0]
+
+    for rank in (0, 1):
+        assert job.log(rank).count("there is no place for statistics") == 1
+        assert job.log(rank).count("steps 1 to 1 have no trace") == 1
+
+
 def test_off_writes_nothing_and_changes_no_bit(make_job):
     with_statistics, without = make_job("on"), make_job("off")
     with_statistics.run(world_size=2)
@@ -154,7 +190,83 @@ def test_a_full_disk_costs_statistics_only(tmp_path, caplog):
 
     assert caplog.text.count("statistics cannot be written") == 1
     (part,) = (tmp_path / "file").iterdir()
+    assert part.name.endswith("part-0001.jsonl")  # a part that was never there is not missed
     assert part.read_text().splitlines()[1:] == ["kept"]
+
+
+def test_a_part_that_cannot_be_closed_ends_nothing(tmp_path, caplog):
+    writer = PartWriter(tmp_path, header={"rank": 0, "attempt": 1})
+    writer.write(b"1\n")
+    os.close(writer._file.fileno())
+
+    writer.write(b"lost\n")
+    writer.close()
+
+    assert caplog.text.count("statistics cannot be written") == 1
+
+
+def test_each_observer_is_closed_whatever_becomes_of_the_others(caplog):
+    closed = []
+
+    class Whole:
+        def close(self):
+            closed.append(self)
+
+    class Broken:
+        def close(self):
+            raise OSError("no space left")
+
+    one, another = Whole(), Whole()
+    close_each(one, Broken(), another)
+
+    assert closed == [one, another]
+    assert "Broken was not closed" in caplog.text
+    assert "no space left" in caplog.text
+
+
+def test_a_sink_that_hangs_holds_nobody_up(caplog):
+    answers, is_asked = threading.Event(), threading.Event()
+
+    class Hanging:
+        def write(self, _scalars, **_):
+            is_asked.set()
+            answers.wait()
+
+        def close(self):
+            pass
+
+    headlines = Headlines({"slow": Hanging})
+    headlines.hear("step", {"step": 1, "loss": 2.0})
+    assert is_asked.wait(20)
+    for step in range(MOST_WAITING + 7):
+        headlines.hear("step", {"step": step, "loss": 2.0})
+    headlines.close(within_s=0.1)
+    answers.set()
+
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert "slow took scalars too slowly and did not end within 0.1 s" in told
+    assert f"the numbers of {MOST_WAITING + 7} events were dropped" in told
+
+
+def test_a_slow_sink_is_given_all_that_waits(caplog):
+    begins, steps = threading.Event(), []
+
+    class Slow:
+        def write(self, _scalars, *, step, **_):
+            begins.wait()
+            steps.append(step)
+
+        def close(self):
+            steps.append("closed")
+
+    headlines = Headlines({"slow": Slow})
+    for step in range(MOST_WAITING):
+        headlines.hear("step", {"step": step, "loss": 2.0})
+    begins.set()
+    headlines.close()
+
+    assert steps == [*range(MOST_WAITING), "closed"]
+    assert not caplog.records
 
 
 def test_parts_are_rolled_by_age_and_never_touched_again(tmp_path):
