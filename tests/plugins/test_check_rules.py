@@ -13,12 +13,13 @@ from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferred
 
 from distributed_training.hooks.aws_clients import ConnectionArguments
 from distributed_training.operators.check_rules import CheckRulesOperator
+from distributed_training.operators.rule_retry import EarlierStop, change_request
 from distributed_training.operators.watched_training import WatchedTrainingJobOperator
 from distributed_training.triggers.rule_look import document_uri
 from distributed_training.triggers.rules import RulesTrigger
 from include.errors import RuleViolatedError, SpecError
 from include.rules.rule import RuleAction
-from include.rules.rule_retry import read_retry
+from include.rules.rule_retry import RuleRetry, read_retry
 from include.rules.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
@@ -207,6 +208,64 @@ def test_retry_goes_on_before_the_bad_step_with_a_lower_learning_rate(
     assert result["checkpoint_s3_uri"].endswith("-rule-retry-1")
     assert "verdict" not in result
     assert watched(train.name_of(task.context, 2), plan)["watched"]["stopped_by"] is None
+
+
+@pytest.mark.slow
+def test_cleared_task_neither_lowers_the_rate_again_nor_rolls_back(trained: Any, task: Any) -> None:
+    on_stop = {"action": "retry_with_lower_learning_rate", "factor": 0.5}
+    plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop)
+    train = trained(watch=plan, bad=4, learning_rate=0.05, guard=True)
+    told = train.execute(task.context)
+    assert (told["attempt"], told["ended_by"]) == (2, "rule")
+    hyperparameters = {"bad": 10**6, "last": 3, "learning_rate": 0.05}
+    again = WatchedTrainingJobOperator(
+        task_id="train",
+        spec={**train.spec, "hyperparameters": hyperparameters},
+        watch=plan,
+        deferrable=False,
+    )
+
+    result = again.execute(task.context)
+
+    assert (result["attempt"], result["status"]) == (3, "Completed")
+    assert (result["rule_retries"], result["learning_rate"]) == (1, 0.025)
+    assert result["checkpoint_s3_uri"] == told["checkpoint_s3_uri"]
+    assert "resumes_at" not in result
+
+
+@pytest.mark.parametrize("num_verdicts", [1, 2, 3])
+def test_after_a_verdict_the_training_goes_on_where_the_last_job_ended(num_verdicts: int) -> None:
+    stops = [EarlierStop(step=9, checkpoints="s3://b/c")]
+    last = EarlierStop(step=7, checkpoints="s3://b/c-rule-retry-1", is_verdict=True)
+    request = {
+        "HyperParameters": {"learning_rate": "0.5"},
+        "CheckpointConfig": {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/checkpoints"},
+    }
+
+    facts = change_request(
+        None, request, RuleRetry(factor=0.5), stops=[*stops, *[last] * num_verdicts]
+    )
+
+    assert facts == {"rule_retries": 1, "learning_rate": 0.25}
+    assert request["HyperParameters"] == {"learning_rate": "0.25"}
+    assert request["CheckpointConfig"] == {
+        "S3Uri": last.checkpoints,
+        "LocalPath": "/opt/ml/checkpoints",
+    }
+
+
+@pytest.mark.parametrize("sent", [{}, {"learning_rate": '"fast"'}])
+def test_retry_without_a_learning_rate_is_refused_before_the_first_job(
+    aws_connection: RunningEngine, script: Any, task: Any, sent: dict[str, str]
+) -> None:
+    plan = WatchPlan(on_stop={"action": "retry_with_lower_learning_rate"})
+    spec = script(SCRIPT, hyperparameters={"bad": 1, "last": 1, **sent})
+    train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=plan, deferrable=False)
+
+    with pytest.raises(SpecError, match=r"hyperparameters\.learning_rate"):
+        train.execute(task.context)
+
+    assert train.jobs.describe(first_of(train, task)) is None
 
 
 def test_a_retry_that_is_no_retry_is_refused() -> None:

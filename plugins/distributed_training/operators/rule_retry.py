@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.errors import Finding, SpecError
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from include.rules.rule_retry import RuleRetry
 
 log = logging.getLogger(__name__)
@@ -15,6 +20,40 @@ log = logging.getLogger(__name__)
 STEP_FOLDER = re.compile(r"(?:^|/)step-(\d+)/")
 WHOLE = ("/manifest.json", "/.metadata")
 """What is written last into a checkpoint; `.metadata` into one in shards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierStop:
+    """A stop by a rule of an earlier job of the task.
+
+    Attributes:
+        step: the rule's; None where it is not known.
+        checkpoints: S3 URI of the job's.
+        is_verdict: whether it was the task's result, after which somebody cleared the task.
+    """
+
+    step: int | None
+    checkpoints: str
+    is_verdict: bool = False
+
+
+def learning_rate_of(request: Mapping[str, Any]) -> float:
+    """Return the learning rate that a Create request sends.
+
+    Raises:
+        SpecError: it sends none, so that a retry could not lower it.
+    """
+    sent = request.get("HyperParameters", {}).get("learning_rate")
+    try:
+        return float(json.loads(sent))
+    except (TypeError, ValueError):
+        fault = Finding(
+            where="hyperparameters.learning_rate",
+            what="is what on_rule_stop lowers, and is no number" if sent else "is missing",
+            got="none" if sent is None else sent,
+            allowed="a number, or an empty on_rule_stop",
+        )
+        raise SpecError([fault], subject="on_rule_stop") from None
 
 
 def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
@@ -34,25 +73,34 @@ def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
 
 
 def change_request(
-    s3: Any, request: dict[str, Any], retry: RuleRetry, *, stops: list[tuple[int | None, str]]
+    s3: Any, request: dict[str, Any], retry: RuleRetry, *, stops: Sequence[EarlierStop]
 ) -> dict[str, Any]:
     """Change the Create request of the job after these stops; return the facts for its result.
+
+    After a stop that was the task's result nothing is lowered or undone any more: the job goes on where the last one
+    ended.
 
     Args:
         s3: a boto3 client.
         request: of the next job; changed in place.
         retry: how.
-        stops: of each earlier job that a rule ended: the rule's step, and the job's checkpoints.
+        stops: of each earlier job that a rule ended.
+
+    Raises:
+        SpecError: the request sends no learning rate.
     """
-    number, parameters = len(stops), request["HyperParameters"]
-    rate = float(json.loads(parameters["learning_rate"])) * retry.factor**number
-    parameters["learning_rate"] = json.dumps(rate)
+    last = stops[-1]
+    number = min(len(stops) - last.is_verdict, retry.most)
+    rate = learning_rate_of(request) * retry.factor**number
+    request["HyperParameters"]["learning_rate"] = json.dumps(rate)
     facts: dict[str, Any] = {"rule_retries": number, "learning_rate": rate}
     config = request.get("CheckpointConfig")
-    step, source = stops[-1]
-    if config and step is not None:
+    if config and last.is_verdict:
+        request["CheckpointConfig"] = {**config, "S3Uri": last.checkpoints}
+    elif config and last.step is not None:
         target = f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}"
-        facts["resumes_at"] = _roll_back(s3, source, target, before=step - retry.rollback_steps)
+        before = last.step - retry.rollback_steps
+        facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
         request["CheckpointConfig"] = {**config, "S3Uri": target}
     log.info("A rule ended the training before: %s", facts)
     return facts

@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 
 _JOB = "job"
 _REPORTED = "reported_attempt"
+_VERDICT = "verdict_attempt"
 
 
 class TaskMemory:
@@ -32,6 +33,11 @@ class TaskMemory:
         noted = self._get(_REPORTED, absent=0)
         return None if noted is None else int(noted)
 
+    @property
+    def verdict_attempt(self) -> int:
+        """The last attempt whose end by a rule was the task's result; 0 for none, and when no store tells."""
+        return int(self._get(_VERDICT, absent=0) or 0)
+
     def note_job(self, name: str, facts: Mapping[str, Any]) -> None:
         """Remember the job the task waits for, and what was known when it was submitted."""
         self._set(_JOB, {"name": name, **facts})
@@ -48,6 +54,10 @@ class TaskMemory:
     def note_reported(self, attempt: int) -> None:
         """Remember that the failure of this attempt is about to be raised."""
         self._set(_REPORTED, attempt)
+
+    def note_verdict(self, attempt: int) -> None:
+        """Remember that a rule's end of this attempt is about to be the task's result."""
+        self._set(_VERDICT, attempt)
 
     def _get(self, key: str, *, absent: Any = None) -> Any:
         """Return what is noted, `absent` when nothing is; None when the store cannot tell."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.operators.attempts import Standing
+    from distributed_training.operators.rule_retry import EarlierStop
     from include.rules.rule_retry import RuleRetry
     from include.sagemaker_api.snapshot import JobSnapshot
 
@@ -35,7 +36,8 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
     against NaN ended, where the plan would stop it for that. The tasks after it are skipped; those that run whatever
     happened, run. Where the rule's action is `fail`, the task fails by `RuleViolatedError`.
 
-    To go on with the training all the same, clear the task: its next attempt begins at the last checkpoint.
+    To go on with the training all the same, clear the task and the one that watches it: its next attempt begins at the
+    last checkpoint.
 
     Args:
         watch: the `WatchPlan` of the rules beside the job, or the mapping of its fields, or a function that returns
@@ -53,13 +55,20 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
     def render(
         self, context: Context, *, name: str, place: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the request and facts; after a rule's stop those of the retry that the plan asks for."""
-        from distributed_training.operators.rule_retry import change_request
+        """Return the request and facts; after a rule's stop those of the retry that the plan asks for.
+
+        Raises:
+            SpecError: the plan asks for a retry, and the request has no learning rate that it could lower.
+        """
+        from distributed_training.operators.rule_retry import change_request, learning_rate_of
 
         request, facts = super().render(context, name=name, place=place)
         retry = self._retry
-        stops = self._stops_before(context, name) if retry else []
-        if retry is None or not stops:
+        if retry is None:
+            return request, facts
+        learning_rate_of(request)
+        stops = self._stops_before(context, name)
+        if not stops:
             return request, facts
         changed = change_request(self.clients.client("s3"), request, retry, stops=stops)
         return request, {**facts, **changed}
@@ -149,6 +158,11 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
             checkpoint or "none",
         )
         TaskMemory(context).note_reported(int(result["attempt"]))
+        retry = None if stop.fails else self._retry
+        if retry and len(self._stops_before(context, snapshot.name)) < retry.most:
+            self.log.warning("The training goes on with a lower learning rate: %s", retry)
+            return self._run(context)
+        TaskMemory(context).note_verdict(int(result["attempt"]))
         if stop.fails:
             raise RuleViolatedError(
                 f"rule {stop.rule} ended the training at step {stop.step}",
@@ -156,10 +170,6 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
                 got=evidence,
                 next_step=f"mend what it names; the last checkpoint is {checkpoint or 'none'}",
             )
-        retry = self._retry
-        if retry and len(self._stops_before(context, snapshot.name)) < retry.most:
-            self.log.warning("The training goes on with a lower learning rate: %s", retry)
-            return self._run(context)
         self._skips = True
         self._result = {**result, "ended_by": ENDED_BY_RULE, "verdict": verdict}
         return self._result
@@ -170,21 +180,26 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
         return None if self.watch is None else read_retry(self._plan.on_stop)
 
-    def _stops_before(self, context: Context, name: str) -> list[tuple[int | None, str]]:
-        """Return of each earlier job that a rule ended the rule's step, and where its checkpoints are."""
+    def _stops_before(self, context: Context, name: str) -> list[EarlierStop]:
+        """Return the stop of each earlier job that a rule ended."""
+        from distributed_training.operators.rule_retry import EarlierStop
         from include.rules.training_log import divergence_of
 
-        stops: list[tuple[int | None, str]] = []
-        attempt = 1
-        while self.name_of(context, attempt) != name:
-            job = self.jobs.describe(self.name_of(context, attempt))
+        stops: list[EarlierStop] = []
+        last_verdict, attempt = TaskMemory(context).verdict_attempt, 0
+        while self.name_of(context, attempt + 1) != name:
             attempt += 1
+            job = self.jobs.describe(self.name_of(context, attempt))
             if job is None:
                 continue
             found, diverged = self._rule_stop(job), divergence_of(job.failure_reason)
             if found or diverged:
-                step = found[0].step if found else (diverged or (None,))[0]
-                stops.append((step, str(job.checkpoint_s3_uri)))
+                stop = EarlierStop(
+                    step=found[0].step if found else (diverged or (None,))[0],
+                    checkpoints=str(job.checkpoint_s3_uri),
+                    is_verdict=attempt <= last_verdict,
+                )
+                stops.append(stop)
         return stops
 
     @property
