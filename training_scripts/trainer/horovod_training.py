@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from trainer.errors import HyperparameterError
+from trainer.hyperparameters import Hyperparameters
 from trainer.training import Training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HorovodHyperparameters(Hyperparameters):
+    """The hyperparameters of a training by Horovod."""
+
+    def contradictions(self) -> list[str]:
+        """Return one sentence for each pair of values that cannot go together."""
+        # By name: a class with slots is another one than the cell that `super()` looks into.
+        findings = Hyperparameters.contradictions(self)
+        if self.precision == "fp16":
+            findings.append(
+                "precision fp16 needs a loss scaler, which would unscale gradients that Horovod is still averaging; "
+                "use bf16"
+            )
+        return findings
 
 
 class HorovodTraining(Training):
     """A Training by `hvd.DistributedOptimizer`, which sends each gradient as soon as the backward pass has it."""
+
+    hyperparameters_class = HorovodHyperparameters
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer, which averages gradients over the ranks in the last micro-step.
