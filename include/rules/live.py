@@ -9,13 +9,16 @@ are wanted, and hands these in:
 
 The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, one after the other for each rank and
 attempt; whatever else lies beside them is not looked at. A half line waits for its rest. The next part is begun once
-the one before it has stood still for a look: where files arrive by a synchronisation, its last lines may come after
-the next part is there. An attempt is begun once no earlier one brings anything new.
+the one before it has stood still for a look, or two later ones are there: where files arrive by a synchronisation, its
+last lines may come after the next part is there. An attempt is begun once nothing of an earlier one waits.
+
+What is wanted at once is bounded: while `is_behind`, ask again for the same look.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -28,12 +31,14 @@ from include.rules.records import Record, Start
 from include.rules.statistics_file import StatisticsReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 1 << 20
-"""Of one file in one look; the rest is wanted with the next."""
+"""Of one rank and attempt at once; the rest is wanted with the next call."""
+MOST_AT_ONCE = 16 << 20
+"""Of all ranks together, in equal shares."""
 _NAME = re.compile(r"(?:^|/)rank-(\d+)\.attempt-(\d+)\.part-(\d+)\.jsonl$")
 
 Timed = tuple[float, Record]
@@ -60,7 +65,8 @@ class LiveFeed:
         self._since = since
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._attempt = 0
-        self.is_behind = False  # whether files have more than the pieces wanted last
+        self.is_behind = False  # whether there is more to want at once
+        self.waits = False  # whether there is more, at once or with a later look
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
         """Return what to read next, in the order in which to hand it in.
@@ -74,15 +80,18 @@ class LiveFeed:
                 rank, attempt, part = map(int, found.groups())
                 stream = self._streams.setdefault((attempt, rank), _Stream(rank))
                 stream.files.setdefault(part, _File(name, part))
-        self.is_behind = False
-        pieces = []
-        for _, stream in sorted(self._streams.items()):
-            for piece in stream.wanted(sizes, is_final=is_final):
-                end = min(piece.end, piece.start + MOST_BYTES)
-                pieces.append(replace(piece, end=end))
-                if end < piece.end:
-                    self.is_behind = True
-                    break
+        is_new = not self.is_behind
+        self.is_behind = self.waits = False
+        share = max(1, min(MOST_BYTES, MOST_AT_ONCE // max(1, len(self._streams))))
+        pieces: list[Piece] = []
+        held_after = math.inf
+        for (attempt, _), stream in sorted(self._streams.items()):
+            stream.look(sizes, is_new=is_new)
+            if attempt <= held_after:
+                pieces += stream.wanted(most=share, is_final=is_final)
+                self.is_behind |= stream.is_behind
+                if stream.is_behind or stream.waits:
+                    self.waits, held_after = True, attempt
         return pieces
 
     def take(self, piece: Piece, data: bytes) -> None:
@@ -95,6 +104,8 @@ class LiveFeed:
         assert found is not None  # noqa: S101  # it was wanted
         rank, attempt, part = map(int, found.groups())
         stream = self._streams[attempt, rank]
+        if stream.is_skipped:
+            return
         stream.take(stream.files[part], piece.start, data, previous=self._last_attempt(rank))
         stream.is_skipped = stream.started_at is not None and stream.started_at < self._since
 
@@ -135,6 +146,8 @@ class _File:
     header: bytes = b""
     size: int = -1
     """At the last look."""
+    stood: int = 0
+    """How many looks in a row found the size of the one before."""
     is_doubted: bool = False
     """It was away, or shorter: perhaps it is another file of the same name now."""
     settled: int = -1
@@ -143,6 +156,20 @@ class _File:
 
     def __post_init__(self) -> None:
         self.reader = StatisticsReader(self.name)
+
+    def look(self, size: int, *, is_new: bool) -> None:
+        """Note the size that a look found; one that `is_new` counts as one more."""
+        self.is_doubted |= size < self.offset and size != self.settled
+        self.stood = self.stood + is_new if size == self.size else 0
+        self.size = size
+
+    def wanted(self, most: int) -> Piece | None:
+        """Return what to read next; of a doubted file the beginning, which its header must be in."""
+        if self.is_doubted and self.size > 0:
+            return Piece(self.name, 0, min(self.size, MOST_BYTES))
+        if self.size > self.offset:
+            return Piece(self.name, self.offset, min(self.size, self.offset + most))
+        return None
 
 
 @dataclass(slots=True)
@@ -155,27 +182,48 @@ class _Stream:
     """As it is told to rules: names that begin anew after a restart are counted on."""
     started_at: float | None = None
     is_skipped: bool = False
+    is_behind: bool = False
+    """More than the pieces wanted last can be read at once."""
+    waits: bool = False
+    """A part with content is not begun yet."""
     ready: deque[tuple[int, Timed]] = field(default_factory=deque)
     _now: float = 0.0
 
-    def wanted(self, sizes: Mapping[str, int], *, is_final: bool) -> Iterator[Piece]:
-        parts = sorted(self.files)
-        is_open = parts[0] == 1  # a part that is missing is waited for
+    def look(self, sizes: Mapping[str, int], *, is_new: bool) -> None:
+        """Note the sizes of all parts."""
+        for file in self.files.values():
+            file.look(sizes.get(file.name, -1), is_new=is_new)
+
+    def wanted(self, *, most: int, is_final: bool) -> list[Piece]:
+        """Return what to read next, about `most` bytes, part by part."""
+        self.is_behind = self.waits = False
+        pieces: list[Piece] = []
+        parts = [] if self.is_skipped else sorted(self.files)
         for number, part in enumerate(parts):
-            file = self.files[part]
-            size = sizes.get(file.name, -1)
-            file.is_doubted |= size < file.offset and size != file.settled
-            stood_still = size == file.size
-            file.size = size
-            if not is_open or self.is_skipped:
+            if not self._is_open(parts, number, is_final=is_final):
+                self.waits = any(self.files[each].size > 0 for each in parts[number:])
+                break
+            piece = self.files[part].wanted(most)
+            if piece is None:
                 continue
-            if file.is_doubted and size > 0:
-                yield Piece(file.name, 0, size)
-            elif size > file.offset:
-                yield Piece(file.name, file.offset, size)
-            follows = number + 1 < len(parts) and parts[number + 1] == part + 1
-            is_open = follows and (is_final or stood_still) and size <= max(0, file.offset)
-            is_open |= follows and is_final
+            if most <= 0:
+                self.is_behind = True
+                break
+            pieces.append(piece)
+            most -= piece.end - piece.start
+            if piece.end < self.files[part].size:
+                self.is_behind = True
+                break
+        return pieces
+
+    def _is_open(self, parts: list[int], number: int, *, is_final: bool) -> bool:
+        """Return whether a part may be begun, the ones before it being read."""
+        if number == 0:
+            return parts[0] == 1  # a part that is missing is waited for
+        if parts[number] != parts[number - 1] + 1:
+            return False
+        has_later = number + 1 < len(parts)  # then the one before was finished a whole part ago
+        return is_final or has_later or self.files[parts[number - 1]].stood > 0
 
     def take(self, file: _File, start: int, data: bytes, *, previous: int) -> None:
         if file.is_doubted:

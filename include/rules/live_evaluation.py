@@ -79,7 +79,7 @@ class LiveEvaluation:
         """Return the issues that the pieces brought, each with its rule's configured name.
 
         Args:
-            now: epoch seconds: how long ranks have been silent is judged as well.
+            now: epoch seconds: how long ranks have been silent is judged as well, unless there is more to read of them.
             trains_since: when the instances last began to train; None where they do not. Only the silence of ranks
                 that were heard of since then says anything.
         """
@@ -88,6 +88,8 @@ class LiveEvaluation:
             if record.time is not None:
                 self._heard[record.rank] = record
         self.num_records += len(records)
+        if self._feed.waits:
+            now = None
         if now is not None and trains_since is not None and now - self._told_at >= CLOCK_S:
             self._told_at = now
             records += [

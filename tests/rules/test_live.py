@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from include.errors import ContractError
 from include.rules.configuration import configured_rules
 from include.rules.evaluation import RuleStatus, evaluate
-from include.rules.live import MOST_BYTES, LiveFeed
+from include.rules.live import MOST_AT_ONCE, MOST_BYTES, LiveFeed
 from include.rules.live_evaluation import LiveEvaluation, planned_evaluation
 from include.rules.records import Start, StepRecord
 from include.rules.statistics_file import read_statistics
@@ -207,6 +207,78 @@ def test_a_long_file_is_read_in_pieces() -> None:
     (piece,) = feed.wanted({name(0, 1): 3 * MOST_BYTES})
     assert (piece.start, piece.end) == (0, MOST_BYTES)
     assert feed.is_behind
+
+
+def parts_of(rank: int, attempt: int, count: int) -> dict[str, bytes]:
+    """Return the files of a rank that wrote two steps into each of so many parts."""
+    files = {}
+    for part in range(1, count + 1):
+        steps = (2 * part - 1, 2 * part)
+        lines = [line({"kind": "step", "step": n, "time": float(n), "loss": 1.0}) for n in steps]
+        begin = header(rank, attempt, time=0.5, part=part)
+        files[name(rank, attempt, part)] = begin + b"".join(lines)
+    return files
+
+
+def steps_of_look(feed: LiveFeed, there: dict[str, bytes], *, is_final: bool = False) -> list[int]:
+    """Look once, as often as the feed is behind, and return the steps that this brought."""
+    sizes, steps = {file: len(content) for file, content in there.items()}, []
+    while True:
+        for piece in feed.wanted(sizes, is_final=is_final):
+            feed.take(piece, there[piece.name][piece.start : piece.end])
+        steps += [each.step for each in feed.records() if isinstance(each, StepRecord)]
+        if not feed.is_behind:
+            return steps
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+@pytest.mark.parametrize("most", [MOST_BYTES, 500])
+def test_a_reader_many_parts_behind_catches_up_in_one_look(
+    monkeypatch: pytest.MonkeyPatch, most: int, is_final: bool
+) -> None:
+    monkeypatch.setattr("include.rules.live.MOST_BYTES", most)
+    there = parts_of(0, 1, 40)
+    feed = LiveFeed()
+
+    first = steps_of_look(feed, there, is_final=is_final)
+
+    # The last part may be begun once the one before it stood still, which no single look can say.
+    assert first == list(range(1, 81 if is_final else 79))
+    assert first + steps_of_look(feed, there) == list(range(1, 81))
+
+
+def test_what_is_wanted_at_once_is_bounded_over_all_parts_and_ranks() -> None:
+    feed = LiveFeed()
+    sizes = {name(rank, 1, part): MOST_BYTES // 4 for rank in range(64) for part in range(1, 9)}
+
+    pieces = feed.wanted(sizes, is_final=True)
+
+    assert sum(each.end - each.start for each in pieces) == MOST_AT_ONCE
+    assert {each.name[:10] for each in pieces} == {f"rank-{rank:05d}" for rank in range(64)}
+    assert feed.is_behind
+
+
+def test_an_attempt_is_begun_once_nothing_of_an_earlier_one_waits() -> None:
+    feed = LiveFeed()
+    again = header(0, 2, step=6, time=50.0) + line({"kind": "step", "step": 7, "time": 51.0})
+    there = {**parts_of(0, 1, 3), name(0, 2): again}
+
+    assert steps_of_look(feed, there) == [1, 2, 3, 4]
+    assert steps_of_look(feed, there) == [5, 6, 7]
+
+
+def test_silence_is_not_judged_while_there_is_more_to_read() -> None:
+    there = parts_of(0, 1, 2)
+    live = LiveEvaluation(configured_rules(["Stalled"]))
+
+    look(there, live)
+    live.judge(now=10_000.0, trains_since=0.0)
+    waiting = live.verdicts(is_final=False)[0].status
+    look(there, live)
+    live.judge(now=10_000.0, trains_since=0.0)
+
+    assert waiting is RuleStatus.IN_PROGRESS
+    assert live.verdicts(is_final=False)[0].status is RuleStatus.ISSUES_FOUND
 
 
 def test_wrong_line_is_an_error() -> None:
