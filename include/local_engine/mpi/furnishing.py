@@ -30,7 +30,7 @@ class Furnishing:
 
 
 def furnish(folder: Path, *, python: Path, key: Path) -> Furnishing:
-    """Lay out the programs, the job's key and an own /etc/environment in the folder of an instance.
+    """Lay out the programs and the job's key in the folder of an instance.
 
     Fails with OSError: the disk refuses.
     """
@@ -41,10 +41,8 @@ def furnish(folder: Path, *, python: Path, key: Path) -> Furnishing:
     daemon.unlink(missing_ok=True)
     daemon.symlink_to(python.with_name("prted"))
     _install_key(folder / "home" / ".ssh", key)
-    environment = folder / "environment"
-    environment.touch()
     return Furnishing(
-        folders=[(launch, INSIDE), (environment, "/etc/environment")],
+        folders=[(launch, INSIDE)],
         added=[(launch / "sbin", "/usr/sbin")],
         programs=[f"{INSIDE}/bin"],
     )

@@ -32,7 +32,7 @@ LOSSES = {
     "machine",
     "pid": "instances share this machine's processes",
     "mount": "no /opt/ml and no host names of its own: SAGEMAKER_BASE_DIR points to the job's "
-    "folder",
+    "folder; what a job writes elsewhere (/etc/environment) is written on this machine",
 }
 
 

@@ -1,4 +1,4 @@
-"""The file system of one instance: the machine's own, with /opt/ml, /tmp and Python made private.
+"""The file system of one instance: the machine's own; /opt/ml, /tmp, /etc/environment and Python are private.
 
 The new root is a small tmpfs into which every entry of / is bound, so mount points such as /opt/ml
 can be made without writing to the machine.
@@ -20,8 +20,10 @@ TMP = "/tmp"  # noqa: S108  (the instance's own)
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 VOLUME_BYTES = 8 << 30
 """The size of a volume before it becomes full; memory is taken for what lies there only."""
-OWN = frozenset({"proc", "opt", "tmp"})
+OWN = frozenset({"proc", "opt", "tmp", "etc"})
 """Entries of / that are not simply bound."""
+ENVIRONMENT = "/etc/environment"
+"""What the SDK's MPI driver appends every variable to."""
 
 
 def build_root(instance: Instance, plan: ClusterPlan) -> str:
@@ -40,6 +42,7 @@ def build_root(instance: Instance, plan: ClusterPlan) -> str:
     Path(root, "opt").mkdir()
     for entry in os.scandir("/opt") if Path("/opt").is_dir() else ():
         _show(entry, root + "/opt")
+    _private_etc(instance, root)
     _private_tmp(instance, plan, root)
     linux.mount("tmpfs", root + SHARED_MEMORY, "tmpfs", MountFlag.NO_SUID | MountFlag.NO_DEV)
     hosts = Path(instance.folder, "hosts")
@@ -99,6 +102,26 @@ def _bind_at(source: str, target: str) -> None:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         Path(target).touch()
     linux.bind(source, target)
+
+
+def _private_etc(instance: Instance, root: str) -> None:
+    """Show /etc with an /etc/environment of the instance's own, at first the machine's.
+
+    A bind takes a file to lie on: where the machine has none, or a link that leads out of the new root, the instance's
+    /etc is a folder of its own in which every other entry is bound.
+    """
+    theirs = Path(ENVIRONMENT)
+    is_readable = theirs.is_file() and os.access(theirs, os.R_OK)
+    own = Path(instance.folder, "environment")
+    own.write_bytes(theirs.read_bytes() if is_readable else b"")
+    if theirs.is_file() and not theirs.is_symlink():
+        _bind_at("/etc", root + "/etc")
+    else:
+        Path(root, "etc").mkdir()
+        for entry in os.scandir("/etc"):
+            if entry.path != ENVIRONMENT:
+                _show(entry, root + "/etc")
+    _bind_at(str(own), root + ENVIRONMENT)
 
 
 def _private_tmp(instance: Instance, plan: ClusterPlan, root: str) -> None:

@@ -31,7 +31,7 @@ ssh algo-2 'echo "$GREETING from $(hostname)"; echo trouble >&2' 2> /tmp/stderr
 cat /tmp/stderr
 ssh root@algo-2 exit 7 || echo "status $?"
 echo said | ssh algo-2 cat
-ssh algo-2 cat /etc/environment
+ssh algo-2 tail -n 1 /etc/environment
 mv ~/.ssh/id_ecdsa /tmp/key
 python -c 'import paramiko; paramiko.ECDSAKey.generate().write_private_key_file("/opt/home/.ssh/id_ecdsa")'
 ssh algo-2 true 2> /tmp/stranger || echo "stranger $?"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -46,6 +47,60 @@ def test_tmp_is_private(run: Any, isolated: Any) -> None:
 
     assert done.output["algo-1"] == "only-in-the-instance\n"
     assert not Path("/tmp/only-in-the-instance").exists()  # noqa: S108
+
+
+def test_what_a_job_writes_to_etc_environment_stays_in_the_instance(
+    run: Any, isolated: Any
+) -> None:
+    machine = Path("/etc/environment")
+    before = machine.read_bytes() if machine.exists() else None
+
+    done = run(
+        ["{ echo; echo MARK=$(hostname); } >> /etc/environment; tail -n 1 /etc/environment"] * 2,
+        isolated,
+    )
+
+    assert done.codes == {"algo-1": 0, "algo-2": 0}
+    assert done.output == {"algo-1": "MARK=algo-1\n", "algo-2": "MARK=algo-2\n"}
+    assert (machine.read_bytes() if machine.exists() else None) == before
+
+
+ON_A_MACHINE_WITHOUT = """
+import sys
+from pathlib import Path
+from include.local_engine.sandbox import linux
+from include.local_engine.sandbox.filesystem import build_root
+from include.local_engine.sandbox.instance import ClusterPlan, Instance
+
+linux.unshare(linux.Namespace.MOUNT)
+linux.mount("none", "/", flags=linux.MountFlag.RECURSIVE | linux.MountFlag.PRIVATE)
+linux.mount("tmpfs", "/etc", "tmpfs")
+for name in ("hosts", "passwd"):
+    Path("/etc", name).write_text(f"the machine's {name}")
+Path("/etc/ssl").mkdir()
+if sys.argv[2] == "link":
+    Path("/etc/ssl/environment").write_text("")
+    Path("/etc/environment").symlink_to("/etc/ssl/environment")
+before = {str(each): each.is_file() and each.read_bytes() for each in Path("/etc").rglob("*")}
+instance = Instance(name="algo-1", address="10.77.0.11", folder=sys.argv[1], argv=["true"],
+                    environment={}, working_folder="/", descriptor=1)
+etc = Path(build_root(instance, ClusterPlan(instances=[instance], features=[])), "etc")
+with (etc / "environment").open("a") as file:
+    file.write("mine")
+assert (etc / "environment").read_text() == "mine"
+assert (etc / "passwd").read_text() == "the machine's passwd"
+assert "algo-1" in (etc / "hosts").read_text()
+after = {str(each): each.is_file() and each.read_bytes() for each in Path("/etc").rglob("*")}
+assert after == before, after
+"""
+
+
+@pytest.mark.parametrize("kind", ["missing", "link"])
+def test_a_machine_without_etc_environment_gets_none(tmp_path: Path, kind: str) -> None:
+    if capabilities.works(("mount", "pid"), tmp_path / "probe") is not None:
+        pytest.skip("this user may not mount")
+
+    subprocess.run([sys.executable, "-c", ON_A_MACHINE_WITHOUT, tmp_path, kind], check=True)
 
 
 def test_process_one_is_the_program_and_sees_only_its_own(run: Any, isolated: Any) -> None:
