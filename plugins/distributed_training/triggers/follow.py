@@ -146,7 +146,7 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
                     return snapshot
                 await look.give_up_on(snapshot)
         except ClientError as error:
-            refusals += _is_refusal(error)
+            refusals += is_refusal(error)
             failures += 1
             if refusals >= _REFUSALS_IN_A_ROW:
                 ours = typed(error, where=f"job {followed.job_name}")
@@ -161,7 +161,7 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
         await asyncio.sleep(delay)
 
 
-def _is_refusal(error: ClientError) -> bool:
+def is_refusal(error: ClientError) -> bool:
     """Return whether asking again will not help: not refused for load, a fault of the service or old credentials."""
     if code_and_message(error)[0] in _CREDENTIAL_CODES:
         return False
@@ -332,7 +332,7 @@ class Look:
     def _count_log_failure(self, error: Exception) -> None:
         """Go on without the log when it is refused, or fails once more than is borne; else raise the error again."""
         self.log_failures += 1
-        is_refused = isinstance(error, ClientError) and _is_refusal(error)
+        is_refused = isinstance(error, ClientError) and is_refusal(error)
         if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:
             raise error
         self.reads_logs = False

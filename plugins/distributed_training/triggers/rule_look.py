@@ -16,8 +16,9 @@ from distributed_training.hooks.aws_clients import AwsClients, ConnectionArgumen
 from distributed_training.hooks.notifications import notify_from_trigger
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import code_and_message, is_absent_object, typed
+from distributed_training.triggers.follow import is_refusal
 from distributed_training.triggers.pace import backoff_s
-from include.errors import RejectedRequestError, Severity, shortened
+from include.errors import Severity, shortened
 from include.rules.document import rules_document
 from include.rules.evaluation import evidence
 from include.rules.live_evaluation import planned_evaluation
@@ -30,8 +31,10 @@ from include.sagemaker_api.rule_stop import RuleStop, service_stop
 from include.sagemaker_api.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
+    from include.rules.evaluation import Issue
     from include.rules.live import Piece
     from include.rules.live_evaluation import LiveEvaluation
     from include.rules.watch_plan import WatchPlan
@@ -63,7 +66,8 @@ async def watch_job(
 ) -> dict[str, Any]:
     """Return `{"watched": result}` once the job has ended, `{"absent": name}` where it is not there for so long.
 
-    A service that does not answer or fails is asked again with growing waits, for ever: the job runs on meanwhile.
+    A service that does not answer, fails or takes the credentials for expired is asked again with growing waits, for
+    ever: the job runs on meanwhile.
 
     Raises:
         TrainingRunError: the service refuses, several times; or a line of the statistics is wrong.
@@ -79,7 +83,7 @@ async def watch_job(
                     told = await look.now()
             except ClientError as error:
                 failures += 1
-                refusals += isinstance(typed(error, where=""), RejectedRequestError)
+                refusals += is_refusal(error)
                 if refusals >= _REFUSALS_IN_A_ROW:
                     ours = typed(error, where=f"watching job {job_name}")
                     raise ours from error
@@ -116,8 +120,11 @@ class RuleLook:
     _live: LiveEvaluation | None = None
     _reactions: Reactions = field(init=False)
     _found: list[Reaction] = field(default_factory=list)
+    _untold: list[Reaction] = field(default_factory=list)
     _stop: Reaction | None = None
+    _is_tagged: bool = False
     _has_stopped: bool = False
+    _stopped_by: Reaction | None = None
     _service_says: dict[str, str] = field(default_factory=dict)
     _open: AsyncExitStack | None = None
     _sagemaker: Any = None
@@ -164,13 +171,17 @@ class RuleLook:
             return {"absent": self.job_name} if time.time() > self.gives_up_at else None
         self._tell_service_rules(snapshot)
         if snapshot.started_at is not None:
-            new = await self._read(snapshot)
-            self._note(new)
+            try:
+                await self._read(snapshot)
+            except Exception:
+                await self._react(snapshot)  # to what was judged before the failure
+                raise
             await self._react(snapshot)
-            await self._notify(new)
+            await self._notify()
         if not snapshot.is_terminal:
             return None
-        await self._write_document(snapshot)
+        self._stopped_by = await self._what_stopped(snapshot)
+        await self._write_document(snapshot, stopped_by=self._stopped_by)
         return {"watched": self._result(snapshot)}
 
     async def _described(self) -> JobSnapshot | None:
@@ -183,26 +194,20 @@ class RuleLook:
         self._hyperparameters = answer.get("HyperParameters", {})
         return JobSnapshot.from_describe(answer)
 
-    async def _read(self, snapshot: JobSnapshot) -> list[Reaction]:
-        """Take what is new of the statistics, and return what is to follow."""
+    async def _read(self, snapshot: JobSnapshot) -> None:
+        """Take what is new of the statistics, and note what is to follow, a bounded piece of work after the other."""
         if self._live is None:
-            self._live = planned_evaluation(
-                self.plan,
-                since=float(snapshot.created_at or 0.0),
-                hyperparameters=self._hyperparameters,
-            )
-        live, found = self._live, []
+            since = float(snapshot.created_at or 0.0)
+            self._live = await asyncio.to_thread(planned_evaluation, self.plan, since=since)
+        live, sizes = self._live, await self._sizes(snapshot)
         while True:
-            sizes = await self._sizes(snapshot)
-            for piece in live.wanted(sizes, is_final=snapshot.is_terminal):
-                live.take(piece, await self._piece(piece))
+            wanted = live.wanted(sizes, is_final=snapshot.is_terminal)
+            pieces = [(piece, await self._piece(piece)) for piece in wanted]
             # Of many lines it is seconds of work: not on the loop that all triggers share.
-            issues = await asyncio.to_thread(
-                live.judge, now=time.time(), trains_since=_trains_since(snapshot)
-            )
-            found += [self._reactions.of(name, issue) for name, issue in issues]
-            if not live.is_behind:
-                return found
+            issues = await asyncio.to_thread(_judged, live, pieces, _trains_since(snapshot))
+            self._note([self._reactions.of(name, issue) for name, issue in issues])
+            if not live.is_behind or not any(data for _, data in pieces):
+                return
 
     async def _sizes(self, snapshot: JobSnapshot) -> dict[str, int]:
         """Return the sizes of the statistics in S3, by address; nothing for a job without checkpoints."""
@@ -245,6 +250,7 @@ class RuleLook:
                 each.action,
             )
         self._found += new
+        self._untold += new
 
     def _tell_service_rules(self, snapshot: JobSnapshot) -> None:
         for each in snapshot.rule_evaluations:
@@ -255,59 +261,78 @@ class RuleLook:
     async def _react(self, snapshot: JobSnapshot) -> None:
         """Stop the job where a rule asks for it: first what was found, then why on the job, then the stop.
 
-        What fails of it is done again with the next look.
+        What fails of it is done again with the next look; neither document nor tag keeps the job from its stop.
 
         Raises:
-            ClientError: the service refused the tag or the stop.
+            ClientError: the service refused the stop.
         """
-        if self._stop is None or self._has_stopped or snapshot.status != "InProgress":
+        if self._stop is None:
             return
-        await self._write_document(snapshot)
-        stop = RuleStop(
-            rule=self._stop.name,
-            step=self._stop.issue.step,
-            fails=self._stop.action is RuleAction.FAIL,
-        )
+        if self._has_stopped and not self._is_tagged:
+            await self._tag(snapshot, self._stop)
+        if self._has_stopped or snapshot.status != "InProgress":
+            return
+        try:
+            await self._write_document(snapshot, stopped_by=self._stop)
+        except (ClientError, *_TRANSIENT) as error:
+            log.warning("What stops job %s is not written down yet: %s", snapshot.name, error)
         log.warning("Job %s is stopped by rule %s", snapshot.name, self._stop.name)
-        await self._sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=stop.tags)
+        await self._tag(snapshot, self._stop)
         try:
             await self._sagemaker.stop_training_job(TrainingJobName=snapshot.name)
         except ClientError as error:
             if "in status" not in code_and_message(error)[1]:
                 raise
             log.info("Job %s has ended by itself meanwhile", snapshot.name)
+            return
         self._has_stopped = True
 
-    async def _notify(self, new: list[Reaction]) -> None:
+    async def _tag(self, snapshot: JobSnapshot, by: Reaction) -> None:
+        fails = by.action is RuleAction.FAIL
+        stop = RuleStop(rule=by.name, step=by.issue.step, fails=fails)
+        try:
+            await self._sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=stop.tags)
+        except (ClientError, *_TRANSIENT) as error:
+            log.warning("Job %s is stopped without a mark why: %s", snapshot.name, error)
+        else:
+            self._is_tagged = True
+
+    async def _notify(self) -> None:
         """Tell whom the run tells, once a rule; no one waits for a stop because of it."""
-        first = {each.name: each for each in reversed(new) if each.issue.severity is Severity.ERROR}
+        errors = [each for each in self._untold if each.issue.severity is Severity.ERROR]
+        first = {each.name: each for each in reversed(errors)}
         for each in first.values():
             notice = rule_notice(
                 job_name=self.job_name,
                 rule=each.name,
                 step=each.issue.step,
                 says=_told(each)["evidence"],
-                was_stopped=each is self._stop,
+                was_stopped=self._has_stopped and each is self._stop,
             )
             await notify_from_trigger(AwsClients(self.connection), self.notifier, notice)
+        self._untold.clear()
 
-    async def _write_document(self, snapshot: JobSnapshot) -> None:
-        """Write the verdicts as they stand, with what stopped the job."""
+    async def _what_stopped(self, snapshot: JobSnapshot) -> Reaction | None:
+        """Return what stopped a job that has ended: this watcher, or one before it that left its tag on the job."""
+        if snapshot.status != "Stopped" or self._stop is None or self._has_stopped:
+            return self._stop if snapshot.status == "Stopped" else None
+        answer = await self._sagemaker.list_tags(ResourceArn=snapshot.arn)
+        tag = RuleStop.from_tags(answer["Tags"])
+        if tag is None:
+            return None
+        same = (
+            each for each in self._found if (each.name, each.issue.step) == (tag.rule, tag.step)
+        )
+        return next(same, self._stop)
+
+    async def _write_document(self, snapshot: JobSnapshot, *, stopped_by: Reaction | None) -> None:
+        """Write the verdicts as they stand, with what stops or stopped the job."""
         if self._live is None:
             return
-        verdicts = self._live.verdicts(is_final=snapshot.is_terminal)
-        document = {
-            **rules_document(verdicts),
-            "job": snapshot.name,
-            "num_records": self._live.num_records,
-            "stopped_by": None if self._stop is None else _told(self._stop),
-        }
         at = S3Address.parse(document_uri(snapshot))
+        body = await asyncio.to_thread(_document, self._live, snapshot, stopped_by)
         await self._s3.put_object(
-            Bucket=at.bucket,
-            Key=at.key,
-            Body=json.dumps(document, indent=1).encode(),
-            ContentType="application/json",
+            Bucket=at.bucket, Key=at.key, Body=body, ContentType="application/json"
         )
 
     def _result(self, snapshot: JobSnapshot) -> dict[str, Any]:
@@ -318,10 +343,33 @@ class RuleLook:
             "num_records": self._live.num_records if self._live else 0,
             "num_issues": len(self._found),
             "issues": [_told(each) for each in self._found[:MOST_TOLD]],
-            "stopped_by": None if self._stop is None else _told(self._stop),
+            "stopped_by": None if self._stopped_by is None else _told(self._stopped_by),
             "service": None if service is None else asdict(service[0]),
             "rules_uri": document_uri(snapshot) if self._live else None,
         }
+
+
+def _judged(
+    live: LiveEvaluation, pieces: Sequence[tuple[Piece, bytes]], trains_since: float | None
+) -> list[tuple[str, Issue]]:
+    """Return the issues that the pieces brought, each with its rule's configured name.
+
+    Raises:
+        ContractError: a line is wrong.
+    """
+    for piece, data in pieces:
+        live.take(piece, data)
+    return live.judge(now=time.time(), trains_since=trains_since)
+
+
+def _document(live: LiveEvaluation, snapshot: JobSnapshot, stopped_by: Reaction | None) -> bytes:
+    document = {
+        **rules_document(live.verdicts(is_final=snapshot.is_terminal)),
+        "job": snapshot.name,
+        "num_records": live.num_records,
+        "stopped_by": None if stopped_by is None else _told(stopped_by),
+    }
+    return json.dumps(document, indent=1).encode()
 
 
 def _trains_since(snapshot: JobSnapshot) -> float | None:

@@ -1,0 +1,230 @@
+"""Look after look at a job whose services fail here and there: what was found is not lost, the stop is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from botocore.exceptions import ClientError
+
+from distributed_training.hooks.aws_clients import ConnectionArguments
+from distributed_training.triggers.follow import is_refusal
+from distributed_training.triggers.rule_look import RuleLook
+from include.rules.watch_plan import WatchPlan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+STATISTICS = "watched/checkpoints/statistics/rank-00000.attempt-0001.part-{part:04d}.jsonl"
+
+
+def refused(code: str, message: str = "", *, status: int = 400) -> ClientError:
+    """Return what the client raises for a refusal."""
+    told = {"Code": code, "Message": message}
+    answer: Any = {"Error": told, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(answer, "Operation")
+
+
+@dataclass
+class Body:
+    """A streamed answer."""
+
+    content: bytes
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def read(self) -> bytes:
+        return self.content
+
+
+@dataclass
+class Services:
+    """SageMaker and S3 with one job; an operation in `fails` is refused."""
+
+    status: str = "InProgress"
+    ended: str = ""
+    """In what the job ends when it is asked to stop, if it is not stopped by that."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    documents: dict[str, Any] = field(default_factory=dict)
+    tags: list[dict[str, str]] = field(default_factory=list)
+    fails: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+
+    def _ask(self, operation: str) -> None:
+        self.asked.append(operation)
+        if operation in self.fails:
+            raise refused("AccessDenied", operation)
+
+    async def describe_training_job(self, **_: Any) -> dict[str, Any]:
+        return {
+            "TrainingJobName": "job",
+            "TrainingJobArn": "arn:aws:sagemaker:us-east-1:111122223333:training-job/job",
+            "TrainingJobStatus": self.status,
+            "SecondaryStatus": "Training" if self.status == "InProgress" else self.status,
+            "CreationTime": CREATED,
+            "TrainingStartTime": CREATED,
+            "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+            "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+            "CheckpointConfig": {"S3Uri": "s3://bucket/watched/checkpoints"},
+        }
+
+    async def stop_training_job(self, **_: Any) -> None:
+        self._ask("stop_training_job")
+        if self.ended:
+            self.status = self.ended
+            raise refused("ValidationException", f"cannot stop a job in status {self.ended}")
+        self.status = "Stopped"
+
+    async def add_tags(self, *, Tags: list[dict[str, str]], **_: Any) -> None:  # noqa: N803
+        self._ask("add_tags")
+        self.tags += Tags
+
+    async def list_tags(self, **_: Any) -> dict[str, Any]:
+        return {"Tags": self.tags}
+
+    def get_paginator(self, _: str) -> Services:
+        return self
+
+    async def paginate(self, **_: Any) -> AsyncIterator[dict[str, Any]]:
+        yield {"Contents": [{"Key": key, "Size": len(data)} for key, data in self.files.items()]}
+
+    async def get_object(self, *, Key: str, Range: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        start, _, end = Range.removeprefix("bytes=").partition("-")
+        self._ask(f"get {Key[-10:-6]}:{start}")
+        return {"Body": Body(self.files[Key][int(start) : int(end) + 1])}
+
+    async def put_object(self, *, Key: str, Body: bytes, **_: Any) -> None:  # noqa: N803
+        self._ask("put_object")
+        self.documents[Key] = json.loads(Body)
+
+
+def statistics(*, bad: int = 3) -> dict[str, bytes]:
+    """Return a rank's file: four steps, NaN at `bad`."""
+    head: dict[str, Any] = {"format": "trainyard-statistics", "version": 1, "rank": 0}
+    head |= {"world_size": 1, "attempt": 1, "resumed_at": 0, "tensors": {}}
+    lines = [{**head, "time": CREATED.timestamp() + 1}]
+    for step in range(1, 5):
+        loss = "nan" if step == bad else 1.0
+        told = {"kind": "step", "step": step, "time": CREATED.timestamp() + 1 + step, "loss": loss}
+        lines.append(told)
+    return {
+        STATISTICS.format(part=1): b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    }
+
+
+def looking(services: Services) -> RuleLook:
+    """Return a look whose clients are these services."""
+    plan = WatchPlan(rules=("NonFinite",))
+    look = RuleLook("job", plan, ConnectionArguments(), gives_up_at=0.0)
+    look._sagemaker = look._s3 = services
+    return look
+
+
+def looks(look: RuleLook, count: int = 2) -> dict[str, Any] | None:
+    """Look so often, also after a refusal; return what the last look fires."""
+
+    async def all_of_them() -> dict[str, Any] | None:
+        told = None
+        for _ in range(count):
+            try:
+                told = await look.now()
+            except ClientError:
+                told = None
+        return told
+
+    return asyncio.run(all_of_them())
+
+
+def test_neither_document_nor_tag_keeps_a_job_from_its_stop() -> None:
+    services = Services(files=statistics(), fails={"put_object", "add_tags"})
+    look = looking(services)
+
+    assert looks(look, 1) is None
+    assert (services.status, services.asked[-1]) == ("Stopped", "stop_training_job")
+
+    services.fails.clear()
+    told = looks(look, 1)
+    assert told is not None
+    assert told["watched"]["stopped_by"]["step"] == 3
+    assert {"Key": "trainyard:stopped-by-rule", "Value": "NonFinite@3"} in services.tags
+    (document,) = services.documents.values()
+    assert document["stopped_by"]["step"] == 3
+
+
+def test_what_was_judged_before_a_failure_stops_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = statistics(bad=1)
+    (data,) = files.values()
+    first = data.index(b"\n", data.index(b"nan")) + 1
+    monkeypatch.setattr("include.rules.live.MOST_BYTES", first)
+    services = Services(files=files, fails={f"get 0001:{first}"})
+    look = looking(services)
+
+    looks(look, 1)
+
+    assert services.asked[:2] == ["get 0001:0", f"get 0001:{first}"]
+    assert services.status == "Stopped"
+    services.fails.clear()
+    told = looks(look, 1)
+    assert told is not None
+    assert [each["step"] for each in told["watched"]["issues"]] == [1]
+    assert told["watched"]["num_records"] == 5
+
+
+def test_a_stop_that_is_refused_is_asked_for_again_and_the_issue_told_later() -> None:
+    services = Services(files=statistics(), fails={"stop_training_job"})
+    look = looking(services)
+
+    looks(look, 1)
+    assert [each.issue.step for each in look._untold] == [3]
+
+    services.fails.clear()
+    assert looks(look, 1) is None
+    assert services.status == "Stopped"
+    assert look._untold == []
+
+
+@pytest.mark.parametrize("status", ["Failed", "Completed"])
+def test_a_job_that_ended_by_itself_was_stopped_by_nothing(status: str) -> None:
+    found_late = Services(files=statistics(), status=status)
+    stopped_late = Services(files=statistics(), ended=status)
+
+    for services, count in ((found_late, 1), (stopped_late, 2)):
+        told = looks(looking(services), count)
+        assert told is not None
+        assert told["watched"]["stopped_by"] is None
+        assert [each["step"] for each in told["watched"]["issues"]] == [3]
+        assert [each["stopped_by"] for each in services.documents.values()] == [None]
+
+
+def test_a_watcher_that_begins_again_knows_its_stop_by_the_tag() -> None:
+    services = Services(files=statistics())
+    looks(looking(services), 1)
+    by_hand = Services(files=statistics(), status="Stopped")
+
+    told, other = looks(looking(services), 1), looks(looking(by_hand), 1)
+
+    assert told is not None
+    assert told["watched"]["stopped_by"]["step"] == 3
+    assert other is not None
+    assert other["watched"]["stopped_by"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (refused("AccessDenied", status=403), True),
+        (refused("ExpiredToken"), False),
+        (refused("InternalError", status=500), False),
+    ],
+)
+def test_old_credentials_and_faults_are_no_refusals(error: ClientError, is_one: bool) -> None:
+    assert is_refusal(error) is is_one
