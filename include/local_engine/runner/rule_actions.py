@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sqlite3
 import threading
 import time
 import urllib.parse
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPIC = "SMDebugRules"
+STOP_PAUSES_S = (0.2, 1.0, 5.0)
+"""Before each further try of a stop that the store was too busy for."""
 ANSWER_S = 60.0
 """How long SNS may take to answer: the first request of an engine loads it."""
 _NEEDS = {"stoptraining": None, "email": "endpoint", "sms": "endpoint"}
@@ -43,7 +46,7 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
     text = (rule.get("RuleParameters") or {}).get("action_json")
     for action in (parsed_actions(text) or []) if text else []:
         if action["name"] == "stoptraining":
-            _stop(job, prefix=action.get("training_job_prefix") or job.name)
+            _stop_patiently(job, prefix=action.get("training_job_prefix") or job.name)
         else:
             # The time that a message takes must not delay a stop.
             message = threading.Thread(target=_tell, args=(job, action, verdict), daemon=True)
@@ -69,6 +72,17 @@ def parsed_actions(text: str) -> list[dict[str, str]] | None:
         if needed is not None and not each.get(needed):
             return None
     return actions
+
+
+def _stop_patiently(job: Job, *, prefix: str) -> None:
+    for pause_s in (0.0, *STOP_PAUSES_S):
+        time.sleep(pause_s)
+        try:
+            _stop(job, prefix=prefix)
+        except sqlite3.Error as error:
+            log.warning("StopTraining of %s is not stored: %s", prefix, error)
+        else:
+            return
 
 
 def _stop(job: Job, *, prefix: str) -> None:

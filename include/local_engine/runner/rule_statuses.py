@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
+import sqlite3
 import threading
 import time
 from functools import partial
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from include.local_engine.runner.job import Job
 
+log = logging.getLogger(__name__)
+
 MEMBERS = {"Debug": "DebugRuleEvaluationStatuses", "Profiler": "ProfilerRuleEvaluationStatuses"}
 MOST_DETAILS = 1024
 _DEFAULT_INSTANCE = "ml.m5.large"
@@ -28,7 +32,10 @@ Rule = dict[str, Any]
 
 
 class RuleStatuses:
-    """The statuses of one job's rules, in its stored state. IssuesFound stays, whatever comes after."""
+    """The statuses of one job's rules, in its stored state. IssuesFound stays, whatever comes after.
+
+    What a busy store does not take is logged, and written with the next change: a rule's action must not wait for it.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -119,7 +126,10 @@ class RuleStatuses:
             member: [status for (of, _), status in self._statuses.items() if of == kind]
             for kind, member in MEMBERS.items()
         }
-        self._job.change(**{member: found for member, found in members.items() if found})
+        try:
+            self._job.change(**{member: found for member, found in members.items() if found})
+        except sqlite3.Error as error:
+            log.warning("the rules' statuses are not stored yet: %s", error)
 
     def _create_job(self, rule: Rule) -> str:
         """Create the rule's processing job, which this process supervises; return its ARN."""
@@ -172,6 +182,8 @@ class RuleStatuses:
             self._job.store.update_state(JobKind.PROCESSING, name, partial(change))
         except UnknownJobError:
             return  # somebody deleted it
+        except sqlite3.Error as error:
+            log.warning("the end of the rule's job %s is not stored: %s", name, error)
 
 
 def rule_job_name(job_name: str, rule_name: str, *, arn: str) -> str:

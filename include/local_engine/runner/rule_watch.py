@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +34,21 @@ CARE_S = 0.5
 FINISH_S = 20.0
 """How long the last judgement may take, at most; it takes a tenth of a second."""
 MESSAGE_S = 180.0
+_FAULTS = (OSError, sqlite3.Error, RuntimeError)
+"""No process, no disk, a busy store, no thread: the rules are in Error then, and the training goes on."""
+_UNSTARTED = (
+    "InternalServerError: We encountered an internal error. Please try again. "
+    "(the rules' process did not start: {error})"
+)
 _LOST = "InternalServerError: We encountered an internal error. Please try again. (the rules' process ended: {code})"
 
 
 @dataclass(slots=True, kw_only=True)
 class RuleWatch:
-    """The rules of one job over all its attempts; does nothing for a job without any.
+    """The rules of one job over all its attempts; a job without any has no thread for them until it is given some.
 
-    `folders` are where the instances' statistics lie on this machine.
+    `folders` are where the instances' statistics lie on this machine. Its own faults never end a training: the rules
+    are in `Error` then, with the reason.
     """
 
     job: Job
@@ -48,6 +57,7 @@ class RuleWatch:
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
     _hearing: threading.Thread | None = field(default=None, init=False)
     _care: threading.Thread | None = field(default=None, init=False)
+    _looked_at: float = field(default=0.0, init=False)
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _trains_since: float | None = field(default=None, init=False)
@@ -56,10 +66,32 @@ class RuleWatch:
 
     def start(self) -> None:
         """Begin to judge; from now on the rules are in Describe."""
-        self._statuses = RuleStatuses(self.job)
-        self._begin(self._configured())
-        self._care = threading.Thread(target=self._look_after, daemon=True, name="rules")
-        self._care.start()
+        try:
+            self._statuses = RuleStatuses(self.job)
+            self._take_up()
+        except _FAULTS:
+            log.exception("the rules of %s cannot be read", self.job.name)
+
+    def heed_update(self) -> None:
+        """Take up the rules that UpdateTrainingJob gave a job without any; looks twice a second at most."""
+        now = time.monotonic()
+        if self._care or self._ending.is_set() or now - self._looked_at < CARE_S:
+            return
+        self._looked_at = now
+        try:
+            self._take_up()
+        except _FAULTS as error:
+            log.warning("the rules of %s cannot be read: %s", self.job.name, error)
+
+    def _take_up(self) -> None:
+        rules = self._configured()
+        if not rules or rules == self._rules:
+            return
+        with self._lock:
+            self._begin(rules)
+        care = threading.Thread(target=self._look_after, daemon=True, name="rules")
+        care.start()
+        self._care = care
 
     def trains(self, since: float | None) -> None:
         """Say since when instances train (epoch seconds), or that none does: silence means something only then."""
@@ -95,10 +127,17 @@ class RuleWatch:
 
     def _begin(self, rules: list[dict[str, Any]]) -> None:
         self._rules = rules
-        assert self._statuses is not None  # noqa: S101  # set by start
-        self._statuses.expect(rules)
-        if not rules:
-            return
+        if self._statuses is None:
+            self._statuses = RuleStatuses(self.job)
+        try:
+            self._statuses.expect(rules)
+            if rules:
+                self._start_process(rules)
+        except _FAULTS as error:
+            log.exception("the rules of %s are not judged", self.job.name)
+            self._statuses.fail(_UNSTARTED.format(error=f"{type(error).__name__}: {error}"))
+
+    def _start_process(self, rules: Sequence[Mapping[str, Any]]) -> None:
         spec = self.job.folder / "rules.json"
         spec.write_text(
             json.dumps(
@@ -120,10 +159,11 @@ class RuleWatch:
                 text=True,
                 start_new_session=True,
             )
-        self._hearing = threading.Thread(
+        hearing = threading.Thread(
             target=self._hear, args=(self._process,), daemon=True, name="verdicts"
         )
-        self._hearing.start()
+        hearing.start()
+        self._hearing = hearing
         self._say()
 
     def _say(self) -> None:
@@ -138,10 +178,14 @@ class RuleWatch:
     def _hear(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None  # noqa: S101  # a pipe
         is_final = False
-        for line in process.stdout:
-            message = json.loads(line)
-            is_final = bool(message.get("is_final"))
-            self._take(message["verdicts"])
+        with process.stdout as lines:
+            for line in lines:
+                try:
+                    message = json.loads(line)
+                    is_final = bool(message.get("is_final"))
+                    self._take(message["verdicts"])
+                except (ValueError, KeyError, TypeError, AttributeError, *_FAULTS):
+                    log.exception("what the rules' process said is passed over: %.200s", line)
         if not is_final and self._statuses is not None:
             self._statuses.fail(_LOST.format(code=process.wait()))
 
@@ -180,6 +224,8 @@ class RuleWatch:
                     self._statuses.heed_stops()
             except UnknownJobError:
                 return
+            except _FAULTS as error:
+                log.warning("the rules of %s are looked at again: %s", self.job.name, error)
 
 
 def _sent(rule: Mapping[str, Any]) -> dict[str, Any]:

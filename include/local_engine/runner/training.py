@@ -75,9 +75,15 @@ class TrainingRun:
         count = len(plan_hosts(resources))
         limits = Limits.of(job.request, created_at=job.created_at)
         hosts = plan_hosts(resources, names=ground.host_names(count))
+        rules = RuleWatch(job=job, folders=statistics_folders(job, ground, hosts))
+
+        def ask() -> Ending | None:
+            rules.heed_update()
+            return order() or limits.has_waited_too_long()
+
         return cls(
             job=job,
-            order=lambda: order() or limits.has_waited_too_long(),
+            order=ask,
             ground=ground,
             runtime=runtime,
             hosts=hosts,
@@ -87,7 +93,7 @@ class TrainingRun:
             ),
             book=FaultBook(job.settings.root),
             limits=limits,
-            rules=RuleWatch(job=job, folders=statistics_folders(job, ground, hosts)),
+            rules=rules,
         )
 
     def run(self) -> None:

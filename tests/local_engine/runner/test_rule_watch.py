@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.store import JobKind
+from include.local_engine import database
+from include.local_engine.runner.job import Job
+from include.local_engine.runner.rule_watch import RuleWatch
+from include.local_engine.store import JobKind, JobStore
 from tests.contract.debugger import SCRIPT, STOP, code_channel, rule, statuses, training
 from tests.local_engine.runner.conftest import (
     BUCKET,
     SPOT,
     put_faults,
     statuses as secondary_statuses,
+    wait_for,
 )
 
 if TYPE_CHECKING:
+    import pytest
+
     from include.local_engine.store import JobRow
     from tests.local_engine.runner.conftest import Yard
 
@@ -110,3 +121,97 @@ def test_statistics_of_an_earlier_job_in_the_same_folder_are_no_reason_to_stop(y
     assert statuses(row.state) == {"nan": "NoIssuesFound"}
     arn = row.state["DebugRuleEvaluationStatuses"][0]["RuleEvaluationJobArn"]
     assert yard.row(arn.rpartition("/")[2], JobKind.PROCESSING).status == "Completed"
+
+
+def watch_of(yard: Yard, *, store: JobStore | None = None, **members: Any) -> RuleWatch:
+    """Return the rules of a job that is stored and not run."""
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/job"
+    request = {"RoleArn": "arn:aws:iam::123456789012:role/any", **members}
+    request["OutputDataConfig"] = {"S3OutputPath": f"s3://{BUCKET}/out"}
+    now, folder = time.time(), yard.settings.job_folder(JobKind.TRAINING, "job")
+    state = {"TrainingJobStatus": "InProgress", "SecondaryStatus": "Training"}
+    transitions = [{"Status": "Training", "StartTime": now}]
+    yard.store.create(
+        JobKind.TRAINING,
+        "job",
+        arn=arn,
+        request=request,
+        created_at=now,
+        state={**state, "SecondaryStatusTransitions": transitions},
+    )
+    folder.mkdir(parents=True)
+    job = Job(
+        kind=JobKind.TRAINING,
+        name="job",
+        arn=arn,
+        request=request,
+        settings=yard.settings,
+        store=store or yard.store,
+        objects=yard.objects,  # type: ignore[arg-type]  # nobody asks for an object
+        folder=folder,
+        created_at=now,
+    )
+    return RuleWatch(job=job, folders=[])
+
+
+def rule_threads() -> list[str]:
+    """Return the names of the threads that live for rules."""
+    return [each.name for each in threading.enumerate() if each.name in {"rules", "verdicts"}]
+
+
+def test_rules_whose_process_cannot_start_are_in_error_and_end_no_training(yard: Yard) -> None:
+    watch = watch_of(yard, DebugRuleConfigurations=[rule("nan", "NonFinite")])
+    (watch.job.folder / "rules.json").mkdir()
+
+    watch.start()
+    watch.trains(time.time())
+    watch.finish()
+
+    (nan,) = yard.row("job").state["DebugRuleEvaluationStatuses"]
+    assert nan["RuleEvaluationStatus"] == "Error"
+    assert "did not start: IsADirectoryError" in nan["StatusDetails"]
+    rule_job = yard.row(nan["RuleEvaluationJobArn"].rpartition("/")[2], JobKind.PROCESSING)
+    assert rule_job.status == "Failed"
+
+
+def test_job_without_rules_has_no_thread_until_it_is_given_some(yard: Yard) -> None:
+    watch = watch_of(yard)
+    watch.start()
+    watch.heed_update()
+    assert rule_threads() == []
+
+    later = {"ProfilerRuleConfigurations": [rule("late", "MaxInitializationTime")]}
+    yard.store.update_request(JobKind.TRAINING, "job", lambda request: request.update(later))
+    wait_for(lambda: watch.heed_update() or rule_threads(), lambda found: len(found) == 2)
+
+    watch.finish()
+    assert statuses(yard.row("job").state, "Profiler") == {"late": "NoIssuesFound"}
+    assert rule_threads() == []
+
+
+def test_stop_is_sent_after_a_bad_line_and_while_the_store_was_busy(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.05)
+    rules = [rule("nan", "NonFinite", action_json=STOP)]
+    store = JobStore(yard.settings.database_path)
+    watch = watch_of(yard, store=store, DebugRuleConfigurations=rules)
+    watch.start()
+    fired = {"name": "nan", "status": "IssuesFound", "details": "at step 3", "step": 3}
+    said = ["no JSON", json.dumps({"verdicts": [{}]}), json.dumps({"verdicts": [fired]})]
+    command = [sys.executable, "-c", f"print({chr(10).join(said)!r})"]
+    with sqlite3.connect(yard.settings.database_path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        hearing = threading.Thread(target=watch._hear, args=(process,))
+        hearing.start()
+        wait_for(lambda: caplog.text, lambda text: "StopTraining of job is not stored" in text)
+        other.execute("ROLLBACK")
+        hearing.join(timeout=60)
+    watch.finish()
+    store.close()
+
+    assert caplog.text.count("is passed over") == 2
+    row = yard.row("job")
+    assert row.stop_requested_at is not None
+    assert statuses(row.state) == {"nan": "IssuesFound"}
