@@ -76,3 +76,18 @@ def test_what_contradicts_the_run_is_refused_by_its_key(more, said, plan):
         complete_config({**WRITTEN, **more}, plan, clip_norm=0.5)
 
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"on_non_finite": "skip"}, "on_non_finite skip is not possible under DeepSpeed"),
+        ({"precision": "fp16"}, "precision fp16 needs a loss scaler"),
+    ],
+)
+def test_a_hyperparameter_that_the_engine_cannot_honour_is_refused(more, said):
+    with pytest.raises(HyperparameterError) as caught:
+        as_started_by_the_toolkit(more)
+
+    (finding,) = caught.value.findings
+    assert finding.startswith(said)

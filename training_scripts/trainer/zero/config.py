@@ -66,6 +66,11 @@ class ZeroHyperparameters(Hyperparameters):
             findings.append(
                 "precision fp16 needs a loss scaler, which shards do not have; use bf16"
             )
+        if self.on_non_finite != "fail":
+            findings.append(
+                f"on_non_finite {self.on_non_finite} is not possible under DeepSpeed, which tells the norm when "
+                "the weights are changed; leave it at fail, or train by train_ddp.py or train_fsdp.py"
+            )
         if self.compile:
             findings.append("compile is not supported under DeepSpeed; leave it out")
         return findings

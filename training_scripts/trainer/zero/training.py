@@ -88,13 +88,12 @@ class ZeroTraining(Training):
         """Have the engine clip and take one optimizer step; return the norm before clipping.
 
         Raises:
-            NonFiniteError: the norm is not finite: the engine tells it when the weights are changed. Or the loss is
-                not, and `on_non_finite` says so, or too many in a row were skipped.
+            NonFiniteError: the loss is not finite; or the norm is not, which the engine tells when the weights are
+                changed.
         """
         if not math.isfinite(loss):
-            self.engine.optimizer.zero_grad()
-            self.refuse_update(loss, math.nan)
-            return math.nan
+            self.tell_step(loss, math.nan)
+            raise self.divergence(f"the loss is {loss}")
         with self.report.meter.part("optimizer"):
             self.statistics.before_update()
             self.engine.step()
@@ -102,8 +101,13 @@ class ZeroTraining(Training):
         norm = float(self.engine.get_global_grad_norm() or 0.0)
         if not math.isfinite(norm):
             raise self.divergence(f"the loss is {loss:.6f} but the gradient norm is {norm}")
-        self.state.progress.skipped_in_a_row = 0
         return norm
+
+    def measure_ranks(self) -> dict[str, Any]:
+        """Return what every training measures but `state_bytes`: the engine keeps the states in buffers of its own."""
+        measured = super().measure_ranks()
+        del measured["state_bytes"]
+        return measured
 
     def whole_weights(self) -> Mapping[str, Tensor]:
         """Return the model's whole state on rank 0; called by every rank."""
