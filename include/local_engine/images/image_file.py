@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ KEYS = (
 )
 MARK = "#:"
 IMAGES = "{images}"
+BUILD_FILE = re.compile(re.escape(IMAGES) + r"/([\w.+-]+)")
 KEY_CHARS = 12
 
 
@@ -41,8 +43,8 @@ class ImageFile:
     environment has the package `unless`. `training_module` is AWS's framework entry. A `layered` image sees the
     packages of Trainyard's own environment (torch) below its own. `launchers` are the toolkit's flags that it can
     serve; `programs` have to be on this machine to build it, with `build_environment` set, in which `{images}` is this
-    folder; `build_requirements` are installed before all else, and found by what is built. `source` is a folder of this
-    project that is on the import path inside.
+    folder; `build_files` has the SHA-256 of each file that this names there. `build_requirements` are installed before
+    all else, and found by what is built. `source` is a folder of this project that is on the import path inside.
     """
 
     name: str
@@ -54,6 +56,7 @@ class ImageFile:
     launchers: frozenset[str] = frozenset()
     programs: tuple[str, ...] = ()
     build_environment: Mapping[str, str] = field(default_factory=dict)
+    build_files: Mapping[str, str] = field(default_factory=dict)
     build_requirements: tuple[str, ...] = ()
     source: Path | None = None
 
@@ -66,10 +69,13 @@ class ImageFile:
     def key(self, *, python: str, environment: str) -> str:
         """Return what distinguishes this build from others of the same name: what pip does, not what is said of it.
 
-        `python` is the interpreter's version; a layered image belongs to one `environment`.
+        `python` is the interpreter's version and place; a layered image belongs to one `environment`.
         """
         settings = [f"{name}={value}" for name, value in sorted(self.build_environment.items())]
-        parts = [*self.pins, *settings, python, environment if self.is_layered else ""]
+        files = [f"{name} is {content}" for name, content in sorted(self.build_files.items())]
+        build = [f"build {each}" for each in self.build_requirements]
+        below = environment if self.is_layered else ""
+        parts = [*self.pins, *build, *settings, *files, python, below]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:KEY_CHARS]
 
 
@@ -118,6 +124,11 @@ def _image_file(name: str, text: str, header: Mapping[str, str]) -> ImageFile:
             f"images/{name}.txt: layer is {layer!r}; allowed: python (nothing below), environment "
             "(Trainyard's own packages below)"
         )
+    named = BUILD_FILE.findall(header.get("build-environment", ""))
+    if lacking := [each for each in named if not (FOLDER / each).is_file()]:
+        raise ImageFileError(
+            f"images/{name}.txt: build-environment names {IMAGES}/{lacking[0]}, which is no file of images/; add it"
+        )
     if not header.get("repositories"):
         raise ImageFileError(
             f"images/{name}.txt: no repositories; write `{MARK} repositories = <repository name> ...`"
@@ -132,6 +143,7 @@ def _image_file(name: str, text: str, header: Mapping[str, str]) -> ImageFile:
         launchers=frozenset(header.get("launchers", "").split()),
         programs=tuple(header.get("programs", "").split()),
         build_environment=_environment(header.get("build-environment", "")),
+        build_files={each: _content(FOLDER / each) for each in named},
         build_requirements=tuple(header.get("build", "").split()),
         source=FOLDER.parent / header["source"] if "source" in header else None,
     )
@@ -140,6 +152,10 @@ def _image_file(name: str, text: str, header: Mapping[str, str]) -> ImageFile:
 def _environment(text: str) -> dict[str, str]:
     pairs = (each.split("=", 1) for each in shlex.split(text))
     return {name: value.replace(IMAGES, str(FOLDER)) for name, value in pairs}
+
+
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_pinned(requirement: str) -> bool:

@@ -52,13 +52,16 @@ class ImageStore:
 
     def place(self, image: ImageFile) -> Path:
         """Return where the image is built, or would be."""
-        python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        key = image.key(python=python, environment=_identity(environment_prefix()))
+        environment = environment_prefix()
+        base = (environment / "bin" / "python").resolve()
+        python = f"{sys.version_info.major}.{sys.version_info.minor} {base}"
+        key = image.key(python=python, environment=_identity(environment))
         return self.folder / f"{image.name}-{key}"
 
     def is_built(self, image: ImageFile) -> bool:
-        """Tell whether the image is complete."""
-        return (self.place(image) / MARKER).exists()
+        """Tell whether the image is complete, and its interpreter still there."""
+        place = self.place(image)
+        return (place / MARKER).exists() and (place / "bin" / "python").is_file()
 
     def build(
         self,

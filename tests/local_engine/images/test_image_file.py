@@ -30,7 +30,7 @@ def test_a_header_is_read(tmp_path: Path) -> None:
         tmp_path,
         "# What it is.\n#: repositories = tiny small\n#: training-module = tiny.training:main\n"
         "#: layer = environment\n#: unless = torch\n#: launchers = sagemaker_mpi_enabled\n"
-        "#: programs = g++ cmake\n#: build-environment = CXXFLAGS='-std=c++17 -O1' CXX={images}/c++\n"
+        "#: programs = g++ cmake\n#: build-environment = CXXFLAGS='-std=c++17 -O1' CXX={images}/c++17\n"
         "#: build = cmake==3.31.10 ninja==1.13.2\n"
         "#: source = include/inside\none==1.0  # why\n",
     )
@@ -43,7 +43,8 @@ def test_a_header_is_read(tmp_path: Path) -> None:
     assert image.unless == "torch"
     assert image.launchers == {"sagemaker_mpi_enabled"}
     assert image.programs == ("g++", "cmake")
-    assert image.build_environment == {"CXXFLAGS": "-std=c++17 -O1", "CXX": f"{FOLDER}/c++"}
+    assert image.build_environment == {"CXXFLAGS": "-std=c++17 -O1", "CXX": f"{FOLDER}/c++17"}
+    assert list(image.build_files) == ["c++17"]
     assert image.build_requirements == ("cmake==3.31.10", "ninja==1.13.2")
     assert image.source == FOLDER.parent / "include" / "inside"
 
@@ -56,6 +57,9 @@ def test_a_header_is_read(tmp_path: Path) -> None:
         pytest.param(HEAD + "one>=2\n", "has no version", id="a-range"),
         pytest.param(HEAD + "#: layers = environment\n", "with one of repositories", id="no-key"),
         pytest.param(HEAD + "#: layer\n", "is no setting", id="no-value"),
+        pytest.param(
+            HEAD + "#: build-environment = CXX={images}/gone\n", "names {images}/gone", id="no-file"
+        ),
         pytest.param(HEAD + "#: layer = torch\n", "allowed: python", id="no-layer"),
     ],
 )
@@ -85,6 +89,27 @@ def test_a_build_is_another_one_when_its_pins_or_what_lies_below_it_change(tmp_p
     assert layered.key(python="3.11", environment="a") != layered.key(
         python="3.11", environment="b"
     )
+
+
+def test_a_build_is_another_one_when_what_builds_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("include.local_engine.images.image_file.FOLDER", tmp_path)
+    compiler = tmp_path / "c++"
+    compiler.write_text("one")
+    written = HEAD + "#: build = cmake==1\n#: build-environment = CXX={images}/c++\none==1\n"
+    path = write(tmp_path, written)
+
+    def key() -> str:
+        return read_image_file(path).key(python="3.11", environment="")
+
+    first = key()
+    assert key() == first
+    compiler.write_text("two")
+    second = key()
+    path.write_text(written.replace("cmake==1", "cmake==2"))
+
+    assert len({first, second, key()}) == 3
 
 
 def test_the_project_s_own_files_can_be_read() -> None:

@@ -73,6 +73,34 @@ def test_what_was_left_half_built_is_built_anew(store: ImageStore, tiny: ImageFi
     assert said_by(half, "import tiny; print(tiny.ANSWER)") == "42"
 
 
+def test_a_build_whose_interpreter_is_gone_is_none(store: ImageStore, tiny: ImageFile) -> None:
+    place = store.build(tiny, say=lambda _: None)
+    (place / "bin" / "python").unlink()
+    (place / "bin" / "python").symlink_to(place / "no-such-python")
+    assert not store.is_built(tiny)
+
+    store.build(tiny, say=lambda _: None)
+
+    assert said_by(place, "import tiny; print(tiny.ANSWER)") == "42"
+
+
+def test_another_interpreter_below_makes_another_build(
+    store: ImageStore, tiny: ImageFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "pyvenv.cfg").touch()
+    python = environment / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    places = set()
+    for base in ("one", "another"):
+        python.unlink(missing_ok=True)
+        python.symlink_to(tmp_path / base)
+        places.add(store.place(tiny))
+
+    assert len(places) == 2
+
+
 def test_a_layered_image_sees_the_packages_and_programs_below_it(
     store: ImageStore, image_files: Path
 ) -> None:
