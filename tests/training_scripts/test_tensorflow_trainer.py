@@ -5,13 +5,14 @@ Nothing here needs TensorFlow: tests/local_engine/runner/test_tensorflow_jobs.py
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 
-from tensorflow_trainer import checkpoint_files
+from tensorflow_trainer import checkpoint_files, identity
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
 from tests.training_scripts.shard_writer import write_token_dataset
@@ -19,10 +20,17 @@ from trainer.data import sample_digest
 from trainer.data.sample_order import SampleOrder
 from trainer.data.shard_index import ShardIndex
 from trainer.data.token_blocks import TokenBlocks
-from trainer.errors import DataError, HyperparameterError
+from trainer.errors import CheckpointError, DataError, HyperparameterError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+IDENTITY = {
+    "model": {"num_layers": 2, "hidden_size": 32},
+    "data_fingerprint": "abc",
+    "seed": 3,
+    "global_batch_size": 8,
+}
 
 
 @pytest.fixture
@@ -83,6 +91,41 @@ def test_the_newest_whole_checkpoint_is_found_and_older_ones_go(tmp_path: Path) 
 
     path, step, arrays = checkpoint_files.newest(folder)
     assert (path.name, step, arrays["weights/w"].tolist()) == ("step-00000004.npz", 4, [4, 4, 4])
+
+
+def saved_by(folder: Path, found: object) -> tuple[Path, dict[str, np.ndarray]]:
+    checkpoint_files.save(folder, 2, {identity.NAME: np.array(json.dumps(found))}, keep=2)
+    path, _, arrays = checkpoint_files.newest(folder)
+    return path, arrays
+
+
+def test_a_checkpoint_of_the_same_run_is_taken(tmp_path: Path) -> None:
+    identity.check_identity(*saved_by(tmp_path / "checkpoints", IDENTITY), IDENTITY)
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"seed": 4}, "seed is 4 there and 3 here"),
+        ({"global_batch_size": 16}, "global_batch_size is 16 there and 8 here"),
+        ({"data_fingerprint": "abd"}, "data_fingerprint is 'abd' there and 'abc' here"),
+        ({"model": {"num_layers": 3, "hidden_size": 32}}, "model is {'num_layers': 3"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, there: dict, said: str) -> None:
+    path, arrays = saved_by(tmp_path / "checkpoints", IDENTITY | there)
+
+    with pytest.raises(CheckpointError) as caught:
+        identity.check_identity(path, arrays, IDENTITY)
+
+    (finding,) = caught.value.findings
+    assert finding.startswith(f"the checkpoint {path} belongs to another run: {said}")
+    assert finding.count(" there and ") == 1
+
+
+def test_a_checkpoint_that_does_not_tell_its_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="seed is None there and 3 here"):
+        identity.check_identity(tmp_path, {"weights/w": np.zeros(1)}, IDENTITY)
 
 
 def test_what_this_trainer_has_not_is_refused() -> None:

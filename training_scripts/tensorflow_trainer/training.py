@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorflow_trainer import checkpoint_files
+from tensorflow_trainer import checkpoint_files, identity
 from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
 from trainer.batching import plan_batches
-from trainer.errors import CheckpointError, NonFiniteError
+from trainer.errors import NonFiniteError
 from trainer.metrics import MetricsWriter
 from trainer.schedule import make_schedule
 from trainer.stopping import EXIT_CODE_TERMINATED
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from trainer.environment import ContainerPaths
     from trainer.stopping import StopRequest
 
-FINGERPRINT = "fingerprint"
 CHECKPOINT_EVERY = 10
 """Steps, where `checkpoint_interval` is 0; a checkpoint of this trainer is made while the step waits."""
 
@@ -47,7 +47,6 @@ class TensorFlowTraining:
         """Open the data and make the weights. Fails with TrainerError: the data or the checkpoint does not fit."""
         self._hp, self._paths, self._strategy, self._stop = hp, paths, strategy, stop
         index = read_index(paths.channels.get("index"))
-        self._fingerprint = str(index["fingerprint"])
         self._train, self._validation = (
             TokenSamples.open(
                 index, split, paths.channels[split], sequence_length=hp.sequence_length
@@ -61,6 +60,12 @@ class TensorFlowTraining:
             num_heads=hp.num_heads,
             hidden_size=hp.hidden_size,
         )
+        self._identity = {
+            "model": dataclasses.asdict(self._shape),
+            "data_fingerprint": str(index["fingerprint"]),
+            "seed": hp.seed,
+            "global_batch_size": hp.global_batch_size,
+        }
         plan = plan_batches(hp, world_size=strategy.num_replicas, num_samples=len(self._train))
         self._max_steps = plan.max_steps
         self._schedule = make_schedule(hp, max_steps=plan.max_steps)
@@ -110,11 +115,7 @@ class TensorFlowTraining:
         found = checkpoint_files.newest(self._folder)
         if found is not None:
             path, self._step, saved = found
-            if str(saved[FINGERPRINT]) != self._fingerprint:
-                raise CheckpointError(
-                    f"{path} was trained on the data set {saved[FINGERPRINT]}, the channel index is "
-                    f"{self._fingerprint}: give the run its own checkpoint_s3_uri, or the same data"
-                )
+            identity.check_identity(path, saved, self._identity)
             arrays = {part: {name: saved[f"{part}/{name}"] for name in weights} for part in arrays}
             self._metrics.restore(bytes(saved["history"]))
             self._metrics.write("resume", step=self._step, checkpoint=str(path))
@@ -200,7 +201,7 @@ class TensorFlowTraining:
             for part, variables in self._state.items()
             for name, variable in variables.items()
         }
-        arrays[FINGERPRINT] = np.array(self._fingerprint)
+        arrays[identity.NAME] = np.array(json.dumps(self._identity))
         arrays["history"] = np.frombuffer(self._metrics.history(), np.uint8)
         try:
             size = checkpoint_files.save(

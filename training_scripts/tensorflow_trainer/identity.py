@@ -1,0 +1,37 @@
+"""What must be the same when a run goes on: that of `trainer.training_state`, as text beside the weights."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+
+NAME = "identity"
+"""Of the array of a checkpoint that holds it."""
+
+
+def check_identity(path: Path, arrays: Mapping[str, np.ndarray], here: Mapping[str, Any]) -> None:
+    """Refuse the checkpoint of another run, and one that does not tell whose it is.
+
+    Raises:
+        CheckpointError: the model, the data set, the seed or the batch size differs.
+    """
+    there = json.loads(str(arrays[NAME])) if NAME in arrays else {}
+    differing = [
+        f"{name} is {there.get(name)!r} there and {value!r} here"
+        for name, value in here.items()
+        if there.get(name) != value
+    ]
+    if differing:
+        message = (
+            f"the checkpoint {path} belongs to another run: {'; '.join(differing)}; give this run its own "
+            "checkpoint_s3_uri, or set these values back"
+        )
+        raise CheckpointError(message)
