@@ -10,7 +10,8 @@ are wanted, and hands these in:
 The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, one after the other for each rank and
 attempt; whatever else lies beside them is not looked at. A half line waits for its rest. The next part is begun once
 the one before it has stood still for a look, or two later ones are there: where files arrive by a synchronisation, its
-last lines may come after the next part is there. An attempt is begun once nothing of an earlier one waits.
+last lines may come after the next part is there. A part that is missing is waited for, until a later one has stood
+still for two looks. An attempt is begun once nothing of an earlier one waits.
 
 What is wanted at once is bounded: while `is_behind`, ask again for the same look.
 """
@@ -39,6 +40,8 @@ MOST_BYTES = 1 << 20
 """Of one rank and attempt at once; the rest is wanted with the next call."""
 MOST_AT_ONCE = 16 << 20
 """Of all ranks together, in equal shares."""
+_LOOKS_AT_GAP = 2
+"""For so long a part after a missing one must have stood still, until the missing one is passed over."""
 _NAME = re.compile(r"(?:^|/)rank-(\d+)\.attempt-(\d+)\.part-(\d+)\.jsonl$")
 
 Timed = tuple[float, Record]
@@ -73,13 +76,14 @@ class LiveFeed:
 
         Args:
             sizes: bytes of each file by its name, all files of the folder in one look.
-            is_final: nothing is written any more: no part waits for the one before it to stand still.
+            is_final: nothing is written any more: no part waits for the one before it to stand still, or to come.
         """
         for name in sizes:
             if found := _NAME.search(name):
                 rank, attempt, part = map(int, found.groups())
                 stream = self._streams.setdefault((attempt, rank), _Stream(rank))
-                stream.files.setdefault(part, _File(name, part))
+                if part not in stream.files and part > stream.passed_to:
+                    stream.files[part] = _File(name, part)
         is_new = not self.is_behind
         self.is_behind = self.waits = False
         share = max(1, min(MOST_BYTES, MOST_AT_ONCE // max(1, len(self._streams))))
@@ -186,6 +190,8 @@ class _Stream:
     """More than the pieces wanted last can be read at once."""
     waits: bool = False
     """A part with content is not begun yet."""
+    passed_to: int = 0
+    """The part after the last gap that was passed over: what is missing before it may come no more."""
     ready: deque[tuple[int, Timed]] = field(default_factory=deque)
     _now: float = 0.0
 
@@ -218,12 +224,27 @@ class _Stream:
 
     def _is_open(self, parts: list[int], number: int, *, is_final: bool) -> bool:
         """Return whether a part may be begun, the ones before it being read."""
-        if number == 0:
-            return parts[0] == 1  # a part that is missing is waited for
-        if parts[number] != parts[number - 1] + 1:
+        before = parts[number - 1] if number else 0
+        is_next = parts[number] == before + 1
+        if not is_next and not self._passes(before, parts[number:], is_final=is_final):
             return False
         has_later = number + 1 < len(parts)  # then the one before was finished a whole part ago
-        return is_final or has_later or self.files[parts[number - 1]].stood > 0
+        return before == 0 or is_final or has_later or self.files[before].stood > 0
+
+    def _passes(self, before: int, after: list[int], *, is_final: bool) -> bool:
+        """Return whether the parts that are missing between others are passed over."""
+        if after[0] <= self.passed_to:
+            return True
+        if not is_final and all(self.files[each].stood < _LOOKS_AT_GAP for each in after):
+            return False
+        log.warning(
+            "Statistics of rank %d go on with %s: what came after part %d is missing",
+            self.rank,
+            self.files[after[0]].name,
+            before,
+        )
+        self.passed_to = after[0]
+        return True
 
     def take(self, file: _File, start: int, data: bytes, *, previous: int) -> None:
         if file.is_doubted:
@@ -243,14 +264,14 @@ class _Stream:
         file.offset, file.rest, file.header = 0, b"", b""
         file.reader = StatisticsReader(file.name)
         if file.part == 1:
-            self.files = {1: file}
+            self.files, self.passed_to = {1: file}, 0
         return data
 
     def _read(self, file: _File, line: bytes, *, previous: int) -> None:
         record = file.reader.read(line.decode("utf-8", errors="replace") + "\n")
         if not file.header:
             file.header = line + b"\n"
-            if file.part > 1:
+            if file.part > 1 and self.started_at is not None:
                 return  # it continues the attempt: no new start
         if isinstance(record, Start):
             self.attempt = max(record.attempt, previous + 1)

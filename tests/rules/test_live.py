@@ -190,13 +190,6 @@ def test_restored_copy_that_lacks_the_last_lines_is_no_new_start() -> None:
     assert pieces == []  # and it is not read again and again
 
 
-def test_part_that_is_missing_is_waited_for() -> None:
-    feed = LiveFeed()
-    third = {name(0, 1, 3): 100}
-    assert feed.wanted({**third, name(0, 1, 1): 0}) == []
-    assert feed.wanted({**third, name(0, 1, 1): 0}, is_final=True) == []
-
-
 def test_other_files_are_not_looked_at() -> None:
     feed = LiveFeed()
     assert feed.wanted({"events/000/0_worker_0.tfevents": 9, "rank-00000.json": 9}) == []
@@ -256,6 +249,39 @@ def test_what_is_wanted_at_once_is_bounded_over_all_parts_and_ranks() -> None:
     assert sum(each.end - each.start for each in pieces) == MOST_AT_ONCE
     assert {each.name[:10] for each in pieces} == {f"rank-{rank:05d}" for rank in range(64)}
     assert feed.is_behind
+
+
+def test_part_that_is_missing_is_waited_for_while_later_ones_grow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = parts_of(0, 1, 4)
+    without = {file: data for file, data in whole.items() if file != name(0, 1, 2)}
+    half = len(whole[name(0, 1, 4)]) // 2
+    feed = LiveFeed()
+
+    assert steps_of_look(feed, {name(0, 1, 1): whole[name(0, 1, 1)]}) == [1, 2]
+    assert steps_of_look(feed, {**without, name(0, 1, 4): whole[name(0, 1, 4)][:half]}) == []
+    assert steps_of_look(feed, without) == []
+    assert caplog.messages == []
+    assert steps_of_look(feed, without) == [5, 6, 7, 8]
+    assert [each.split(":")[0] for each in caplog.messages] == [
+        f"Statistics of rank 0 go on with {name(0, 1, 3)}"
+    ]
+    assert steps_of_look(feed, whole) == []  # it comes too late
+
+
+def test_parts_that_are_missing_at_the_end_are_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = parts_of(0, 1, 6)
+    there = {name(0, 1, part): whole[name(0, 1, part)] for part in (2, 3, 6)}
+    feed = LiveFeed()
+
+    assert steps_of_look(feed, there) == []
+    assert steps_of_look(feed, there, is_final=True) == [3, 4, 5, 6, 11, 12]
+    assert len(caplog.messages) == 2
+    assert steps_of_look(feed, there, is_final=True) == []
+    assert len(caplog.messages) == 2
 
 
 def test_an_attempt_is_begun_once_nothing_of_an_earlier_one_waits() -> None:
