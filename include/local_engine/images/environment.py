@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from include.local_engine.first_line import first_lines, split_script
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -24,6 +26,8 @@ LOOK_S = 0.2
 RETRIES = 2
 TOLD = ("Collecting", "Downloading", "Building wheel", "Installing collected", "ERROR", "error:")
 """What pip's lines of progress begin with."""
+NEEDED = ("train", "torchrun")
+"""The programs of the base that jobs are started by."""
 BINARY = b"\x7fELF"
 NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
 MAX_WHY_CHARS = 300
@@ -142,18 +146,29 @@ def see_packages(place: Path, base: Path) -> None:
 
 
 def adopt_programs(place: Path, base: Path) -> None:
-    """Give the environment at `place` the programs of `base` that it lacks: `torchrun`, `train`, `mpirun`."""
-    mark = f"#!{base / 'bin' / 'python'}".encode()
+    """Give the environment at `place` the programs of `base` that it lacks: `torchrun`, `train`, `mpirun`.
+
+    Raises:
+        BuildError: One of `NEEDED` is a script of another interpreter.
+    """
+    names = {str(each / "bin" / "python") for each in (base, base.resolve())}
     for program in sorted((base / "bin").iterdir()):
         own = place / "bin" / program.name
         if own.exists() or not program.is_file():
             continue
-        first, newline, rest = program.read_bytes().partition(b"\n")
-        if first.startswith(mark):
-            own.write_bytes(f"#!{place / 'bin' / 'python'}".encode() + newline + rest)
+        content = program.read_bytes()
+        script = split_script(content)
+        if script is not None and str(script[0]).startswith(tuple(names)):
+            own.write_bytes(first_lines(place / "bin" / "python").encode() + script[1])
             shutil.copymode(program, own)
-        elif first.startswith(BINARY):
+        elif content.startswith(BINARY):
             own.symlink_to(program)
+    for name in NEEDED:
+        if (base / "bin" / name).exists() and not (place / "bin" / name).exists():
+            raise BuildError(
+                f"{base / 'bin' / name} is no program of that environment's interpreter, so the image cannot have it; "
+                "was the environment moved? Make it anew (make setup)"
+            )
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from include.local_engine.first_line import first_lines_of_ours
+
 PROGRAMS_FOLDER = Path(__file__).with_name("programs")
 PLACES = {"mpirun": "bin", "smddprun": "bin", "ssh": "bin", "sshd": "sbin"}
 """Each program and the folder it is for: `bin` comes first on the PATH, `sbin` is added to /usr/sbin."""
@@ -67,7 +69,8 @@ def make_key(folder: Path, *, python: Path) -> Path:
 
 def _install(target: Path, source: Path, python: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(f"#!{python} -I\n{source.read_text(encoding='utf-8')}", encoding="utf-8")
+    own = first_lines_of_ours(python, "-I", source.read_text(encoding="utf-8"))
+    target.write_text(own, encoding="utf-8")
     target.chmod(0o755)
 
 
