@@ -22,13 +22,19 @@ from tests.plugins.conftest import connection_json
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 
-def preflight(task: Any, *extras: dict[str, Any], **conf: Any) -> dict[str, Any]:
-    """Return what `preflight` returns for a conf and the extras of asset events."""
+ON_STOP = {"action": "retry_with_lower_learning_rate"}
+
+
+def preflight(
+    task: Any, *extras: dict[str, Any], tasks: list[str] | None = None, **conf: Any
+) -> dict[str, Any]:
+    """Return what `preflight` returns for a conf and the extras of asset events, before these tasks."""
     context = task.context | {
         "params": {name: param.value for name, param in run_params(**conf).items()},
         "triggering_asset_events": {"asset": [SimpleNamespace(extra=each) for each in extras]},
     }
     operator = PreflightOperator(task_id="preflight")
+    operator.downstream_task_ids.update(tasks or ())
     return PreflightOperator.execute.__wrapped__(operator, context)
 
 
@@ -61,6 +67,17 @@ def test_what_aws_would_do_badly_is_warned_of_in_the_plan(aws_connection, task):
     warnings = state["plan"]["warnings"]
     assert any("do what one ml.g5.12xlarge does" in each for each in warnings)
     assert any("has no EFA" in each for each in warnings)
+
+
+@pytest.mark.parametrize("has_task", [True, False])
+def test_watching_by_rules_that_a_dag_has_no_task_for_is_warned_of(aws_connection, task, has_task):
+    asked = {"watch_rules": True, "on_rule_error": "fail", "on_rule_stop": ON_STOP}
+    names = ["watch_rules"] if has_task else []
+
+    warnings = preflight(task, tasks=names, **asked)["plan"]["warnings"]
+
+    found = [each.split(":")[0] for each in warnings if "is not done by this DAG" in each]
+    assert found == ([] if has_task else [*asked])
 
 
 def test_what_is_left_to_the_planner_is_in_the_state_with_the_reasons(aws_connection, task):

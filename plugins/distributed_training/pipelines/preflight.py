@@ -100,7 +100,7 @@ class PreflightOperator(BaseOperator, SkipMixin):
         plan = found.result_of(lambda: self.plan(params)) if resolved else None
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
-        found.add(self._monitoring_findings(params))
+        found.add(self._absent_task_findings(params))
         clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
         region = found.of_connection(clients)
         place = found.of_account(clients, params) if region else {}
@@ -144,16 +144,22 @@ class PreflightOperator(BaseOperator, SkipMixin):
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(project_root() / SOURCE_DIR, entry_point)
 
-    def _monitoring_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield that this DAG has no task that would set alarms or a dashboard up, where they are asked for."""
-        has_task = SET_UP_MONITORING in self.downstream_task_ids
-        if params.get("monitoring") and not has_task:
-            yield Finding(
-                where="monitoring",
-                what="is not done by this DAG",
-                allowed="train_end_to_end, train_on_schedule",
-                severity=Severity.WARNING,
-            )
+    def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield what is asked for beside the training, and has no task in this DAG."""
+        asked = {
+            "monitoring": (SET_UP_MONITORING, params.get("monitoring")),
+            "watch_rules": (WATCH_RULES, params.get("watch_rules")),
+            "on_rule_error": (WATCH_RULES, params.get("on_rule_error", "stop") != "stop"),
+            "on_rule_stop": (WATCH_RULES, params.get("on_rule_stop")),
+        }
+        for name, (task, is_asked) in asked.items():
+            if is_asked and task not in self.downstream_task_ids:
+                yield Finding(
+                    where=name,
+                    what="is not done by this DAG",
+                    allowed="train_end_to_end, train_on_schedule",
+                    severity=Severity.WARNING,
+                )
 
     def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
         """Skip the search of a run that has none, and what it does not ask for beside its training."""
