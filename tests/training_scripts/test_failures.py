@@ -125,7 +125,7 @@ def test_lost_rank_ends_the_others_with_a_reason_that_points_at_it(make_job):
 
 def test_rank_that_hangs_ends_the_others_after_the_timeout(make_job):
     job = make_job()
-    job.start(world_size=2, max_steps=100_000, eval_interval=0, distributed_timeout_s=15)
+    job.start(world_size=2, max_steps=100_000, eval_interval=0, distributed_timeout_s=10)
     job.wait_for_line("trainyard step=3 ")
 
     job.kill(1, signal.SIGSTOP)
