@@ -33,7 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tensorflow_trainer.strategies import choose  # noqa: PLC0415  # seconds, and only if the rest is right
         from tensorflow_trainer.training import TensorFlowTraining  # noqa: PLC0415
 
-        strategy = choose(os.environ.get("TF_CONFIG", ""), num_replicas=hp.num_replicas)
+        strategy = choose(
+            os.environ.get("TF_CONFIG", ""),
+            num_replicas=hp.num_replicas,
+            num_threads=hp.num_threads,
+        )
         if strategy is None:
             return 0
         return TensorFlowTraining(hp, paths, strategy, stop).run()

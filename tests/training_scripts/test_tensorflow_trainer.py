@@ -13,7 +13,11 @@ import pytest
 import torch
 
 from tensorflow_trainer import checkpoint_files, identity
-from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
+from tensorflow_trainer.hyperparameters import (
+    TensorFlowHyperparameters,
+    num_evaluated,
+    plan_steps,
+)
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
 from tests.training_scripts.shard_writer import write_token_dataset
 from trainer.data import sample_digest
@@ -128,9 +132,47 @@ def test_a_checkpoint_that_does_not_tell_its_run_is_refused(tmp_path: Path) -> N
         identity.check_identity(tmp_path, {"weights/w": np.zeros(1)}, IDENTITY)
 
 
-def test_what_this_trainer_has_not_is_refused() -> None:
-    with pytest.raises(HyperparameterError, match="precision 'bf16' is not what train_tensorflow"):
-        TensorFlowHyperparameters.load('{"precision": "bf16"}')
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("precision", "bf16"),
+        ("on_non_finite", "skip"),
+        ("most_skipped_steps", 2),
+        ("early_stopping_patience", 1),
+        ("profile_steps", 3),
+        ("trace_steps", "2:3"),
+        ("tensorboard_dir", "scalars"),
+    ],
+)
+def test_what_this_trainer_has_not_is_refused(name: str, value: object) -> None:
+    with pytest.raises(HyperparameterError) as caught:
+        TensorFlowHyperparameters.load(json.dumps({name: value}))
+
+    (finding,) = caught.value.findings
+    assert finding.startswith(f"{name} {value!r} is not what train_tensorflow.py does; leave it at")
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_a_replica_takes_its_part_of_a_batch_at_once(size: int | None) -> None:
+    hp = TensorFlowHyperparameters(global_batch_size=8, micro_batch_size=size, max_steps=3)
+
+    plan = plan_steps(hp, num_replicas=2, num_samples=100)
+
+    assert (plan.micro_batch_size, plan.max_steps) == (4, 3)
+
+
+def test_a_micro_batch_that_needs_accumulation_is_refused() -> None:
+    hp = TensorFlowHyperparameters(global_batch_size=8, micro_batch_size=2, max_steps=3)
+
+    with pytest.raises(HyperparameterError, match=r"micro_batch_size 2 .* leave it out, or set 4$"):
+        plan_steps(hp, num_replicas=2, num_samples=100)
+
+
+@pytest.mark.parametrize(("eval_batches", "num_samples"), [(2, 16), (4, 20), (0, 20)])
+def test_an_evaluation_takes_no_sample_twice(eval_batches: int, num_samples: int) -> None:
+    hp = TensorFlowHyperparameters(global_batch_size=8, eval_batches=eval_batches)
+
+    assert num_evaluated(hp, num_samples=20) == num_samples
 
 
 def test_the_model_folder_that_the_sdk_sends_is_taken() -> None:

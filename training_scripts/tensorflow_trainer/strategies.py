@@ -201,11 +201,13 @@ def serve_as_worker(config: Mapping[str, Any]) -> None:
     _wait_until_gone(cluster["chief"][0])
 
 
-def choose(tf_config: str, *, num_replicas: int) -> Strategy | None:
+def choose(tf_config: str, *, num_replicas: int, num_threads: int) -> Strategy | None:
     """Return the strategy that `TF_CONFIG` asks for; None on a host that serves another's steps, once they are over.
 
-    `num_replicas` is that of one host without GPUs; with GPUs each is a replica.
+    `num_replicas` is that of one host without GPUs; with GPUs each is a replica. `num_threads` are this process's for
+    one operation; 0: as TensorFlow does.
     """
+    tf.config.threading.set_intra_op_parallelism_threads(num_threads)
     config = json.loads(tf_config or "{}")
     cluster = config.get("cluster", {})
     if "ps" in cluster:

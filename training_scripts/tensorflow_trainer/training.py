@@ -8,14 +8,15 @@ import json
 import math
 import secrets
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorflow_trainer import checkpoint_files, identity
 from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
+from tensorflow_trainer.hyperparameters import num_evaluated, plan_steps
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
-from trainer.batching import plan_batches
 from trainer.errors import NonFiniteError
 from trainer.metrics import MetricsWriter
 from trainer.schedule import make_schedule
@@ -23,7 +24,6 @@ from trainer.stopping import EXIT_CODE_TERMINATED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
     from tensorflow_trainer.strategies import Strategy
@@ -66,11 +66,13 @@ class TensorFlowTraining:
             "seed": hp.seed,
             "global_batch_size": hp.global_batch_size,
         }
-        plan = plan_batches(hp, world_size=strategy.num_replicas, num_samples=len(self._train))
+        plan = plan_steps(hp, num_replicas=strategy.num_replicas, num_samples=len(self._train))
         self._max_steps = plan.max_steps
         self._schedule = make_schedule(hp, max_steps=plan.max_steps)
         self._metrics = MetricsWriter(paths.output_data_dir, enabled=strategy.is_chief)
-        self._folder = paths.default_checkpoint_dir
+        self._folder = (
+            Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
+        )
         self._step, self._validation_loss = 0, math.nan
         self._state = self._resume()
         strategy.compile(
@@ -177,7 +179,7 @@ class TensorFlowTraining:
             self._validation_loss = 0.0
             return
         batch = self._hp.global_batch_size
-        wanted = self._hp.eval_batches * batch or len(self._validation)
+        wanted = num_evaluated(self._hp, num_samples=len(self._validation))
         chosen = np.arange(wanted) * len(self._validation) // wanted
         losses = [
             float(self._loss(self._state["weights"], self._validation[part]))
