@@ -26,6 +26,8 @@ LOOK_S = 0.2
 RETRIES = 2
 TOLD = ("Collecting", "Downloading", "Building wheel", "Installing collected", "ERROR", "error:")
 """What pip's lines of progress begin with."""
+BELOW = "trainyard-environment.pth"
+"""The file of a layered image that names the packages below it, for Python and for whoever wants to know."""
 NEEDED = ("train", "torchrun")
 """The programs of the base that jobs are started by."""
 BINARY = b"\x7fELF"
@@ -142,7 +144,7 @@ def see_packages(place: Path, base: Path) -> None:
     """Let the environment at `place` see the packages of `base`, below its own."""
     for packages in base.glob("lib/python3*/site-packages"):
         own = place / packages.relative_to(base)
-        (own / "trainyard-environment.pth").write_text(f"{packages}\n", encoding="utf-8")
+        (own / BELOW).write_text(f"{packages}\n", encoding="utf-8")
 
 
 def adopt_programs(place: Path, base: Path) -> None:

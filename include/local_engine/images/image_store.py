@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from include.local_engine.images.environment import BuildError, BuildStoppedError, fill
+from include.local_engine.images.environment import BELOW, BuildError, BuildStoppedError, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,17 +94,30 @@ class ImageStore:
         return place
 
     def remove_old(self, images: list[ImageFile]) -> list[str]:
-        """Remove what is none of these images, builds of other versions of Trainyard too; return the names."""
+        """Remove what is none of these images, builds of other versions of Trainyard too; return the names.
+
+        Kept are builds that are going on, and layered ones above another environment that is still there: they are a
+        checkout's that has files of its own.
+        """
         wanted = {self.place(each).name for each in images}
         known = tuple(f"{each.name}-" for each in images)
-        gone = [
-            path.name
+        old = [
+            path
             for path in (sorted(self.folder.iterdir()) if self.folder.exists() else ())
             if path.is_dir() and path.name.startswith(known) and path.name not in wanted
         ]
-        for name in gone:
-            shutil.rmtree(self.folder / name)
-        return gone
+        return [path.name for path in old if not _is_of_another(path) and self._remove(path)]
+
+    def _remove(self, place: Path) -> bool:
+        """Remove a build unless its lock is held; return whether it is gone."""
+        with self._lock_path(place).open("w") as lock:
+            if not _take(lock.fileno()):
+                return False
+            shutil.rmtree(place)
+        return True
+
+    def _lock_path(self, place: Path) -> Path:
+        return self.folder / f"{place.name}.lock"
 
     @contextmanager
     def _lock(
@@ -115,8 +128,7 @@ class ImageStore:
         Raises:
             BuildStoppedError: Nobody wants the image any more.
         """
-        path = self.folder / f"{self.place(image).name}.lock"
-        with path.open("w") as lock:
+        with self._lock_path(self.place(image)).open("w") as lock:
             if not _take(lock.fileno()):
                 say(f"engine image {image.name} is being built by another job; waiting for it")
                 while not _take(lock.fileno()):
@@ -153,6 +165,14 @@ def _identity(environment: Path) -> str:
     """Return what a layered image is built on: a folder and the torch in it."""
     torch = (path.name for path in environment.glob("lib/python3*/site-packages/torch-*.dist-info"))
     return " ".join([str(environment), *sorted(torch)])
+
+
+def _is_of_another(place: Path) -> bool:
+    """Tell whether a build lies above an environment that is there and is not this interpreter's."""
+    records = place.glob(f"lib/python3*/site-packages/{BELOW}")
+    below = [Path(each.read_text(encoding="utf-8").strip()) for each in records]
+    own = environment_prefix()
+    return any(each.is_dir() and not each.is_relative_to(own) for each in below)
 
 
 def _take(lock: int) -> bool:

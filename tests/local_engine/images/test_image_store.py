@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import threading
@@ -178,7 +179,38 @@ def test_builds_that_no_file_describes_any_more_can_be_removed(
     (place / MARKER).touch()
 
     assert store.remove_old([tiny]) == ["tiny-000000000000"]
-    assert sorted(each.name for each in store.folder.iterdir()) == ["of-somebody-else", place.name]
+    left = sorted(each.name for each in store.folder.iterdir() if each.is_dir())
+    assert left == ["of-somebody-else", place.name]
+
+
+def test_an_old_build_that_goes_on_is_not_removed(store: ImageStore, tiny: ImageFile) -> None:
+    (store.folder / "tiny-000000000000").mkdir(parents=True)
+    with (store.folder / "tiny-000000000000.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert store.remove_old([tiny]) == []
+
+    assert store.remove_old([tiny]) == ["tiny-000000000000"]
+
+
+@pytest.mark.parametrize(("whose", "is_kept"), [("another", True), ("gone", False), ("own", False)])
+def test_a_layered_build_is_kept_while_another_environment_below_it_is_there(
+    store: ImageStore, tiny: ImageFile, tmp_path: Path, whose: str, is_kept: bool
+) -> None:
+    base = environment_prefix() if whose == "own" else tmp_path / whose
+    packages = base / "lib" / "python3.11" / "site-packages"
+    if whose == "another":
+        packages.mkdir(parents=True)
+    if whose == "own":
+        packages = next(base.glob("lib/python3*/site-packages"))
+    old = store.folder / "tiny-000000000000"
+    (old / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    record = old / "lib" / "python3.11" / "site-packages" / "trainyard-environment.pth"
+    record.write_text(f"{packages}\n")
+
+    removed = store.remove_old([tiny])
+
+    assert removed == ([] if is_kept else [old.name])
+    assert old.exists() is is_kept
 
 
 def test_the_folder_is_the_user_s_cache_unless_told(monkeypatch, tmp_path: Path) -> None:
