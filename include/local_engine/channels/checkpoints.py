@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROWING_SUFFIX = ".jsonl"
-"""Lines that are appended: such a file goes up while it is written; what is up is the file's beginning."""
+"""Lines that are appended: where files grow, such a one goes up while it is written; what is up is its beginning."""
 GROWING_S = 0.5
 """How often at most."""
 STABLE_S = 0.3
@@ -74,14 +74,30 @@ class MirroredFolder:
     """One instance's folder and the prefix that it is mirrored to. Not thread-safe."""
 
     def __init__(
-        self, folder: Path, location: S3Location, objects: ObjectStore, *, deletes: bool = True
+        self,
+        folder: Path,
+        location: S3Location,
+        objects: ObjectStore,
+        *,
+        deletes: bool = True,
+        grows_below: str | None = None,
     ) -> None:
-        """Make the folder. `deletes` tells whether a deleted file's object is deleted, too."""
+        """Make the folder.
+
+        Args:
+            folder: of the instance.
+            location: the prefix.
+            objects: where it is.
+            deletes: whether a deleted file's object is deleted, too.
+            grows_below: the beginning of the names, such as `statistics/`, of files that go up whole, again and again,
+                while lines are appended; empty for all, None for none.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._location = location
         self._objects = objects
         self._deletes = deletes
+        self._grows_below = grows_below
         self._uploaded: dict[str, FileVersion] = {}
         self._seen: dict[str, tuple[FileVersion, float]] = {}
         self._sent_at: dict[str, float] = {}
@@ -165,7 +181,11 @@ class MirroredFolder:
             return 0
 
     def _is_complete(self, name: str, version: FileVersion, now: float) -> bool:
-        if name.endswith(GROWING_SUFFIX):
+        if (
+            self._grows_below is not None
+            and name.startswith(self._grows_below)
+            and name.endswith(GROWING_SUFFIX)
+        ):
             last = self._sent_at.get(name, -GROWING_S)
             return now - last >= GROWING_S
         is_open = is_open_for_writing(self._folder / name)

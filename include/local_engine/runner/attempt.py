@@ -17,6 +17,7 @@ from include.local_engine.faults import JobState
 from include.local_engine.mpi.furnishing import Furnishing, furnish, make_key
 from include.local_engine.runner import container, inputs
 from include.local_engine.runner.debugger import (
+    STATISTICS_FOLDER,
     checkpoint_folder,
     checkpoint_path,
     config_files,
@@ -134,7 +135,9 @@ class Attempt:
             location = S3Location.parse(config["S3Uri"])
             for host in self.hosts:
                 folder = self._checkpoint_folder(host)
-                mirrors[host.name] = MirroredFolder(folder, location, self.job.objects)
+                mirrors[host.name] = MirroredFolder(
+                    folder, location, self.job.objects, grows_below=f"{STATISTICS_FOLDER}/"
+                )
                 try:
                     mirrors[host.name].restore()
                 except DataError as error:
@@ -155,6 +158,7 @@ class Attempt:
                 output.location,
                 self.job.objects,
                 deletes=False,
+                grows_below="",
             )
             for host in self.hosts
             for output in debug_outputs(self.job)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.channels.locations import S3Location
+from include.local_engine.runner.container import CHECKPOINTS_INSIDE
 from include.local_engine.runner.instances import ML_INSIDE
 from include.local_engine.runner.job import JobError
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from include.local_engine.runner.instances import Ground
     from include.local_engine.runner.job import HostPlan, Job
 
-CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
+STATISTICS_FOLDER = "statistics"
+"""Below the checkpoints or the output data: where the training scripts write what rules read."""
 TENSORS_INSIDE = "/opt/ml/output/tensors"
 PROFILER_INSIDE = "/opt/ml/output/profiler"
 TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
@@ -109,8 +111,8 @@ def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> l
             if output.name == "debug-output" and (ground.has_mounts or not output.is_mounted)
         ]
         if "CheckpointConfig" in job.request:
-            folders.append(checkpoint_folder(job, ground, host) / "statistics")
-        folders.append(job.ml_folder(host.name) / "output" / "data" / "statistics")
+            folders.append(checkpoint_folder(job, ground, host) / STATISTICS_FOLDER)
+        folders.append(job.ml_folder(host.name) / "output" / "data" / STATISTICS_FOLDER)
     return folders
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,6 +93,31 @@ def test_a_file_that_is_being_written_waits_until_it_is_closed(
 
     assert mirrored.sync() == 1
     assert read(objects, "run/checkpoints/model.pt") == b"half and half"
+
+
+@pytest.mark.parametrize(
+    ("grows_below", "found"),
+    [
+        (None, []),
+        ("statistics/", ["statistics/rank.jsonl"]),
+        ("", ["own.jsonl", "statistics/rank.jsonl"]),
+    ],
+)
+def test_only_lines_where_files_grow_go_up_while_they_are_written(
+    tmp_path: Path, objects: ObjectStore, grows_below: str | None, found: list[str]
+) -> None:
+    mirrored = MirroredFolder(tmp_path / "folder", LOCATION, objects, grows_below=grows_below)
+    (tmp_path / "folder" / "statistics").mkdir()
+    names = ["own.jsonl", "statistics/rank.jsonl", "statistics/model.pt"]
+    with ExitStack() as stack:
+        for name in names:
+            file = stack.enter_context((tmp_path / "folder" / name).open("wb", buffering=0))
+            file.write(b"{}\n")
+        mirrored.sync()
+        assert keys(objects) == [f"run/checkpoints/{name}" for name in found]
+
+    mirrored.sync(final=True)
+    assert keys(objects) == [f"run/checkpoints/{name}" for name in sorted(names)]
 
 
 def test_without_leases_a_file_is_complete_once_it_rests(
