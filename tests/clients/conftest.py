@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.local_engine.images.environment import BuildError
 from include.local_engine.images.image_file import ImageFile
 from include.local_engine.images.image_store import ImageStore, default_folder
+from tests.local_engine.images.built import need_built
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -24,13 +24,10 @@ LIMIT_S = 600
 
 
 def environment(name: str) -> Path:
-    """Return the folder of a client's virtual environment, built unless it is there; skip where it cannot be built."""
+    """Return the folder of a client's virtual environment, built unless it is there; skip without package index."""
     text = (ENVIRONMENTS / f"{name}.txt").read_text(encoding="utf-8")
     described = ImageFile(name=f"client-{name}", text=text, repositories=())
-    try:
-        return ImageStore(folder=default_folder()).build(described, say=print)
-    except BuildError as error:
-        pytest.skip(f"the client environment {name} cannot be built here: {error}")
+    return need_built(ImageStore(folder=default_folder()), described)
 
 
 @pytest.fixture(scope="session")

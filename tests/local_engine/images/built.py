@@ -1,6 +1,10 @@
-"""The real engine images, for tests that need one: built on first use, skipped only where they cannot be."""
+"""Real environments, for tests that need one: built on first use, skipped only where no package index is reached."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -8,11 +12,41 @@ from include.local_engine.images.environment import BuildError
 from include.local_engine.images.image_file import read_image_files
 from include.local_engine.images.image_store import ImageStore, default_folder
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.local_engine.images.image_file import ImageFile
+
+ASK_INDEX = ["-m", "pip", "index", "versions", "pip", "--retries", "0", "--timeout", "15"]
+LIMIT_S = 120
+
 
 def need_image(name: str) -> None:
-    """Build the image unless it is there; skip the test, with what pip said, where that is not possible."""
+    """Build the image unless it is there."""
     image = next(each for each in read_image_files() if each.name == name)
+    need_built(ImageStore(folder=default_folder()), image)
+
+
+def need_built(store: ImageStore, image: ImageFile) -> Path:
+    """Return where the image is, built unless it was there.
+
+    Where that fails, the test is skipped if pip cannot find any version of itself either: there is no index then. Else
+    it fails: a pin is wrong, or what a build takes is missing.
+    """
     try:
-        ImageStore(folder=default_folder()).build(image, say=print)
+        return store.build(image, say=print)
     except BuildError as error:
-        pytest.skip(f"engine image {name} cannot be built here: {error}")
+        if has_index():
+            pytest.fail(f"{image.name} cannot be built, though there is a package index: {error}")
+        pytest.skip(f"{image.name} cannot be built, no package index can be reached: {error}")
+
+
+def has_index() -> bool:
+    """Tell whether pip, as it is set up here, reaches an index of packages."""
+    asked = subprocess.run(
+        [sys.executable, *ASK_INDEX],
+        capture_output=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    return asked.returncode == 0
