@@ -25,6 +25,7 @@ SMDDP_ON = {"sagemaker_distributed_dataparallel_enabled": "true"}
         ("smdistributed-modelparallel", {}, (SMP, SMDDP)),
         ("pytorch-training", SMDDP_ON, (SMDDP,)),
         ("huggingface-pytorch-training", SMDDP_ON, (SMDDP,)),
+        ("pytorch-training", dict.fromkeys(SMDDP_ON, "True"), (SMDDP,)),
         ("pytorch-training", {}, ()),
         ("pytorch-training", {"sagemaker_distributed_dataparallel_enabled": "false"}, ()),
         ("tensorflow-training", SMDDP_ON, ()),

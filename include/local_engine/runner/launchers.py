@@ -6,12 +6,11 @@ process on each instance where it does not know the flag, or fail without a word
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.shims import SMP, wanted_shims
+from include.local_engine.shims import SMP, is_on, wanted_shims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +64,7 @@ def missing_launcher(
     served = flag in runtime.launchers or (flag is not None and _is_there(LAUNCHERS[flag], places))
     if flag is not None and not served:
         return _sentence(flag, LAUNCHERS[flag].name)
-    if _is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
+    if is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
         return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")
     return None
 
@@ -86,7 +85,7 @@ def missing_layer(
 
 def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
     """Return the flag of the launcher that the toolkit takes; None for a plain process on each instance."""
-    return next((each for each in LAUNCHERS if _is_on(hyperparameters.get(each))), None)
+    return next((each for each in LAUNCHERS if is_on(hyperparameters.get(each))), None)
 
 
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
@@ -137,13 +136,3 @@ def _has_model_parallel(runtime: ImageRuntime) -> bool:
     return any(
         next(runtime.prefix.glob(f"lib/python3*/site-packages/{each}"), None) for each in packages
     )
-
-
-def _is_on(value: str | None) -> bool:
-    """Tell whether a hyperparameter says yes: the toolkit decodes JSON, and takes text as it is."""
-    if value is None:
-        return False
-    try:
-        return bool(json.loads(value))
-    except ValueError:
-        return value.lower() == "true"

@@ -29,7 +29,7 @@ def wanted_shims(family: str, hyperparameters: Mapping[str, str]) -> tuple[str, 
     """
     if family == SMP_FAMILY:
         return (SMP, SMDDP)
-    if family in WITH_SMDDP and _is_on(hyperparameters.get(SMDDP_FLAG)):
+    if family in WITH_SMDDP and is_on(hyperparameters.get(SMDDP_FLAG)):
         return (SMDDP,)
     return ()
 
@@ -55,8 +55,11 @@ def packages_folder(environments: Iterable[Path]) -> Path | None:
     return None
 
 
-def _is_on(value: str | None) -> bool:
-    try:
-        return bool(json.loads(value or "false"))
-    except ValueError:
+def is_on(value: str | None) -> bool:
+    """Tell whether a hyperparameter says yes: the toolkit decodes JSON, and takes text as it is."""
+    if value is None:
         return False
+    try:
+        return bool(json.loads(value))
+    except ValueError:
+        return value.lower() == "true"
