@@ -18,6 +18,7 @@ What is wanted at once is bounded: while `is_behind`, ask again for the same loo
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import re
@@ -147,7 +148,8 @@ class _File:
     part: int
     offset: int = 0
     rest: bytes = b""
-    header: bytes = b""
+    header: tuple[int, bytes] = (0, b"")
+    """Its length and hash: both empty until it was read."""
     size: int = -1
     """At the last look."""
     stood: int = 0
@@ -156,10 +158,8 @@ class _File:
     """It was away, or shorter: perhaps it is another file of the same name now."""
     settled: int = -1
     """The size at which a shorter file was found to be the same one."""
-    reader: StatisticsReader = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.reader = StatisticsReader(self.name)
+    reader: StatisticsReader | None = None
+    """None before the first line, and of a part that was left for the next one: it has all names of tensors."""
 
     def look(self, size: int, *, is_new: bool) -> None:
         """Note the size that a look found; one that `is_new` counts as one more."""
@@ -169,11 +169,33 @@ class _File:
 
     def wanted(self, most: int) -> Piece | None:
         """Return what to read next; of a doubted file the beginning, which its header must be in."""
+        has_left = self.reader is None and 0 < self.offset < self.size
+        self.is_doubted |= has_left and self.header[0] > 0  # its reader needs the header again
         if self.is_doubted and self.size > 0:
-            return Piece(self.name, 0, min(self.size, MOST_BYTES))
+            return Piece(self.name, 0, min(self.size, max(MOST_BYTES, self.header[0])))
         if self.size > self.offset:
             return Piece(self.name, self.offset, min(self.size, self.offset + most))
         return None
+
+    def leave(self) -> None:
+        """Keep no more of a part that was read to its end than what tells it from another one."""
+        if self.size <= self.offset and not self.is_doubted:
+            self.reader = None
+
+    def is_same(self, data: bytes) -> bool:
+        """Return whether a file that begins with `data` is the one that was read."""
+        length, seen = self.header
+        return length == 0 or _hash(data[:length]) == seen
+
+    def read(self, line: bytes) -> Record:
+        """Return the record of a line.
+
+        Raises:
+            ContractError: it is wrong.
+        """
+        if self.reader is None:
+            self.reader = StatisticsReader(self.name)
+        return self.reader.read(line.decode("utf-8", errors="replace") + "\n")
 
 
 @dataclass(slots=True)
@@ -210,6 +232,8 @@ class _Stream:
                 self.waits = any(self.files[each].size > 0 for each in parts[number:])
                 break
             piece = self.files[part].wanted(most)
+            if number:
+                self.files[parts[number - 1]].leave()
             if piece is None:
                 continue
             if most <= 0:
@@ -259,18 +283,20 @@ class _Stream:
     def _settle_doubt(self, file: _File, data: bytes) -> bytes:
         """Return what is new of a file that was away: all of it where it begins otherwise than before."""
         file.is_doubted, file.settled = False, file.size
-        if data.startswith(file.header):
+        if file.is_same(data):
+            if file.reader is None and file.header[0]:
+                file.reader = StatisticsReader(f"{file.name}, after byte {file.offset}")
+                file.read(data[: file.header[0] - 1])
             return data[file.offset :]
-        file.offset, file.rest, file.header = 0, b"", b""
-        file.reader = StatisticsReader(file.name)
+        file.offset, file.rest, file.header, file.reader = 0, b"", (0, b""), None
         if file.part == 1:
             self.files, self.passed_to = {1: file}, 0
         return data
 
     def _read(self, file: _File, line: bytes, *, previous: int) -> None:
-        record = file.reader.read(line.decode("utf-8", errors="replace") + "\n")
-        if not file.header:
-            file.header = line + b"\n"
+        record = file.read(line)
+        if not file.header[0]:
+            file.header = len(line) + 1, _hash(line + b"\n")
             if file.part > 1 and self.started_at is not None:
                 return  # it continues the attempt: no new start
         if isinstance(record, Start):
@@ -279,3 +305,7 @@ class _Stream:
             record = replace(record, attempt=self.attempt)
         self._now = self._now if record.time is None else max(self._now, record.time)
         self.ready.append((self.attempt, (self._now, record)))
+
+
+def _hash(header: bytes) -> bytes:
+    return hashlib.blake2b(header, digest_size=16).digest()

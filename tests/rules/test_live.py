@@ -251,6 +251,24 @@ def test_what_is_wanted_at_once_is_bounded_over_all_parts_and_ranks() -> None:
     assert feed.is_behind
 
 
+def test_a_part_that_was_left_is_small_and_goes_on_where_it_ended() -> None:
+    there = parts_of(0, 1, 4)
+    more = line({"kind": "step", "step": 3, "time": 3.5, "loss": 2.0})
+    late = {**there, name(0, 1, 2): there[name(0, 1, 2)] + more}
+    feed = LiveFeed()
+    read = [steps_of_look(feed, there) for _ in range(3)]
+
+    files = feed._streams[1, 0].files
+    assert read == [[1, 2, 3, 4, 5, 6], [7, 8], []]
+    assert [files[part].reader is None for part in (1, 2, 3, 4)] == [True, True, True, False]
+    assert steps_of_look(feed, late) == [3]
+    assert steps_of_look(feed, late) == []
+    assert [files[part].reader is None for part in (1, 2, 3, 4)] == [True, True, True, False]
+    wrong = {**late, name(0, 1, 3): late[name(0, 1, 3)] + b"{}\n"}
+    with pytest.raises(ContractError, match=rf"part-0003.jsonl, after byte {files[3].offset}"):
+        steps_of_look(feed, wrong)
+
+
 def test_part_that_is_missing_is_waited_for_while_later_ones_grow(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
