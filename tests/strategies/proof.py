@@ -75,16 +75,18 @@ class Proving:
         script: str = "train_ddp.py",
         image: str = IMAGE,
         more: Mapping[str, bytes] | None = None,
+        added: Mapping[str, bytes] | None = None,
         **flags: str,
     ) -> Proof:
         """Train by a strategy (the toolkit's `flags`, the script's hyperparameters) on two spot instances.
 
-        `more` are further channels, of one file each: `<channel>/<file>` and its content.
+        `more` are further channels, of one file each: `<channel>/<file>` and its content; `added` are scripts beside
+        the project's own.
         """
         put_faults(self.yard, {"what": "interrupt", "at": {"step": STRUCK_AT}, "job": name})
         for key, content in (more or {}).items():
             self.yard.objects.put(BUCKET, f"more/{name}/{key}", content)
-        request = self._request(name, script, image, flags)
+        request = self._request(name, script, image, flags, added or {})
         request["InputDataConfig"] += [
             channel(key.partition("/")[0], f"s3://{BUCKET}/more/{name}/{key.partition('/')[0]}/")
             for key in more or {}
@@ -103,10 +105,15 @@ class Proving:
         )
 
     def _request(
-        self, name: str, script: str, image: str, flags: Mapping[str, str]
+        self,
+        name: str,
+        script: str,
+        image: str,
+        flags: Mapping[str, str],
+        added: Mapping[str, bytes],
     ) -> dict[str, Any]:
         self._put_data()
-        source = self.yard.put_source(source_files())
+        source = self.yard.put_source({**source_files(), **added})
         return {
             "instances": 2,
             "algorithm": {"TrainingImage": image},
