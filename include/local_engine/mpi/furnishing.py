@@ -18,6 +18,10 @@ KEY_NAME = "id_ecdsa"
 MAKE_KEY = "import sys, paramiko; paramiko.ECDSAKey.generate().write_private_key_file(sys.argv[1])"
 
 
+class NoKeyError(Exception):
+    """The image's Python cannot make a key; the message says what it lacks and what to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Furnishing:
     """What an instance sees for the launch.
@@ -53,14 +57,21 @@ def furnish(folder: Path, *, python: Path, key: Path) -> Furnishing:
 def make_key(folder: Path, *, python: Path) -> Path:
     """Return the private key that the jobs of this state folder use among their instances, made by the first.
 
-    Fails with CalledProcessError: the image's environment has no paramiko, which AWS's toolkit brings.
+    Raises:
+        NoKeyError: The image's environment has no paramiko that works, which AWS's toolkit brings.
     """
     key = folder / KEY_NAME
     if not key.exists():
         folder.mkdir(parents=True, exist_ok=True)
         fresh = folder / f".{KEY_NAME}.{os.getpid()}"
         command = [str(python), "-I", "-c", MAKE_KEY, str(fresh)]
-        subprocess.run(command, check=True, capture_output=True)  # noqa: S603  (our own command)
+        made = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  (our own command)
+        if made.returncode != 0:
+            why = made.stderr.strip().rpartition("\n")[2]
+            raise NoKeyError(
+                "an MPI launch connects the instances by ssh, for which the image needs the package `paramiko`; its "
+                f"{python} says: {why}. Install paramiko in the image's environment (sagemaker-training brings it)"
+            )
         with suppress(FileExistsError):  # another job's, a moment ago
             os.link(fresh, key)
         fresh.unlink()

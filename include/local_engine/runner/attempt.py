@@ -14,7 +14,7 @@ from include.local_engine.channels.checkpoints import (
 )
 from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.faults import JobState
-from include.local_engine.mpi.furnishing import Furnishing, furnish, make_key
+from include.local_engine.mpi.furnishing import Furnishing, NoKeyError, furnish, make_key
 from include.local_engine.runner import container, inputs
 from include.local_engine.runner.debugger import (
     STATISTICS_FOLDER,
@@ -243,14 +243,21 @@ class Attempt:
         return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
 
     def _furnish_for_mpi(self, host: HostPlan) -> Furnishing:
-        """Give the instance what an MPI launch needs, where the job asks for one."""
+        """Give the instance what an MPI launch needs, where the job asks for one.
+
+        Raises:
+            JobError: The image cannot make the key of the instances.
+        """
         flag = asked_launcher(self.job.request.get("HyperParameters", {}))
         is_asked = flag is not None and LAUNCHERS[flag].is_mpi
         can_start = self.ground.has_network and self.ground.has_overlay
         if not is_asked and not (can_start and may_start_mpirun(self.job.request)):
             return Furnishing()
         python = self.runtime.bin_folder / "python"
-        key = make_key(self.job.settings.root / "mpi", python=python)
+        try:
+            key = make_key(self.job.settings.root / "mpi", python=python)
+        except NoKeyError as error:
+            raise JobError(f"ClientError: {error}") from error
         return furnish(self.job.host_folder(host.name), python=python, key=key)
 
     def _finish_mirrors(self) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import venv
 from typing import TYPE_CHECKING
 
 import pytest
 
+from include.local_engine.mpi.furnishing import NoKeyError, make_key
 from include.local_engine.mpi.programs.smddprun import rank_environment
 from include.local_engine.mpi.programs.ssh import read_arguments
 from include.local_engine.sandbox import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tests.local_engine.runner.conftest import Yard
 
@@ -73,6 +76,15 @@ def test_an_instance_runs_commands_on_another(yard: Yard, features: tuple[str, .
 )  # fmt: skip
 def test_ssh_reads_over_its_options(arguments: Sequence[str], host: str, command: str) -> None:
     assert read_arguments(arguments) == (host, command)
+
+
+def test_an_image_without_paramiko_is_told_what_it_lacks(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+
+    with pytest.raises(NoKeyError, match=r"package `paramiko`.*No module named 'paramiko'"):
+        make_key(tmp_path / "mpi", python=tmp_path / "bare" / "bin" / "python")
+
+    assert list((tmp_path / "mpi").iterdir()) == []
 
 
 def test_ssh_without_a_command_is_refused() -> None:

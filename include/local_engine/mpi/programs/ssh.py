@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 """Options of ssh(1) that are followed by a value."""
 NO_CONNECTION = 255
+USER = "root"
+"""Whom it says it is: our daemon takes every name for its own, and a uid without an entry in passwd has none."""
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 15
 
@@ -48,7 +50,7 @@ def main() -> int:
         client = paramiko.SSHClient()
         # The network holds the job's instances alone.
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())  # noqa: S507
-        client.connect(host, timeout=TIMEOUT_S, allow_agent=False)
+        client.connect(host, username=USER, timeout=TIMEOUT_S, allow_agent=False)
     except (ValueError, OSError, paramiko.SSHException) as error:
         sys.stderr.write(f"ssh: {error}\n")
         return NO_CONNECTION
