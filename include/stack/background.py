@@ -15,6 +15,7 @@ from include.stack.airflow_api import AirflowApi
 from include.stack.engine_alone import exports
 from include.stack.identity import USER, load_or_create
 from include.stack.leftovers import end_leftovers
+from include.stack.run import DAG_ID
 from include.stack.stack import SERVICES, START_LIMIT_S, Record, Stack, is_engine_ready, read_record
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ POLL_S = 0.3
 
 
 def up(home: Home, *, console: Console) -> int:
-    """Start a stack that stays; print where it is and how to log in. A second call only prints.
+    """Start a stack that stays; print where it is and how to log in once a run can be started.
 
-    A stack that does not come up ends in a TrainingRunError with the supervisor's last lines.
+    A second call only prints. A stack that does not come up ends in a TrainingRunError with the supervisor's last lines.
     """
     if (record := read_record(home)) is not None:
         console.print("the stack is already up")
@@ -106,9 +107,15 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> Record:
 
 
 def _is_healthy(home: Home, record: Record) -> bool:
-    health = AirflowApi(record.ui, password=load_or_create(home).password).health() or {}
+    api = AirflowApi(record.ui, password=load_or_create(home).password)
+    health = api.health() or {}
     airflow_is_healthy = all(health.get(name, {}).get("status") == "healthy" for name in SERVICES)
-    return airflow_is_healthy and is_engine_ready(record.engine)
+    return airflow_is_healthy and is_engine_ready(record.engine) and _knows_its_dag(api)
+
+
+def _knows_its_dag(api: AirflowApi) -> bool:
+    """Tell whether the DAG can be run; also where a file cannot be imported, which Airflow's own pages then tell."""
+    return api.has_dag(DAG_ID) or bool(api.import_errors())
 
 
 def _print_access(home: Home, record: Record, console: Console) -> None:
