@@ -30,7 +30,7 @@ POLL_S = 0.3
 def up(home: Home, *, console: Console) -> int:
     """Start a stack that stays; print where it is and how to log in once a run can be started.
 
-    A second call only prints. A stack that does not come up ends in a TrainingRunError with the supervisor's last lines.
+    A second call only prints. A stack that does not come up ends in a TrainingRunError with its last lines.
     """
     if (record := read_record(home)) is not None:
         console.print("the stack is already up")

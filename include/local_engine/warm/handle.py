@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from include.local_engine.images.image_store import environment_prefix
 from include.local_engine.sandbox.processes import is_alive, start_ticks_of
 from include.local_engine.warm import fitness
 from include.local_engine.warm.programs import install_stubs
@@ -136,7 +137,8 @@ def _spawn(folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ready").unlink(missing_ok=True)
     base = Path(getattr(sys, "_base_executable", sys.executable))
-    install_stubs(folder, real_python=Path(sys.executable), base_python=base)
+    real = environment_prefix() / "bin" / Path(sys.executable).name
+    install_stubs(folder, real_python=real, base_python=base)
     with (folder / "parent.log").open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  (our own interpreter)
             [sys.executable, "-c", BOOTSTRAP, str(SOURCE_FOLDER), str(folder), str(os.getpid())],
