@@ -179,13 +179,13 @@ def test_a_warning_stops_nothing_and_is_in_the_document(trained: Any, task: Any)
 
 
 def test_nan_that_the_script_itself_ends_is_the_same_verdict(trained: Any, task: Any) -> None:
-    train = trained(bad=4, guard=True)
+    train = trained(bad=30, guard=True)  # after the task has begun to wait for the job
 
     result = train.execute(task.context)
 
     assert result["status"] == "Failed"
     assert result["ended_by"] == "rule"
-    assert (result["verdict"]["rule"], result["verdict"]["step"]) == ("NonFinite", 4)
+    assert (result["verdict"]["rule"], result["verdict"]["step"]) == ("NonFinite", 30)
     assert result["verdict"]["evidence"] == "the loss is nan, said the script"
 
 
