@@ -176,7 +176,9 @@ class JobSnapshot:
             "waiting_seconds": self.waiting_seconds,
             "wall_seconds": self.wall_seconds,
         }
-        return {**asdict(self), "transitions": transitions, **derived}
+        rules = [dict(each) for each in self.rule_evaluations]
+        lists = {"transitions": transitions, "rule_evaluations": rules}
+        return {**asdict(self), **lists, **derived}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
