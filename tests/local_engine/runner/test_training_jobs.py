@@ -395,7 +395,7 @@ def test_requirements_are_installed_in_the_job_only(yard: Yard) -> None:
 
 
 def test_an_image_that_nothing_stands_in_for_is_refused_with_the_known_ones(yard: Yard) -> None:
-    row = yard.run("strange", "true", algorithm={"TrainingImage": "x/tensorflow-training:2"})
+    row = yard.run("strange", "true", algorithm={"TrainingImage": "x/mxnet-training:1"})
 
     assert row.state["FailureReason"].startswith("ClientError: no local runtime stands in for")
     assert "pytorch-training" in row.state["FailureReason"]
