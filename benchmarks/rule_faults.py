@@ -4,8 +4,8 @@
 
 The table goes into README.md. Each line is a training by `trainer.training.Training`, as processes of its own, whose
 subclass in tests/rules/faults/ does one thing wrong; the rule reads the files that the training wrote. Rules have the
-robust profile, but for parameters that are named. `--healthy` trains the default MLP, and a GPT of the default size on
-samples of 64 tokens, each with so many seeds, and judges them by all rules.
+robust profile, but for parameters that are named. `--healthy` trains both default models, each with so many seeds, and
+judges them by all rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.rules.faults.matrix import CASES, RUNS, Case, Matrix  # noqa: E402
 from tests.rules.faults.running import run_training  # noqa: E402
 from trainer.training import Training  # noqa: E402
 
-HEALTHY = {"gpt": {"sequence_length": 64}, "mlp": {"model": "mlp"}}
+HEALTHY = {"gpt": {}, "mlp": {"model": "mlp"}}
 DEFAULTS = Facts(
     max_steps=400,
     precision="fp32",

@@ -72,6 +72,8 @@ def failure_error(
     row = _cause(reason, "\n".join(lines))
     is_told_by_reason = re.search(RAISED, reason) and row is _match(reason)
     raised = None if is_told_by_reason else _raised_line(lines)
+    if raised is None and row is not None and row is not _match(reason):
+        raised = next((each for each in reversed(lines) if row.pattern.search(each)), None)
     if row is None:
         says, kind = "the job failed for a reason nobody here knows", JobFailedError
         return _failed(snapshot, kind, says, log_hint or "read the job's log", raised=raised)
@@ -83,6 +85,11 @@ def tells_cause(log_lines: Iterable[str]) -> bool:
     """Return whether a host's lines name a cause, and not only what another host's failure did to it."""
     row = _match("\n".join(log_lines))
     return row is not None and not row.is_weak
+
+
+def names_exception(log_lines: Sequence[str]) -> bool:
+    """Return whether a line says what the script raised, and not only that it failed."""
+    return _raised_line(log_lines) is not None
 
 
 def telling_lines(log_lines: Sequence[str], *, most: int = 15) -> list[str]:

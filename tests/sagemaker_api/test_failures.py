@@ -218,6 +218,16 @@ def test_the_error_names_the_job_the_reason_and_the_log() -> None:
     assert error.exit_code == 1
 
 
+def test_the_line_that_told_the_cause_is_shown_where_no_exception_is_named() -> None:
+    error = failure_error(
+        ended("All training jobs failed."),
+        log_lines=["epoch 1", "AlgorithmError: , exit code: 1"],
+    )
+
+    assert isinstance(error, ScriptError)
+    assert "AlgorithmError: , exit code: 1" in str(error)
+
+
 def test_a_processing_jobs_exit_message_is_its_reason() -> None:
     error = failure_error(ended(kind="processing", exit_message="ValueError: no model"))
 

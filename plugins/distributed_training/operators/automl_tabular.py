@@ -153,10 +153,7 @@ class AutoMLTabularOperator(SageMakerJobOperator):
     def _telling_log(self, name: str) -> Sequence[str]:
         """Return the last lines of a failed job among those that the AutoML job made."""
         failed = [each for each in self._automl.children(name) if each.status == "Failed"]
-        if not failed:
-            return ()
-        reason = failed[0].failure_reason
-        return [*super()._telling_log(failed[0].name), *([reason] if reason else [])]
+        return self._telling_log_of((each.name, each.failure_reason) for each in failed)
 
     def _run_uri(self, context: Context) -> str:
         ti = context["ti"]

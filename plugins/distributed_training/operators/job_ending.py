@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.hooks.redaction import masked, secret_forms, spec_secrets
@@ -14,10 +15,15 @@ from include.errors import (
     SpotInterruptionError,
     TrainingRunError,
 )
-from include.sagemaker_api.failures import failure_error, telling_lines, tells_cause
+from include.sagemaker_api.failures import (
+    failure_error,
+    names_exception,
+    telling_lines,
+    tells_cause,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from airflow.sdk import Context
 
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 FAILED_JOB_XCOM_KEY = "failed_job"
 
 _LACKS_CAPACITY = (CapacityError, QuotaExceededError, SpotInterruptionError)
+_MOST_CHILDREN = 8
 
 
 class EndingJobTask(WaitingJobTask):
@@ -139,3 +146,20 @@ class EndingJobTask(WaitingJobTask):
         telling = [each for each in ends if tells_cause(each.lines)] or ends[-1:]
         secrets = secret_forms(spec_secrets(self.spec))
         return [masked(line, secrets) for line in telling[0].lines] if telling else ()
+
+    def _telling_log_of(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
+        """Return the last lines and the reason of the first job that names what was raised, else of the first.
+
+        Args:
+            failed: (name, failure reason) of jobs that a job without a log of its own ran.
+        """
+        logs = (
+            [*EndingJobTask._telling_log(self, name), *([reason] if reason else [])]
+            for name, reason in islice(failed, _MOST_CHILDREN)
+        )
+        first: Sequence[str] = ()
+        for lines in logs:
+            if names_exception(lines):
+                return lines
+            first = first or lines
+        return first

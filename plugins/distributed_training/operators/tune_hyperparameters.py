@@ -249,12 +249,10 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
     def _telling_log(self, name: str) -> Sequence[str]:
         """Return the last lines of a failed trial, else of the last one: a search has no log of its own."""
         trials = self._tuning.trials(name)
-        failed = [each for each in trials if each.status == "Failed"]
-        if not trials:
-            return ()
-        telling = (failed or trials)[-1]
-        lines = super()._telling_log(telling.training_job_name)
-        return [*lines, *([telling.failure_reason] if telling.failure_reason else [])]
+        telling = [each for each in trials if each.status == "Failed"] or trials[-1:]
+        return self._telling_log_of(
+            (each.training_job_name, each.failure_reason) for each in reversed(telling)
+        )
 
     def _default_trials_uri(self, context: Context) -> str:
         index = context["ti"].map_index
