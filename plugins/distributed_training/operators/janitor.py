@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
+from distributed_training.operators.connected import ConnectedOperator
 from include.errors import Finding, SpecError, TrainingRunError
 from include.runs.orphans import Verdict, judge
 from include.runs.run_tags import DAG, RUN
@@ -17,12 +15,11 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from distributed_training.hooks.aws_clients import AwsClients
     from include.runs.orphans import PaidThing
     from include.runs.run_tags import Owner
 
 
-class JanitorOperator(BaseOperator):
+class JanitorOperator(ConnectedOperator):
     """Finds by tag the jobs, endpoints and warm pools of this deployment that no queued or running DAG run owns.
 
     A task may not read the metadata database: whether a run is live is asked of the execution API, by the task SDK's
@@ -42,20 +39,11 @@ class JanitorOperator(BaseOperator):
         *,
         is_dry_run: bool | str = False,
         grace_minutes: float | str = 5,
-        aws_conn_id: str = "aws_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.is_dry_run = is_dry_run
         self.grace_minutes = grace_minutes
-        self.aws_conn_id = aws_conn_id
-
-    @cached_property
-    def clients(self) -> AwsClients:
-        """The connection's clients."""
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-
-        return AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return `dry_run`, and of each of the `things` found `kind, name, run, age_s, verdict, is_stopped`.

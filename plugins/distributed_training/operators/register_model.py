@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
-
+from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.retry_policy import TrainingRetryPolicy
 from include.sagemaker_api.request_check import validate_request
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Asset, Context
 
-    from distributed_training.hooks.aws_clients import AwsClients
     from distributed_training.hooks.model_registry import ModelRegistry
 
 _LONGEST_VALUE = 256
@@ -78,7 +76,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
     return request
 
 
-class RegisterModelOperator(BaseOperator):
+class RegisterModelOperator(ConnectedOperator):
     """Registers a model once, however often the task is started; returns the version's ARN.
 
     Args:
@@ -98,8 +96,6 @@ class RegisterModelOperator(BaseOperator):
         *,
         version: Any,
         asset: Asset | None = None,
-        aws_conn_id: str | None = "aws_default",
-        region_name: str | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
@@ -107,8 +103,6 @@ class RegisterModelOperator(BaseOperator):
         super().__init__(outlets=outlets, **kwargs)
         self.version = version
         self.asset = asset
-        self.aws_conn_id = aws_conn_id
-        self.region_name = region_name
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return `model_package_arn`, `model_package_group` and the lineage.
@@ -130,15 +124,6 @@ class RegisterModelOperator(BaseOperator):
         if self.asset:
             context["outlet_events"][self.asset].extra = result
         return result
-
-    @cached_property
-    def clients(self) -> AwsClients:
-        """The connection's clients."""
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-
-        return AwsClients(
-            ConnectionArguments(aws_conn_id=self.aws_conn_id, region_name=self.region_name)
-        )
 
     @cached_property
     def registry(self) -> ModelRegistry:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from distributed_training.pipelines import automl_specs as specs, run_state
-from distributed_training.pipelines.closing_ledger import closed_ledger
+from distributed_training.pipelines.closing_report import ClosingReportOperator, unsettled_names
 from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
 from distributed_training.pipelines.run_facts import first_failure, gather
 from include.errors import TrainingRunError
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from distributed_training.hooks.aws_clients import AwsClients
-    from distributed_training.hooks.objects import S3Objects
     from distributed_training.pipelines.run_facts import TaskFacts
     from distributed_training.pipelines.run_paths import RunPaths
     from include.runs.ledger import Ledger
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
 _TASKS = (run_state.PREPARE, run_state.SEARCH, run_state.EVALUATE, run_state.REGISTER)
 
 
-class AutoMLReportOperator(BaseOperator):
+class AutoMLReportOperator(ClosingReportOperator):
     """Writes `report.html` and `report.json` of its run to S3, however far the run came.
 
     It first stops jobs of the run that still go on although their tasks have ended, and waits until everything in the
@@ -40,12 +35,6 @@ class AutoMLReportOperator(BaseOperator):
     Returns `report_html`, `report_json`, the run's `status`, whether the model `beats_baseline` on the test rows, and
     what of the ledger is `unsettled`.
     """
-
-    ui_color = "#f0f0f0"
-
-    def __init__(self, *, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.aws_conn_id = aws_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the addresses of the report and the status it shows.
@@ -58,39 +47,18 @@ class AutoMLReportOperator(BaseOperator):
         paths = specs.paths_of(context, self.clients)
         unfinished = [each.task_id for each in facts.values() if not each.result]
         stop_leftover_jobs(self.clients, paths, task_ids=unfinished)
-        ledger = self._ledger(paths)
+        ledger = self._closed_ledger(paths)
         record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
-        page = render_tabular_html(record).encode()
-        self.objects.write(html, page, content_type="text/html; charset=utf-8")
-        self.objects.write(data, record.to_json().encode(), content_type="application/json")
+        self._write(render_tabular_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
         return {
             "report_html": html,
             "report_json": data,
             "status": record.status,
             "beats_baseline": record.beats_baseline,
-            "unsettled": None if ledger is None else [each.name for each in ledger.unsettled],
+            "unsettled": unsettled_names(ledger),
         }
-
-    @cached_property
-    def clients(self) -> AwsClients:
-        """The connection's clients."""
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-
-        return AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
-
-    @cached_property
-    def objects(self) -> S3Objects:
-        """Objects in S3."""
-        from distributed_training.hooks.objects import S3Objects
-
-        return S3Objects(self.clients.client("s3"))
-
-    def _ledger(self, paths: RunPaths) -> Ledger | None:
-        from distributed_training.hooks.ledger import RunLedger
-
-        return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
 
     def _record(
         self,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import tarfile
 import time
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from distributed_training.pipelines import run_state
-from distributed_training.pipelines.closing_ledger import closed_ledger
+from distributed_training.pipelines.closing_report import ClosingReportOperator, unsettled_names
 from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
 from distributed_training.pipelines.output_archive import texts_in_archive
 from distributed_training.pipelines.run_facts import first_failure, gather, gather_mapped
-from distributed_training.pipelines.run_paths import RunPaths
 from include.errors import TrainingRunError
 from include.runs.comparison.cells import cell_record
 from include.runs.comparison.findings import findings_of
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from distributed_training.hooks.aws_clients import AwsClients
-    from distributed_training.hooks.objects import S3Objects
     from distributed_training.pipelines.run_facts import TaskFacts
     from include.runs.comparison.findings import Findings
     from include.runs.comparison.record import CellRecord
@@ -39,7 +33,7 @@ _MODEL_FILE, _OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 _PARQUET = "application/vnd.apache.parquet"
 
 
-class ComparisonReportOperator(BaseOperator):
+class ComparisonReportOperator(ClosingReportOperator):
     """Writes `comparison.html`, `comparison.json` and `comparison.parquet` of its run to S3, however far it came.
 
     A training that failed stands in the table with its reason. It first stops jobs of the run that still go on although
@@ -48,12 +42,6 @@ class ComparisonReportOperator(BaseOperator):
     Returns `report_html`, `report_json`, `table`, the `status`, how many cells were asked for and measured, the
     `knees`, and what of the ledger is `unsettled`.
     """
-
-    ui_color = "#f0f0f0"
-
-    def __init__(self, *, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.aws_conn_id = aws_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the addresses of the comparison and what it says.
@@ -71,11 +59,11 @@ class ComparisonReportOperator(BaseOperator):
         stop_leftover_jobs(
             self.clients, paths, task_ids=unfinished, trial_tasks=[CELLS], num_mapped=len(cells)
         )
-        ledger = self._ledger(paths)
+        ledger = self._closed_ledger(paths)
         records = [self._cell(each, mapped.get(index), state) for index, each in enumerate(cells)]
         record = self._record(context, [*facts, *mapped.values()], state, records, ledger)
         findings = findings_of(record)
-        written = self._write(record, findings, to=paths.report)
+        written = self._write_comparison(record, findings, to=paths.report)
         for line in _told(record, findings):
             self.log.info("%s", line)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, written["report_html"])
@@ -85,39 +73,8 @@ class ComparisonReportOperator(BaseOperator):
             "cells": {"measured": len(record.measured), "asked": len(record.cells)},
             "knees": [each.words for each in findings.knees],
             "ledger": paths.ledger,
-            "unsettled": None if ledger is None else [each.name for each in ledger.unsettled],
+            "unsettled": unsettled_names(ledger),
         }
-
-    @cached_property
-    def clients(self) -> AwsClients:
-        """The connection's clients."""
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-
-        return AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
-
-    @cached_property
-    def objects(self) -> S3Objects:
-        """Objects in S3."""
-        from distributed_training.hooks.objects import S3Objects
-
-        return S3Objects(self.clients.client("s3"))
-
-    def _paths(self, context: Context, state: Mapping[str, Any]) -> RunPaths:
-        """Return the run's addresses: as preflight fixed them, or as they would have been."""
-        if state:
-            return RunPaths(**state["paths"])
-        ti, params = context["ti"], context["params"]
-        return RunPaths(
-            bucket=self.clients.bucket(params.get("bucket")),
-            prefix=str(params.get("prefix") or "trainyard"),
-            dag_id=ti.dag_id,
-            run_id=ti.run_id,
-        )
-
-    def _ledger(self, paths: RunPaths) -> Ledger | None:
-        from distributed_training.hooks.ledger import RunLedger
-
-        return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
 
     def _cell(
         self, cell: Mapping[str, Any], facts: TaskFacts | None, state: Mapping[str, Any]
@@ -178,15 +135,15 @@ class ComparisonReportOperator(BaseOperator):
             failure=first_failure(list(facts)) if is_empty else None,
         )
 
-    def _write(self, record: ComparisonRecord, findings: Findings, *, to: str) -> dict[str, str]:
+    def _write_comparison(
+        self, record: ComparisonRecord, findings: Findings, *, to: str
+    ) -> dict[str, str]:
         from include.runs.comparison.page import render_comparison_html
         from include.runs.comparison.table import to_parquet
 
         html, data, table = (f"{to}/comparison.{kind}" for kind in ("html", "json", "parquet"))
-        page = render_comparison_html(record, findings).encode()
-        self.objects.write(html, page, content_type="text/html; charset=utf-8")
-        content = record.to_json(findings.to_dict()).encode()
-        self.objects.write(data, content, content_type="application/json")
+        page, content = render_comparison_html(record, findings), record.to_json(findings.to_dict())
+        self._write(page, content, html_uri=html, json_uri=data)
         self.objects.write(table, to_parquet(record, findings), content_type=_PARQUET)
         return {"report_html": html, "report_json": data, "table": table}
 

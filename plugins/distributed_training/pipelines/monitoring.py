@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
+from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.pipelines.default_args import JOB_RETRIES
 from distributed_training.pipelines.run_state import TRAIN, RunState
 from include.catalog.instances import catalogue
@@ -42,21 +41,15 @@ def monitored_training(state: RunState) -> MonitoredTraining:
     )
 
 
-class _MonitoringOperator(BaseOperator):
+class _MonitoringOperator(ConnectedOperator):
     """Knows the run's training and the connection; a refusal is a warning: nothing here is worth a run."""
 
     ui_color = "#f6efe2"
 
-    def __init__(self, *, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.aws_conn_id = aws_conn_id
-
     def _monitor(self, state: RunState) -> TrainingMonitor:
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
         from distributed_training.hooks.monitoring import TrainingMonitor
 
-        clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
-        return TrainingMonitor(clients, monitored_training(state))
+        return TrainingMonitor(self.clients, monitored_training(state))
 
     def _bearing(self, act: Callable[[], Any], *, what: str) -> Any:
         from botocore.exceptions import BotoCoreError

@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseOperator, SkipMixin
+from airflow.sdk import SkipMixin
 
+from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.operators.job_code import project_root
 from distributed_training.operators.source_check import entry_point_findings
 from distributed_training.pipelines.default_args import JOB_RETRIES
@@ -58,7 +59,7 @@ _PLACES = ("bucket", "role", "source", "tokenizer", "notifications")
 _OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
 
 
-class PreflightOperator(BaseOperator, SkipMixin):
+class PreflightOperator(ConnectedOperator, SkipMixin):
     """Checks a run's conf, code, account and data, and fixes what holds for the whole run.
 
     The search of a run that has none is skipped from here: no worker is started for it.
@@ -71,14 +72,12 @@ class PreflightOperator(BaseOperator, SkipMixin):
     def __init__(
         self,
         *,
-        aws_conn_id: str = "aws_default",
         more_findings: Callable[[Mapping[str, Any]], Iterable[Finding]] | None = None,
         **kwargs: Any,
     ) -> None:
         """`more_findings` yields what of the run's params this DAG cannot do."""
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
         super().__init__(**kwargs)
-        self.aws_conn_id = aws_conn_id
         self.more_findings = more_findings
         self._result: dict[str, Any] = {}
 
@@ -91,8 +90,6 @@ class PreflightOperator(BaseOperator, SkipMixin):
             ConnectionError: nothing is wrong, but AWS did not answer: another try may succeed.
             ThrottledError: likewise, AWS asked to slow down.
         """
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-
         found = _Findings()
         params = {**context["params"], **found.of_events(triggering_params(context))}
         resolved = found.result_of(lambda: self.resolve(params))
@@ -101,9 +98,8 @@ class PreflightOperator(BaseOperator, SkipMixin):
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
         found.add(self._absent_task_findings(params))
-        clients = AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
-        region = found.of_connection(clients)
-        place = found.of_account(clients, params) if region else {}
+        region = found.of_connection(self.clients)
+        place = found.of_account(self.clients, params) if region else {}
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:

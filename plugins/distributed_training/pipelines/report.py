@@ -5,13 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from distributed_training.pipelines import run_state
-from distributed_training.pipelines.closing_ledger import closed_ledger
+from distributed_training.pipelines.closing_report import ClosingReportOperator, unsettled_names
 from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
 from distributed_training.pipelines.output_archive import lines_in_archive
 from distributed_training.pipelines.run_facts import TaskFacts, first_failure, gather, gather_failed
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from distributed_training.hooks.aws_clients import AwsClients
-    from distributed_training.hooks.objects import S3Objects
     from distributed_training.pipelines.proof import Proof
     from include.runs.ledger import Ledger
     from include.runs.record import JobRecord, RunRecord
@@ -49,7 +44,7 @@ _MODEL_FILE = "model.tar.gz"
 _OUTPUT_FILE = "output.tar.gz"
 
 
-class ReportOperator(BaseOperator):
+class ReportOperator(ClosingReportOperator):
     """Writes `report.html` and `report.json` of its run to S3, however far the run came.
 
     After a search `tuning.json` and `trials.parquet` beside them.
@@ -66,14 +61,9 @@ class ReportOperator(BaseOperator):
     Returns `report_html`, `report_json`, the run's `status`, its `ledger`, and what of it is `unsettled`.
     """
 
-    ui_color = "#f0f0f0"
-
-    def __init__(
-        self, *, aws_conn_id: str = "aws_default", trial_tasks: Sequence[str] = (), **kwargs: Any
-    ) -> None:
+    def __init__(self, *, trial_tasks: Sequence[str] = (), **kwargs: Any) -> None:
         """`trial_tasks` are mapped onto a search's trials, as many at a time as the conf says."""
         super().__init__(**kwargs)
-        self.aws_conn_id = aws_conn_id
         self.trial_tasks = tuple(trial_tasks)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -83,6 +73,8 @@ class ReportOperator(BaseOperator):
             SpecError: the run has no bucket to write to.
             RejectedRequestError: the bucket refuses the report.
         """
+        from include.runs.report import render_report_html
+
         gathered = [*gather(context, _TASKS), *gather_failed(context, besides=_TASKS)]
         facts = {each.task_id: each for each in gathered}
         asked = (facts[run_state.PREFLIGHT].result or {}).get("conf") or context["params"]
@@ -91,35 +83,20 @@ class ReportOperator(BaseOperator):
         if facts[run_state.WATCH_RULES].state is None:  # the DAG has no such task
             del facts[run_state.WATCH_RULES]
         self._stop_leftover_jobs(facts)
-        paths = self._paths(context, facts)
-        ledger = self._ledger(paths)
+        paths = self._paths(context, facts[run_state.PREFLIGHT].result)
+        ledger = self._closed_ledger(paths)
         record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
-        self._write(record, html=html, data=data)
+        self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
         self._tell_failure(context, facts, record, paths, report=html)
-        unsettled = None if ledger is None else [each.name for each in ledger.unsettled]
         return {
             "report_html": html,
             "report_json": data,
             "status": record.status,
             "ledger": paths.ledger,
-            "unsettled": unsettled,
+            "unsettled": unsettled_names(ledger),
         }
-
-    @cached_property
-    def clients(self) -> AwsClients:
-        """The connection's clients."""
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-
-        return AwsClients(ConnectionArguments(aws_conn_id=self.aws_conn_id))
-
-    @cached_property
-    def objects(self) -> S3Objects:
-        """Objects in S3."""
-        from distributed_training.hooks.objects import S3Objects
-
-        return S3Objects(self.clients.client("s3"))
 
     def _stop_leftover_jobs(self, facts: dict[str, TaskFacts]) -> None:
         state = facts[run_state.PREFLIGHT].result
@@ -132,24 +109,6 @@ class ReportOperator(BaseOperator):
                 trial_tasks=self.trial_tasks,
                 num_mapped=int(state["conf"]["tuning_max_parallel_jobs"]),
             )
-
-    def _paths(self, context: Context, facts: dict[str, TaskFacts]) -> RunPaths:
-        """Return the run's addresses: as preflight fixed them, or as they would have been."""
-        state = facts[run_state.PREFLIGHT].result
-        if state:
-            return RunPaths(**state["paths"])
-        ti, params = context["ti"], context["params"]
-        return RunPaths(
-            bucket=self.clients.bucket(params.get("bucket")),
-            prefix=str(params.get("prefix") or "trainyard"),
-            dag_id=ti.dag_id,
-            run_id=ti.run_id,
-        )
-
-    def _ledger(self, paths: RunPaths) -> Ledger | None:
-        from distributed_training.hooks.ledger import RunLedger
-
-        return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
 
     def _record(
         self,
@@ -273,13 +232,6 @@ class ReportOperator(BaseOperator):
             run_id=paths.run_id,
             to=paths.report,
         )
-
-    def _write(self, record: RunRecord, *, html: str, data: str) -> None:
-        from include.runs.report import render_report_html
-
-        self.objects.write(data, record.to_json().encode(), content_type="application/json")
-        page = render_report_html(record).encode()
-        self.objects.write(html, page, content_type="text/html; charset=utf-8")
 
     def _metric_lines(self, training: Mapping[str, Any]) -> Iterator[str]:
         """Yield the lines of metrics.jsonl: from the job's output, or else from its newest checkpoint."""

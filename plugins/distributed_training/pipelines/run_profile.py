@@ -14,12 +14,12 @@ from distributed_training.pipelines.training_statistics import (
     Fetched,
     fetch_statistics,
     lines_of,
-    statistics_uri,
 )
 from include.errors import TrainingRunError
 from include.rules.conf_facts import facts_of
 from include.rules.records import Facts, HostSample, Mark, Start, StepRecord
 from include.rules.statistics_file import read_statistics
+from include.rules.statistics_place import statistics_uri
 from include.runs.profile import Profile, profile_document, profile_of, profile_summary
 from include.runs.profile.document import DATA_NAME, PAGE_NAME
 from include.runs.report.profile_page import render_profile_html

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.hooks.objects import S3Address, S3Objects
 from distributed_training.hooks.refusals import refusals_typed
-from include.rules.run_folder import STATISTICS_FOLDER
+from include.rules.statistics_place import STATISTICS_FOLDER
 from include.runs.profile.traces import Trace, in_order, trace_of
 from include.units import format_bytes
 
@@ -47,11 +47,6 @@ class _Found:
     @property
     def name(self) -> str:
         return self.key.rpartition("/")[2]
-
-
-def statistics_uri(checkpoint_s3_uri: str) -> str:
-    """Return where a training with such a checkpoint folder syncs its statistics to."""
-    return f"{checkpoint_s3_uri.rstrip('/')}/{STATISTICS_FOLDER}/"
 
 
 def fetch_statistics(client: Any, *, source: str, folder: Path, to: str) -> Fetched:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import BaseOperator
-
+from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.pipelines.run_jobs import trial_training_spec
 from distributed_training.pipelines.run_state import SHARD, RunState, result_of
 from distributed_training.retry_policy import TrainingRetryPolicy
@@ -35,7 +33,7 @@ TRIAL_TASKS = tuple(f"trials_{number}" for number in range(1, NUM_ROUNDS + 1))
 _PARQUET = "application/vnd.apache.parquet"
 
 
-class AskTrialsOperator(BaseOperator):
+class AskTrialsOperator(ConnectedOperator):
     """Tells the study what the round before came to, and asks it for the trials of this round.
 
     What was asked and told lies in S3, `<run>/tuning/rounds/`: asked again, a round gives the same trials, so that a
@@ -48,11 +46,10 @@ class AskTrialsOperator(BaseOperator):
 
     ui_color = "#f3ecfa"
 
-    def __init__(self, *, number: int, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
+    def __init__(self, *, number: int, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
         super().__init__(**kwargs)
         self.number = number
-        self.aws_conn_id = aws_conn_id
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Return the trials of this round, `Asked.to_dict()` each.
@@ -90,11 +87,6 @@ class AskTrialsOperator(BaseOperator):
             )
         return rounds.note_asked(self.number, [each.to_dict() for each in batch])
 
-    @cached_property
-    def objects(self) -> S3Objects:
-        """Objects in S3."""
-        return _objects(self.aws_conn_id)
-
     def _leave_off(self, search: Search, rows: Sequence[Mapping[str, Any]]) -> None:
         paid = sum(row["cost_usd"] or 0.0 for row in rows)
         self.log.warning("The next trials could cross the search's budget: it ends here")
@@ -109,7 +101,7 @@ class AskTrialsOperator(BaseOperator):
             )
 
 
-class ChooseTrialOperator(BaseOperator):
+class ChooseTrialOperator(ConnectedOperator):
     """Tells the study the last round, and chooses: the best long training, else the best short one.
 
     Returns the `TuningResult`, as the tuning job's operator does; its trials are written to `trials_uri`.
@@ -118,11 +110,10 @@ class ChooseTrialOperator(BaseOperator):
     ui_color = "#f3ecfa"
     template_fields: Sequence[str] = ("trials_uri",)
 
-    def __init__(self, *, trials_uri: str, aws_conn_id: str = "aws_default", **kwargs: Any) -> None:
+    def __init__(self, *, trials_uri: str, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
         super().__init__(**kwargs)
         self.trials_uri = trials_uri
-        self.aws_conn_id = aws_conn_id
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Return the result; nothing for a run without a search.
@@ -134,14 +125,13 @@ class ChooseTrialOperator(BaseOperator):
         search = search_of(state.conf)
         if search is None:
             return None
-        objects = _objects(self.aws_conn_id)
-        rows = Rounds(objects, uri=f"{state.paths.tuning}/rounds").told(
+        rows = Rounds(self.objects, uri=f"{state.paths.tuning}/rounds").told(
             context, before=NUM_ROUNDS + 1
         )
         told = [row_told(each) for each in rows]
         best = winner(search, told)
         trials = [_trial(row, told) for row in rows]
-        objects.write(self.trials_uri, to_parquet(trials), content_type=_PARQUET)
+        self.objects.write(self.trials_uri, to_parquet(trials), content_type=_PARQUET)
         if best is None:
             raise JobFailedError(
                 f"none of the {len(trials)} trials came to a result",
@@ -349,10 +339,3 @@ def _affordable(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> int | None:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _objects(aws_conn_id: str) -> S3Objects:
-    from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-    from distributed_training.hooks.objects import S3Objects
-
-    return S3Objects(AwsClients(ConnectionArguments(aws_conn_id=aws_conn_id)).client("s3"))
