@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from include.errors import ContractError
 from include.rules.conf_facts import facts_of
 from include.rules.statistics_file import read_statistics
+from include.rules.statistics_place import STATISTICS_FOLDER
 from include.rules.training_log import ends_of, read_rows
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from include.rules.records import Facts, Record
 
 LOG_NAME, REPORT_NAME, RULES_NAME = "training_log.jsonl.gz", "report.json", "rules.json"
-STATISTICS_FOLDER = "statistics"
 
 
 def read_run(folder: Path) -> tuple[list[Record], Facts]:

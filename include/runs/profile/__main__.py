@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.errors import ContractError, SpecError
-from include.rules.run_folder import STATISTICS_FOLDER, read_conf, read_run
+from include.rules.run_folder import read_conf, read_run
+from include.rules.statistics_place import STATISTICS_FOLDER
 from include.runs.profile.document import DATA_NAME, PAGE_NAME, profile_document
 from include.runs.profile.profile import profile_of
 from include.runs.profile.traces import traces_in
