@@ -15,7 +15,7 @@ from distributed_training.hooks.aws_clients import ConnectionArguments
 from distributed_training.operators.check_rules import CheckRulesOperator
 from distributed_training.operators.rule_retry import EarlierStop, change_request
 from distributed_training.operators.watched_training import WatchedTrainingJobOperator
-from distributed_training.triggers.rule_look import document_uri
+from distributed_training.triggers.rule_findings import document_uri
 from distributed_training.triggers.rules import RulesTrigger
 from include.errors import RuleViolatedError, SpecError
 from include.rules.rule import RuleAction

@@ -185,7 +185,7 @@ def test_log_that_may_not_be_read_costs_one_warning(engine, task, script, caplog
 
 
 def test_expired_credentials_are_waited_out(engine, caplog, monkeypatch):
-    monkeypatch.setattr("distributed_training.triggers.follow.backoff_s", lambda _failures: 0.01)
+    monkeypatch.setattr("distributed_training.triggers.answers.backoff_s", lambda _failures: 0.01)
     expired = (400, {"__type": "ExpiredTokenException", "message": "the token is expired"})
     ended = {"TrainingJobName": "job", "TrainingJobStatus": "Completed", "CreationTime": 1.7e9}
     with answering([expired] * 6 + [(200, ended)]) as sagemaker_url:
@@ -260,7 +260,7 @@ def test_second_creation_of_a_name_is_a_typed_error(aws_connection, task, script
 
 
 def test_job_that_is_not_there_ends_as_an_error_event(aws_connection, monkeypatch):
-    monkeypatch.setattr("distributed_training.triggers.follow.backoff_s", lambda _failures: 0.01)
+    monkeypatch.setattr("distributed_training.triggers.answers.backoff_s", lambda _failures: 0.01)
     trigger = JobTrigger(
         kind="training",
         job_name="no-such-job",

@@ -12,8 +12,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from distributed_training.hooks.aws_clients import ConnectionArguments
-from distributed_training.triggers.follow import is_refusal
+from distributed_training.triggers.answers import Answers, is_refusal
+from distributed_training.triggers.renewed_clients import RenewedClients
 from distributed_training.triggers.rule_look import RuleLook
+from include.errors import RejectedRequestError
 from include.rules.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
@@ -124,9 +126,9 @@ def statistics(*, bad: int = 3) -> dict[str, bytes]:
 def looking(services: Services) -> RuleLook:
     """Return a look whose clients are these services."""
     plan = WatchPlan(rules=("NonFinite",))
-    look = RuleLook("job", plan, ConnectionArguments(), gives_up_at=0.0)
-    look._sagemaker = look._s3 = services
-    return look
+    clients = RenewedClients(ConnectionArguments(), "sagemaker", "s3")
+    clients._by_service = {"sagemaker": services, "s3": services}
+    return RuleLook("job", plan, clients, gives_up_at=0.0)
 
 
 def looks(look: RuleLook, count: int = 2) -> dict[str, Any] | None:
@@ -184,12 +186,12 @@ def test_a_stop_that_is_refused_is_asked_for_again_and_the_issue_told_later() ->
     look = looking(services)
 
     looks(look, 1)
-    assert [each.issue.step for each in look._untold] == [3]
+    assert [each.issue.step for each in look.findings._untold] == [3]
 
     services.fails.clear()
     assert looks(look, 1) is None
     assert services.status == "Stopped"
-    assert look._untold == []
+    assert look.findings._untold == []
 
 
 @pytest.mark.parametrize("status", ["Failed", "Completed"])
@@ -228,3 +230,20 @@ def test_a_watcher_that_begins_again_knows_its_stop_by_the_tag() -> None:
 )
 def test_old_credentials_and_faults_are_no_refusals(error: ClientError, is_one: bool) -> None:
     assert is_refusal(error) is is_one
+
+
+def test_an_answer_between_refusals_begins_the_counting_anew() -> None:
+    answers, no = Answers(where="job a"), refused("AccessDenied", status=403)
+
+    waits = [answers.delay_s(no) for _ in range(4)]
+    answers.answered()
+    again = [answers.delay_s(no) for _ in range(4)]
+
+    assert waits == again == [1.0, 2.0, 4.0, 8.0]
+    with pytest.raises(RejectedRequestError, match="job a"):
+        answers.delay_s(no)
+
+
+def test_a_service_that_is_away_is_asked_for_ever() -> None:
+    answers = Answers(where="job a")
+    assert [answers.delay_s(OSError("away")) for _ in range(9)][-3:] == [30.0] * 3

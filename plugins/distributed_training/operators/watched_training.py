@@ -220,7 +220,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         return None if stop is None else (stop, "")
 
     def _document_uri(self, snapshot: JobSnapshot) -> str:
-        from distributed_training.triggers.rule_look import document_uri
+        from distributed_training.triggers.rule_findings import document_uri
 
         return document_uri(snapshot)
 

@@ -5,47 +5,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import ClientError
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.aws_clients import ConnectionArguments
 from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
 from distributed_training.hooks.notifications import notify_from_trigger
 from distributed_training.hooks.redaction import description_secrets, masked, masked_snapshot
-from distributed_training.hooks.refusals import code_and_message, typed
+from distributed_training.hooks.refusals import code_and_message
+from distributed_training.triggers.answers import FAULTS, Answers, is_refusal
 from distributed_training.triggers.log_tail import LogTail
-from distributed_training.triggers.pace import Pace, backoff_s
+from distributed_training.triggers.pace import Pace
+from distributed_training.triggers.renewed_clients import RenewedClients
 from distributed_training.triggers.stopping import note_follower, stop_job
 from distributed_training.triggers.watch import Patience, Verdict, judge
-from include.errors import ContractError, RejectedRequestError
+from include.errors import ContractError
 from include.runs.notifier import Notifier, interruption_notice
 from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.stop_cause import StopCause
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from include.sagemaker_api.snapshot import JobSnapshot
 
 log = logging.getLogger(__name__)
 
-_REFUSALS_IN_A_ROW = 5
 _LOG_FAILURES_IN_A_ROW = 8
-_CREDENTIAL_CODES = frozenset(
-    {
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "RequestExpired",
-        "InvalidClientTokenId",
-        "UnrecognizedClientException",
-        "InvalidSignatureException",
-    }
-)
-_TRANSIENT = (BotoCoreError, HTTPClientError, OSError, asyncio.TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +105,7 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
     try:
         return await _follow(followed, look)
     finally:
-        await look.close()
+        await look.clients.close()
 
 
 def _look_class(kind: JobKind) -> type[Look]:
@@ -135,39 +122,22 @@ def _look_class(kind: JobKind) -> type[Look]:
 
 async def _follow(followed: Followed, look: Look) -> JobSnapshot:
     pace = Pace(longest_s=followed.poll_interval_s)
-    refusals = failures = 0
+    answers = Answers(where=f"job {followed.job_name}")
     while True:
         try:
-            async with look:
+            async with look.clients:
                 snapshot = await look.now()
-                failures = refusals = 0
+                answers.answered()
                 if snapshot.is_terminal:
                     await look.drain_logs()
                     return snapshot
                 await look.give_up_on(snapshot)
-        except ClientError as error:
-            refusals += is_refusal(error)
-            failures += 1
-            if refusals >= _REFUSALS_IN_A_ROW:
-                ours = typed(error, where=f"job {followed.job_name}")
-                raise ours from error
-            delay = _after(error, failures)
-        except _TRANSIENT as error:
-            failures += 1
-            delay = _after(error, failures)
+        except FAULTS as error:
+            delay = answers.delay_s(error)
         else:
             age_s = time.time() - (snapshot.created_at or time.time())
             delay = pace.delay_s(age_s=age_s, phase=snapshot.secondary_status or snapshot.status)
         await asyncio.sleep(delay)
-
-
-def is_refusal(error: ClientError) -> bool:
-    """Return whether asking again will not help: not refused for load, a fault of the service or old credentials."""
-    if code_and_message(error)[0] in _CREDENTIAL_CODES:
-        return False
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
-    refused = typed(error, where="")
-    return isinstance(refused, RejectedRequestError) and status < 500
 
 
 def _starts(snapshot: JobSnapshot) -> int:
@@ -184,25 +154,16 @@ def _service_time(answer: dict[str, Any]) -> float:
         return time.time()
 
 
-def _after(error: Exception, failures: int) -> float:
-    delay = backoff_s(failures)
-    log.warning("No answer from the service (%s); asking again in %.0f s", error, delay)
-    return delay
-
-
 @dataclass(slots=True)
 class Look:
     """Open clients and reading positions of one followed job; clients are renewed after a failure."""
 
     followed: Followed
     unnoted_follower: str | None = None
-    clients: AwsClients = field(init=False)
+    clients: RenewedClients = field(init=False)
     tail: LogTail = field(init=False)
     phase: str | None = None
     secrets: tuple[str, ...] = ()
-    open: AsyncExitStack | None = None
-    sagemaker: Any = None
-    logs: Any = None
     reads_logs: bool = field(init=False)
     log_failures: int = 0
     now_s: float = 0.0
@@ -213,37 +174,15 @@ class Look:
         self.reads_logs = self.followed.stream_logs or bool(
             self.followed.patience.heartbeat_timeout_s
         )
-        self.clients = AwsClients(self.followed.connection)
+        services = ("sagemaker", "logs") if self.reads_logs else ("sagemaker",)
+        self.clients = RenewedClients(self.followed.connection, *services)
         group = JOB_APIS[self.followed.kind].log_group
         self.tail = LogTail(group=group, job_name=self.followed.job_name)
 
-    async def __aenter__(self) -> Self:
-        """Open the clients unless they are open."""
-        if self.open is None:
-            async with AsyncExitStack() as stack:
-                enter = stack.enter_async_context
-                self.sagemaker = await enter(await self.clients.async_client("sagemaker"))
-                if self.reads_logs:
-                    self.logs = await enter(await self.clients.async_client("logs"))
-                self.open = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the clients when the look failed; the next one reads the connection anew and opens others."""
-        if kind is not None:
-            await self.close()
-            self.clients = AwsClients(self.followed.connection)
-
-    async def close(self) -> None:
-        """Close the clients."""
-        if self.open is not None:
-            closing, self.open = self.open, None
-            await closing.aclose()
+    @property
+    def sagemaker(self) -> Any:
+        """The open client of SageMaker."""
+        return self.clients["sagemaker"]
 
     async def now(self) -> JobSnapshot:
         """Return the job as it is; log a change of state and the new lines."""
@@ -270,7 +209,7 @@ class Look:
                 number=number,
                 instances=f"{snapshot.instance_count} x {snapshot.instance_type}",
             )
-            await notify_from_trigger(self.clients, self.followed.notifier, notice)
+            await notify_from_trigger(self.clients.aws, self.followed.notifier, notice)
 
     async def give_up_on(self, snapshot: JobSnapshot) -> None:
         """Stop a job that is silent or waits for longer than it may.
@@ -319,11 +258,13 @@ class Look:
         """Log the new lines of all hosts, without the job's secrets, and return how many there were."""
         count = 0
         try:
-            async for line in self.tail.new_lines(self.logs, look_for_streams=look_for_streams):
+            async for line in self.tail.new_lines(
+                self.clients["logs"], look_for_streams=look_for_streams
+            ):
                 count += 1
                 if self.followed.stream_logs:
                     log.info("%s", masked(line, self.secrets))
-        except (ClientError, *_TRANSIENT) as error:
+        except FAULTS as error:
             self._count_log_failure(error)
         else:
             self.log_failures = 0
