@@ -41,6 +41,11 @@ class WatchPlan:
         return asdict(self)
 
     @classmethod
+    def of(cls, given: WatchPlan | Mapping[str, Any] | None) -> WatchPlan:
+        """Return the plan that an operator was given: one, the mapping of its fields, or None for the defaults."""
+        return given if isinstance(given, WatchPlan) else cls.from_dict(given or {})
+
+    @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return what `to_dict` wrote."""
         return cls(

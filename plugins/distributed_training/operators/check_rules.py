@@ -149,7 +149,7 @@ class CheckRulesOperator(BaseOperator):
 
     @property
     def _plan(self) -> WatchPlan:
-        return self.watch if isinstance(self.watch, WatchPlan) else WatchPlan.from_dict(self.watch)
+        return WatchPlan.of(self.watch)
 
     def _with_interval(self) -> WatchPlan:
         """Return the plan with the pause between two looks that the connection's extra says, where it says none."""

@@ -204,11 +204,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
     @property
     def _plan(self) -> WatchPlan:
-        return (
-            self.watch
-            if isinstance(self.watch, WatchPlan)
-            else WatchPlan.from_dict(self.watch or {})
-        )
+        return WatchPlan.of(self.watch)
 
     def _rule_stop(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
         if snapshot.status != "Stopped":
