@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+PLAN = WatchPlan(rules=("NonFinite",))
 STATISTICS = "watched/checkpoints/statistics/rank-00000.attempt-0001.part-{part:04d}.jsonl"
 
 
@@ -53,6 +54,7 @@ class Services:
     """SageMaker and S3 with one job; an operation in `fails` is refused."""
 
     status: str = "InProgress"
+    hyperparameters: dict[str, str] = field(default_factory=dict)
     ended: str = ""
     """In what the job ends when it is asked to stop, if it is not stopped by that."""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Services:
             "TrainingJobStatus": self.status,
             "SecondaryStatus": "Training" if self.status == "InProgress" else self.status,
             "CreationTime": CREATED,
+            "HyperParameters": self.hyperparameters,
             "TrainingStartTime": CREATED,
             "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
             "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
@@ -109,23 +112,22 @@ class Services:
         self.documents[Key] = json.loads(Body)
 
 
-def statistics(*, bad: int = 3) -> dict[str, bytes]:
-    """Return a rank's file: four steps, NaN at `bad`."""
+def statistics(*, bad: int = 3, **values: float) -> dict[str, bytes]:
+    """Return a rank's file: four steps with these values, NaN at `bad`."""
     head: dict[str, Any] = {"format": "trainyard-statistics", "version": 1, "rank": 0}
     head |= {"world_size": 1, "attempt": 1, "resumed_at": 0, "tensors": {}}
     lines = [{**head, "time": CREATED.timestamp() + 1}]
     for step in range(1, 5):
         loss = "nan" if step == bad else 1.0
         told = {"kind": "step", "step": step, "time": CREATED.timestamp() + 1 + step, "loss": loss}
-        lines.append(told)
+        lines.append({**told, **values})
     return {
         STATISTICS.format(part=1): b"".join(json.dumps(each).encode() + b"\n" for each in lines)
     }
 
 
-def looking(services: Services) -> RuleLook:
+def looking(services: Services, plan: WatchPlan = PLAN) -> RuleLook:
     """Return a look whose clients are these services."""
-    plan = WatchPlan(rules=("NonFinite",))
     clients = RenewedClients(ConnectionArguments(), "sagemaker", "s3")
     clients._by_service = {"sagemaker": services, "s3": services}
     return RuleLook("job", plan, clients, gives_up_at=0.0)
@@ -192,6 +194,18 @@ def test_a_stop_that_is_refused_is_asked_for_again_and_the_issue_told_later() ->
     assert looks(look, 1) is None
     assert services.status == "Stopped"
     assert look.findings._untold == []
+
+
+def test_a_retry_is_judged_by_the_learning_rate_that_it_was_sent() -> None:
+    conf = {"model": "mlp", "learning_rate": 1e-3, "warmup_steps": 0, "max_steps": 4}
+    conf |= {"min_learning_rate_ratio": 1.0, "on_rule_stop": {"factor": 0.3}}
+    services = Services(files=statistics(bad=0, learning_rate=3e-4), status="Completed")
+    services.hyperparameters = {"learning_rate": "0.001"}
+
+    told = looks(looking(services, WatchPlan(rules=("LRSanity",), conf=conf)), 1)
+
+    assert told is not None
+    assert [each["rule"] for each in told["watched"]["issues"]] == ["LRSanity"]
 
 
 @pytest.mark.parametrize("status", ["Failed", "Completed"])

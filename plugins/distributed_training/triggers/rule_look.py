@@ -132,6 +132,7 @@ class RuleLook:
                 planned_evaluation,
                 self.plan,
                 since=float(snapshot.created_at or 0.0),
+                hyperparameters=self._hyperparameters,
             )
         live, s3 = self._live, self.clients["s3"]
         sizes = await statistics_sizes(s3, snapshot)
