@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.environ.get("TF_CONFIG", ""),
             num_replicas=hp.num_replicas,
             num_threads=hp.num_threads,
+            stop=stop,
         )
         if strategy is None:
             return 0

@@ -7,24 +7,23 @@ global batch is cut into equal parts, one for each replica; every way makes the 
 from __future__ import annotations
 
 import json
-import logging
-import socket
-import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from tensorflow_trainer.adam import clipped, update
+from tensorflow_trainer.parameter_servers import (
+    ParameterServers,
+    parameter_server_cluster,
+    serve_as_worker,
+)
+from tensorflow_trainer.step_result import StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-log = logging.getLogger(__name__)
-
-CHIEF_WORKER_PORT = 2224
-"""Of the worker on the first host, where the toolkit starts none: TensorFlow's coordinator computes nothing itself."""
-LOOK_S = 0.5
+    from trainer.stopping import StopRequest
 
 
 class Strategy(Protocol):
@@ -41,8 +40,13 @@ class Strategy(Protocol):
     ) -> None:
         """Prepare the steps."""
 
-    def step(self, block: np.ndarray, *, learning_rate: float, number: int) -> tuple[float, float]:
-        """Make step `number`, counted from 1, on a global batch; return its mean loss and its gradient's norm."""
+    def step(
+        self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
+    ) -> StepResult:
+        """Make step `number`, counted from 1, on a global batch; `stops`: this host was asked to stop."""
+
+    def leave(self) -> None:
+        """Wait until every host that takes part in the steps has come here."""
 
 
 class Replicated:
@@ -77,7 +81,9 @@ class Replicated:
                     args=(gradient, *moments, learning_rate, step),
                 )
 
-        def replica_step(part: tf.Tensor, learning_rate: tf.Tensor, step: tf.Tensor) -> Any:
+        def replica_step(
+            part: tf.Tensor, stops: tf.Tensor, learning_rate: tf.Tensor, step: tf.Tensor
+        ) -> Any:
             with tf.GradientTape() as tape:
                 value = loss(weights, part)
             gradients = [
@@ -85,125 +91,53 @@ class Replicated:
                 for each in tape.gradient(value, [weights[name] for name in names])
             ]
             context = tf.distribute.get_replica_context()
-            means = context.all_reduce(tf.distribute.ReduceOp.MEAN, [value, *gradients])
-            kept, norm = clipped(means[1:], clip_norm)
+            told = [value, tf.identity(stops), *gradients]
+            mean, share_stopping, *means = context.all_reduce(tf.distribute.ReduceOp.MEAN, told)
+            kept, norm = clipped(means, clip_norm)
             context.merge_call(apply, args=(*kept, learning_rate, step))
-            return means[0], norm
+            return mean, norm, share_stopping
 
         @tf.function(reduce_retracing=True)
-        def step(parts: Any, learning_rate: tf.Tensor, number: tf.Tensor) -> Any:
-            results = strategy.run(replica_step, args=(parts, learning_rate, number))
+        def step(parts: Any, *told: tf.Tensor) -> Any:
+            results = strategy.run(replica_step, args=(parts, *told))
             return tf.nest.map_structure(
                 lambda each: strategy.experimental_local_results(each)[0], results
             )
 
         self._step = step
 
-    def step(self, block: np.ndarray, *, learning_rate: float, number: int) -> tuple[float, float]:
+    def step(
+        self, block: np.ndarray, *, learning_rate: float, number: int, stops: bool
+    ) -> StepResult:
         """Make one step; each replica takes its part of the block."""
         parts = np.split(block, self.num_replicas)
         mine = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
         )
-        loss, norm = self._step(mine, tf.constant(learning_rate), tf.constant(float(number)))
-        return float(loss), float(norm)
+        told = (tf.constant(float(each)) for each in (stops, learning_rate, number))
+        loss, norm, share_stopping = self._step(mine, *told)
+        return StepResult(loss=float(loss), norm=float(norm), is_stopping=float(share_stopping) > 0)
 
-
-class ParameterServers:
-    """Variables lie on parameter servers, workers compute gradients, the coordinator makes the step of their mean."""
-
-    is_chief = True
-
-    def __init__(self, cluster: Mapping[str, list[str]]) -> None:
-        spec = tf.train.ClusterSpec(cluster)
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            spec, task_type="chief", task_id=0, rpc_layer="grpc"
-        )
-        self._own_worker = tf.distribute.Server(
-            spec, job_name="worker", task_index=0, protocol="grpc", start=True
-        )
-        self._strategy = tf.distribute.experimental.ParameterServerStrategy(resolver)
-        self._coordinator = tf.distribute.experimental.coordinator.ClusterCoordinator(
-            self._strategy
-        )
-        self.num_replicas = len(cluster["worker"])
-
-    def hold(self, values: Mapping[str, np.ndarray]) -> dict[str, tf.Variable]:
-        """Return the values as variables on the parameter servers, in turn."""
-        with self._strategy.scope():
-            return {name: tf.Variable(value, name=name) for name, value in values.items()}
-
-    def compile(
-        self, loss: Any, state: Mapping[str, Any], *, clip_norm: float, weight_decay: float
-    ) -> None:
-        """Trace what workers compute; remember what the step needs."""
-        weights = state["weights"]
-        self._state, self._clip_norm, self._weight_decay = state, clip_norm, weight_decay
+    def leave(self) -> None:
+        """Wait for the other hosts by one more sum of all replicas."""
 
         @tf.function
-        def gradients(part: tf.Tensor) -> list[tf.Tensor]:
-            with tf.GradientTape() as tape:
-                value = loss(weights, part)
-            found = tape.gradient(value, list(weights.values()))
-            return [value, *(tf.convert_to_tensor(each) for each in found)]
-
-        @tf.function
-        def apply(means: list[tf.Tensor], learning_rate: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-            kept, norm = clipped(means, clip_norm)
-            for name, gradient in zip(weights, kept, strict=True):
-                moments = (state["first"][name], state["second"][name])
-                update(
-                    weights[name],
-                    gradient,
-                    *moments,
-                    learning_rate,
-                    number,
-                    weight_decay=weight_decay,
+        def meet() -> None:
+            self._strategy.run(
+                lambda: tf.distribute.get_replica_context().all_reduce(
+                    tf.distribute.ReduceOp.SUM, tf.constant(1.0)
                 )
-            return norm
+            )
 
-        self._gradients, self._apply = gradients, apply
-
-    def step(self, block: np.ndarray, *, learning_rate: float, number: int) -> tuple[float, float]:
-        """Let the workers compute the gradients of their parts, and make the step of the mean."""
-        parts = np.split(block, self.num_replicas)
-        asked = [
-            self._coordinator.schedule(self._gradients, args=(tf.constant(part),)) for part in parts
-        ]
-        self._coordinator.join()
-        found = [each.fetch() for each in asked]
-        means = [np.mean(values, axis=0, dtype=np.float32) for values in zip(*found, strict=True)]
-        norm = self._apply(means[1:], tf.constant(learning_rate), tf.constant(float(number)))
-        return float(means[0]), float(norm)
+        meet()
 
 
-def parameter_server_cluster(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the cluster of a TF_CONFIG of AWS's toolkit in the words of TensorFlow 2.
-
-    The toolkit's `master` is the coordinator, `chief`. It computes nothing, so its host gets a worker, too: the first.
-
-    Worked: master algo-1:2222 and worker algo-2:2222 become chief algo-1:2222, workers algo-1:2224 and algo-2:2222.
-    """
-    cluster = config["cluster"]
-    master = cluster["master"][0]
-    own = f"{master.rpartition(':')[0]}:{CHIEF_WORKER_PORT}"
-    return {"chief": [master], "worker": [own, *cluster.get("worker", [])], "ps": cluster["ps"]}
-
-
-def serve_as_worker(config: Mapping[str, Any]) -> None:
-    """Compute for the coordinator until it is gone."""
-    cluster = parameter_server_cluster(config)
-    index = 1 + config["task"]["index"]
-    server = tf.distribute.Server(
-        tf.train.ClusterSpec(cluster), job_name="worker", task_index=index, protocol="grpc"
-    )
-    log.info("worker %d of the coordinator %s at %s", index, cluster["chief"][0], server.target)
-    _wait_until_gone(cluster["chief"][0])
-
-
-def choose(tf_config: str, *, num_replicas: int, num_threads: int) -> Strategy | None:
+def choose(
+    tf_config: str, *, num_replicas: int, num_threads: int, stop: StopRequest
+) -> Strategy | None:
     """Return the strategy that `TF_CONFIG` asks for; None on a host that serves another's steps, once they are over.
 
+    `stop` is installed anew: TensorFlow takes SIGTERM for itself where hosts coordinate (its preemption notifier).
     `num_replicas` is that of one host without GPUs; with GPUs each is a replica. `num_threads` are this process's for
     one operation; 0: as TensorFlow does.
     """
@@ -212,13 +146,13 @@ def choose(tf_config: str, *, num_replicas: int, num_threads: int) -> Strategy |
     cluster = config.get("cluster", {})
     if "ps" in cluster:
         if config["task"]["type"] == "worker":
-            serve_as_worker(config)
+            serve_as_worker(config, stop)
             return None
-        return ParameterServers(parameter_server_cluster(config))
+        return ParameterServers(parameter_server_cluster(config), stop)
     if len(cluster.get("worker", [])) > 1:
-        return Replicated(
-            tf.distribute.MultiWorkerMirroredStrategy(), worker=config["task"]["index"]
-        )
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        stop.install()
+        return Replicated(strategy, worker=config["task"]["index"])
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if num_gpus > 1:
         return Replicated(tf.distribute.MirroredStrategy())
@@ -234,16 +168,3 @@ def _processors(count: int) -> list[str]:
         cpu, [tf.config.LogicalDeviceConfiguration()] * count
     )
     return [each.name for each in tf.config.list_logical_devices("CPU")]
-
-
-def _wait_until_gone(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    was_there, misses = False, 0
-    while misses < 3:
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError:
-            misses += was_there
-        else:
-            was_there, misses = True, 0
-        threading.Event().wait(LOOK_S)

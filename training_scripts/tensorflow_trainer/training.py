@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
+import logging
 import math
 import secrets
 import time
@@ -16,6 +16,7 @@ import numpy as np
 from tensorflow_trainer import checkpoint_files, identity
 from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
 from tensorflow_trainer.hyperparameters import num_evaluated, plan_steps
+from tensorflow_trainer.model_file import save_model, sha256_of
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
 from trainer.errors import NonFiniteError
 from trainer.metrics import MetricsWriter
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tensorflow_trainer.strategies import Strategy
     from trainer.environment import ContainerPaths
     from trainer.stopping import StopRequest
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY = 10
 """Steps, where `checkpoint_interval` is 0; a checkpoint of this trainer is made while the step waits."""
@@ -74,6 +77,7 @@ class TensorFlowTraining:
             Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         )
         self._step, self._validation_loss = 0, math.nan
+        self._is_stopping = False  # as all hosts know it; `stop` changes at any moment, on some
         self._state = self._resume()
         strategy.compile(
             self._loss, self._state, clip_norm=hp.clip_norm, weight_decay=hp.weight_decay
@@ -97,14 +101,17 @@ class TensorFlowTraining:
             max_steps=self._max_steps,
             attempt_id=secrets.token_hex(4),
         )
-        while self._step < self._max_steps and not self._stop.received:
+        while self._step < self._max_steps and not self._is_stopping:
             self._make_step()
-        if self._stop.received and self._step < self._max_steps:
+        if self._step < self._max_steps:
+            log.warning("SIGTERM: stopping after step %d", self._step)
             self._save()
+            self._strategy.leave()
             return EXIT_CODE_TERMINATED
         if math.isnan(self._validation_loss):
             self._evaluate()
         self._end(seconds=time.monotonic() - began)
+        self._strategy.leave()
         return 0
 
     def _loss(self, weights: Mapping[str, Any], block: Any) -> Any:
@@ -121,6 +128,8 @@ class TensorFlowTraining:
             arrays = {part: {name: saved[f"{part}/{name}"] for name in weights} for part in arrays}
             self._metrics.restore(bytes(saved["history"]))
             self._metrics.write("resume", step=self._step, checkpoint=str(path))
+        # What a host holds first is the chief's value: one that found another checkpoint goes on from the chief's.
+        self._step = int(self._strategy.hold({"step": np.array(self._step)})["step"].numpy())
         return {part: self._strategy.hold(values) for part, values in arrays.items()}
 
     def _make_step(self) -> None:
@@ -130,21 +139,26 @@ class TensorFlowTraining:
             start, start + hp.global_batch_size, num_samples=len(self._train), seed=hp.seed
         )
         learning_rate = self._schedule.at(self._step)
-        loss, norm = self._strategy.step(
-            self._train[samples], learning_rate=learning_rate, number=self._step + 1
+        made = self._strategy.step(
+            self._train[samples],
+            learning_rate=learning_rate,
+            number=self._step + 1,
+            stops=self._stop.received,
         )
-        if not math.isfinite(loss):
+        if not math.isfinite(made.loss):
             raise NonFiniteError(
                 f"in step {self._step + 1} (samples {start} to {start + len(samples) - 1} of the run's order) the "
-                f"loss is {loss}; lower learning_rate or set clip_norm"
+                f"loss is {made.loss}; lower learning_rate or set clip_norm"
             )
         self._step += 1
+        self._is_stopping = made.is_stopping
         self._digest += digest_of(samples)
         is_last = self._step == self._max_steps
         is_evaluated = is_last or (hp.eval_interval and self._step % hp.eval_interval == 0)
         is_saved = is_last or self._is_checkpoint_due()
-        if self._step == 1 or self._step % hp.log_interval == 0 or is_evaluated or is_saved:
-            self._say_step(loss, learning_rate, norm)
+        is_said = self._step == 1 or self._step % hp.log_interval == 0 or self._is_stopping
+        if is_said or is_evaluated or is_saved:
+            self._say_step(made.loss, learning_rate, made.norm)
         self._metrics.write_alive(self._step)
         if is_evaluated:
             self._evaluate()
@@ -225,7 +239,7 @@ class TensorFlowTraining:
             step=self._step,
             validation_loss=self._validation_loss,
             seconds=seconds,
-            weights_sha256=_sha256(weights),
+            weights_sha256=sha256_of(weights),
         )
         self._metrics.write_summary(
             validation_loss=self._validation_loss,
@@ -234,18 +248,4 @@ class TensorFlowTraining:
             world_size=self._strategy.num_replicas,
             num_parameters=sum(each.size for each in weights.values()),
         )
-        _save_model(self._paths.model_dir, weights, self._shape)
-
-
-def _save_model(folder: Path, weights: Mapping[str, np.ndarray], shape: DecoderShape) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "model.npz", **weights)
-    sizes = {name: getattr(shape, name) for name in DecoderShape.__slots__}
-    (folder / "model.json").write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
-
-
-def _sha256(weights: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode() + weights[name].tobytes())
-    return digest.hexdigest()
+        save_model(self._paths.model_dir, weights, self._shape)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from tests.local_engine.images.built import need_image
 from tests.local_engine.runner.conftest import BUCKET, SPOT, Yard, channel, put_faults, statuses
 from tests.training_scripts.shard_writer import write_token_dataset
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 IMAGE = {
     "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.19.0-cpu-py312"
 }
+PROGRAM = "train_tensorflow.py"
 SCRIPTS = Path(__file__).parents[3] / "training_scripts"
 PARAMETERS = {
     "num_layers": "2", "num_heads": "2", "hidden_size": "32", "sequence_length": "32",
@@ -31,7 +33,12 @@ PARAMETERS = {
 LIMIT_S = 500.0
 TOLERANCE = 1e-4
 """Of the validation loss in nats, against one process: floats are added in another order."""
-ALONE: list[tuple[dict[int, float], float]] = []
+LONG_TOLERANCE = 2e-3
+"""Of the training loss over four times as many steps."""
+ALONE: dict[str, tuple[dict[int, float], float]] = {}
+ENTRYPOINT, ARGUMENTS = forwarding_entrypoint(PROGRAM)
+HEARS = {"ContainerEntrypoint": list(ENTRYPOINT), "ContainerArguments": list(ARGUMENTS)}
+SPOT_LIMITS = {"StoppingCondition": {"MaxRuntimeInSeconds": 500, "MaxWaitTimeInSeconds": 600}}
 WAYS = [
     pytest.param(1, {"num_replicas": "2"}, id="mirrored"),
     pytest.param(
@@ -61,9 +68,12 @@ def data(yard: Yard, tmp_path: Path) -> Yard:
     return yard
 
 
-def run(yard: Yard, name: str, more: dict[str, str], **members: Any) -> JobRow:
+def run(
+    yard: Yard, name: str, more: dict[str, str], *, hears: bool = False, **members: Any
+) -> JobRow:
+    """Train to the end; the script hears of a stop as Trainyard's own jobs do, or not at all."""
     files = {str(path.relative_to(SCRIPTS)): path.read_bytes() for path in SCRIPTS.rglob("*.py")}
-    program = {**yard.put_source(files), "sagemaker_program": "train_tensorflow.py"}
+    program = {**yard.put_source(files), "sagemaker_program": PROGRAM}
     parameters = {**PARAMETERS, **program, **more}
     members = {
         "HyperParameters": {
@@ -76,7 +86,7 @@ def run(yard: Yard, name: str, more: dict[str, str], **members: Any) -> JobRow:
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         **members,
     }
-    yard.train(name, algorithm=IMAGE, **members)
+    yard.train(name, algorithm={**IMAGE, **(HEARS if hears else {})}, **members)
     row = yard.wait(name, limit_s=LIMIT_S)
     assert row.status == "Completed", "\n".join(
         [row.state.get("FailureReason", ""), *yard.log(name)[-40:]]
@@ -94,12 +104,12 @@ def validation_loss(yard: Yard, name: str) -> float:
     return float(line.partition("validation_loss=")[2].split()[0])
 
 
-def alone_once(yard: Yard) -> tuple[dict[int, float], float]:
+def alone_once(yard: Yard, max_steps: str = "30") -> tuple[dict[int, float], float]:
     """Return the losses of one unbroken process, trained by the first test that asks."""
-    if not ALONE:
-        run(yard, "alone", {})
-        ALONE.append((losses(yard, "alone"), validation_loss(yard, "alone")))
-    return ALONE[0]
+    if max_steps not in ALONE:
+        run(yard, "alone", {"max_steps": max_steps})
+        ALONE[max_steps] = (losses(yard, "alone"), validation_loss(yard, "alone"))
+    return ALONE[max_steps]
 
 
 @pytest.mark.parametrize(("hosts", "more"), WAYS)
@@ -114,7 +124,7 @@ def test_a_strategy_interrupted_and_resumed_ends_where_one_process_ends(
         "job",
         more,
         instances=hosts,
-        **SPOT | {"StoppingCondition": {"MaxRuntimeInSeconds": 500, "MaxWaitTimeInSeconds": 600}},
+        **SPOT | SPOT_LIMITS,
     )
 
     assert statuses(row).count("Interrupted") == 1
@@ -125,3 +135,29 @@ def test_a_strategy_interrupted_and_resumed_ends_where_one_process_ends(
     assert losses(data, "job") == pytest.approx(alone, abs=TOLERANCE)
     assert validation_loss(data, "job") == pytest.approx(alone_validated, abs=TOLERANCE)
     assert sorted(data.archive("out/job/output/model.tar.gz")) == ["model.json", "model.npz"]
+
+
+@pytest.mark.parametrize(("hosts", "more"), WAYS[1:])
+def test_a_notice_to_one_host_ends_all_after_the_same_step(
+    data: Yard, hosts: int, more: dict[str, str]
+) -> None:
+    """Only algo-2 hears of the interruption, and only the stop makes a checkpoint: the run goes on from there."""
+    alone, _ = alone_once(data, "120")
+    notice = {"what": "interrupt", "job": "job", "at": {"step": 5}, "hosts": ["algo-2"]}
+    put_faults(data, notice | {"notice_s": 200})
+
+    long = {"max_steps": "120", "checkpoint_interval": "-1"}
+    row = run(data, "job", more | long, hears=True, instances=hosts, **SPOT | SPOT_LIMITS)
+
+    assert statuses(row).count("Interrupted") == 1
+    log = data.log("job")
+    (said,) = [line for line in log if "SIGTERM: stopping after step" in line]
+    step = int(said.split()[-1])
+    assert 5 <= step < 120
+    (resumed,) = [line for line in log if line.startswith("trainyard resume")]
+    assert f"step={step} " in resumed
+    steps = [line.split()[1] for line in log if line.startswith("trainyard step=")]
+    assert steps == [f"step={n}" for n in range(1, 121)]
+    assert losses(data, "job") == pytest.approx(alone, abs=LONG_TOLERANCE)
+    if "sagemaker_multi_worker_mirrored_strategy_enabled" in more:
+        assert sum(said in line for line in data.log("job", "algo-2")) == 1

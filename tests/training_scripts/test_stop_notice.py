@@ -1,0 +1,46 @@
+"""A host that only serves hands its stop on to the coordinator; nothing else that connects is taken for one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from tensorflow_trainer import stop_notice
+
+LIMIT_S = 10.0
+
+
+def test_the_coordinator_hears_of_a_stop_that_another_host_was_asked_for() -> None:
+    noticed = threading.Event()
+    port = stop_notice.hear(noticed.set, port=0)
+
+    stop_notice.tell("127.0.0.1", port=port)
+
+    assert noticed.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_notice"),
+    [
+        (stop_notice.LINE, True),
+        (b"", False),
+        (b"GET / HTTP/1.1\r\n\r\n", False),
+        (stop_notice.LINE[:-1], False),
+    ],
+)
+def test_only_the_line_itself_is_a_notice(said: bytes, is_notice: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            theirs.sendall(said)
+
+        assert stop_notice.is_notice(ours) is is_notice
+
+
+def test_a_coordinator_that_does_not_hear_yet_is_no_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed_at_once:
+        port = closed_at_once.getsockname()[1]
+
+    stop_notice.tell("127.0.0.1", port=port)
