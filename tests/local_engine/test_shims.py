@@ -107,6 +107,16 @@ def test_transform_wants_init_first(sagemaker):
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("norm_type", [0, -1, float("nan")])
+def test_clipping_refuses_what_is_no_norm(sagemaker, norm_type):
+    import torch
+    from torch.sagemaker.grad_norm import clip_grad_norm_
+
+    with pytest.raises(ValueError, match=r"norm_type is .*; allowed: numbers above 0, and inf"):
+        clip_grad_norm_(torch.nn.Linear(1, 1), 1.0, norm_type)
+
+
+@pytest.mark.torch
 def test_delayed_parameters_get_their_values_and_missing_ones_are_noticed(sagemaker):
     import torch
     from torch.sagemaker.delayed_param import DelayedParamIniter

@@ -101,9 +101,8 @@ def _lay_out(shard: int, tensor: int) -> None:
     shape = (state.world_size // (shard * tensor), shard, tensor)
     mesh = init_device_mesh(device, shape, mesh_dim_names=AXES)
     state.mesh = mesh
-    state.replica_group = mesh["shard", "tensor"]._flatten("rep_rank").get_group()
     state.tp_rank = mesh["tensor"].get_local_rank()
     if state.is_native:
         return
     state.tp_process_group = mesh["tensor"].get_group()
-    state.rep_rank_process_group = state.replica_group
+    state.rep_rank_process_group = mesh["shard", "tensor"]._flatten("rep_rank").get_group()

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 class State:
     """The properties of `torch.sagemaker.state`; groups are None where the script's own FSDP decides.
 
-    `mesh` has the axes replicate, shard and tensor, in this order, the tensor ranks nearest to each other;
-    `replica_group` are the ranks that have one copy of the model together; `split` are the names of the parameters that
-    tensor-parallel ranks have parts of.
+    `mesh` has the axes replicate, shard and tensor, in this order, the tensor ranks nearest to each other.
     """
 
     is_initialized: bool = False
@@ -27,8 +25,6 @@ class State:
     tensor_parallel_degree: int = 1
     tp_rank: int = 0
     mesh: DeviceMesh | None = None
-    replica_group: ProcessGroup | None = None
-    split: set[str] = field(default_factory=set)
     tp_process_group: ProcessGroup | None = None
     rep_rank_process_group: ProcessGroup | None = None
     world_process_group: ProcessGroup | None = None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.sagemaker._state import state
 
@@ -56,13 +55,7 @@ def transform(
             f"down_proj); {type(model).__name__} has none of them"
         )
         raise ValueError(message)
-    model = parallelize_module(model, state.mesh["tensor"], plan)
-    state.split |= {
-        name
-        for name, each in model.named_parameters()
-        if isinstance(each, DTensor) and each.placements[0].is_shard()
-    }
-    return model
+    return parallelize_module(model, state.mesh["tensor"], plan)
 
 
 def _plan(model: nn.Module) -> dict[str, ParallelStyle]:

@@ -1,0 +1,91 @@
+"""What a rank holds of a model's gradients, however FSDP, FSDP2, DDP and tensor parallelism have laid them out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor, Replicate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of one parameter's gradient. `num_parts` together are the whole; all other ranks hold copies of them."""
+
+    values: Tensor
+    num_parts: int
+
+
+def gradient_parts(model: nn.Module) -> list[Part]:
+    """Return this rank's part of each gradient, without FSDP's padding.
+
+    How many parts a gradient has is asked of what cut it: the FSDP module's own group and strategy (1 for NO_SHARD, the
+    inner group for HYBRID_SHARD), and the placements of a DTensor, also of one that FSDP has flattened.
+    """
+    flattened = dict(_flattened(model))
+    return [
+        part
+        for parameter in model.parameters()
+        if parameter.grad is not None
+        for part in _parts(parameter.grad, flattened.get(id(parameter)))
+        if part.values.numel()
+    ]
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return what this rank holds of a tensor; changes to it are changes to the tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _flattened(model: nn.Module) -> Iterator[tuple[int, tuple[Any, int | None]]]:
+    """Yield the id of each parameter that FSDP has flattened, its handle, and its place there; None: it is the flat."""
+    for module in FullyShardedDataParallel.fsdp_modules(model):
+        handle = module._handle
+        if handle is None:
+            continue
+        yield id(handle.flat_param), (handle, None)
+        for place, parameter in enumerate(handle.flat_param._params or ()):
+            yield id(parameter), (handle, place)
+
+
+def _parts(gradient: Tensor, flattened: tuple[Any, int | None] | None) -> Iterator[Part]:
+    if isinstance(gradient, DTensor):
+        whole = [Replicate() if each.is_partial() else each for each in gradient.placements]
+        yield Part(
+            values=gradient.redistribute(placements=whole).to_local(),
+            num_parts=_num_parts(gradient.device_mesh, whole),
+        )
+    elif flattened is None:
+        yield Part(values=gradient, num_parts=1)
+    else:
+        yield from _parts_of_flat(gradient, *flattened)
+
+
+def _parts_of_flat(gradient: Tensor, handle: Any, place: int | None) -> Iterator[Part]:
+    """Yield the parts of one original parameter, or of all that lie in this rank's shard of the flat one."""
+    num_shards = handle.process_group.size() if handle.uses_sharded_strategy else 1
+    splits = [
+        1 if spec is None else _num_parts(spec.mesh, spec.placements)
+        for spec in handle.flat_param._param_extensions
+    ]
+    if place is not None:
+        yield Part(values=gradient, num_parts=num_shards * splits[place])
+        return
+    for split, shard in zip(splits, handle.flat_param._shard_param_infos, strict=True):
+        if shard.in_shard:
+            end = shard.offset_in_shard + shard.numel_in_shard
+            values = gradient[shard.offset_in_shard : end]
+            yield Part(values=values, num_parts=num_shards * split)
+
+
+def _num_parts(mesh: Any, placements: Any) -> int:
+    """Return the product of the axes that do not hold copies; `is_shard` is not true of FSDP2's strided shards."""
+    axes = (axis for axis, placement in enumerate(placements) if not placement.is_replicate())
+    return math.prod(mesh.size(axis) for axis in axes)

@@ -1,0 +1,63 @@
+"""`torch.sagemaker.grad_norm` in each layout of the ranks is what torch has in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from include.local_engine.shims import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+MAX_NORM = 0.25
+LAYOUTS = [
+    "script's hybrid",
+    "script's hybrid, flat",
+    "script's no shard",
+    "script's full, flat, third norm",
+    "degree 2",
+    "split",
+    "split, flat",
+    "split, flat, largest",
+    "split, FSDP2",
+    "degree 2, FSDP2, largest",
+    "DDP",
+    "DTensor",
+]
+
+
+@pytest.fixture(scope="module")
+def norms() -> Mapping[str, Mapping[str, Any]]:
+    """Return layout -> the norms that each of four ranks got, and the one of torch."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-W", "ignore", str(Path(__file__).with_name("clipping_ranks.py"))),
+            *(str(PACKAGES / "torch"), *LAYOUTS),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {row["layout"]: row for row in rows}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_rank_gets_the_norm_of_one_process_and_clips_to_it(
+    norms: Mapping[str, Mapping[str, Any]], layout: str
+) -> None:
+    expected, ranks = norms[layout]["expected"], norms[layout]["ranks"]
+
+    assert expected > 2 * MAX_NORM, "else nothing is clipped"
+    assert ranks == [pytest.approx([expected, MAX_NORM], rel=2e-6)] * 4
