@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from include.errors import shortened
 from include.runs.comparison.figures import figures
 from include.runs.comparison.table import ABSENT, cell_texts
 from include.runs.report import views
 from include.runs.report.axes import TIMES
+from include.runs.report.page_template import assets, page_template
 from include.runs.report.tiles import Tile
-from include.units import format_count, format_duration, format_usd
+from include.units import format_count, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,16 +46,7 @@ class TableRow:
 
 def render_comparison_html(record: ComparisonRecord, findings: Findings) -> str:
     """Return the comparison as one HTML document that needs nothing else. Every text of the record is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(duration=format_duration, usd=format_usd, moment=views.moment)
-    css = "".join(p.read_text("utf-8") for p in (_REPORT / "page.css", _FOLDER / "comparison.css"))
-    return environment.get_template("page.html.jinja").render(
+    return page_template(_FOLDER / "page.html.jinja").render(
         record=record,
         findings=findings,
         failure=views.error_view(record.failure) if record.failure else None,
@@ -69,8 +58,8 @@ def render_comparison_html(record: ComparisonRecord, findings: Findings) -> str:
         measured_steps=_measured_steps(record),
         strategies=list(_strategies(record)),
         settings=list(_settings(record)),
-        css=Markup(css),  # noqa: S704  # our own files
-        script=Markup((_REPORT / "page.js").read_text("utf-8")),  # noqa: S704  # our own file
+        css=assets(_REPORT / "page.css", _FOLDER / "comparison.css"),
+        script=assets(_REPORT / "page.js"),
     )
 
 

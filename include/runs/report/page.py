@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from include.runs.report import views
 from include.runs.report.continuity_view import continuity_view
 from include.runs.report.figures import learning_figures, resource_figures
 from include.runs.report.ledger_view import ledger_rows
+from include.runs.report.page_template import assets, page_template
 from include.runs.report.profile_page import profile_section
 from include.runs.report.rules_view import rules_view
 from include.runs.report.tiles import tiles
 from include.runs.report.timeline import timeline, timeline_legend
 from include.runs.report.tuning_view import tuning_view
-from include.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
     from include.runs.record import RunRecord
@@ -31,18 +28,8 @@ def render_report_html(record: RunRecord) -> str:
 
     Every text of the record is escaped. Parts the run has no data for are left out.
     """
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        duration=format_duration, size=format_bytes, usd=format_usd, moment=views.moment
-    )
     said, tone = views.verdict(record)
-    return environment.get_template("page.html.jinja").render(
+    return page_template(_FOLDER / "page.html.jinja").render(
         record=record,
         verdict=said,
         tone=tone,
@@ -68,10 +55,6 @@ def render_report_html(record: RunRecord) -> str:
         conf_rows=views.conf_rows(record),
         job_state=views.job_state,
         most_shard_rows=MOST_SHARD_ROWS,
-        css=_asset("page.css") + _asset("tuning.css") + _asset("profile.css"),
-        script=_asset("page.js"),
+        css=assets(_FOLDER / "page.css", _FOLDER / "tuning.css", _FOLDER / "profile.css"),
+        script=assets(_FOLDER / "page.js"),
     )
-
-
-def _asset(name: str) -> Markup:
-    return Markup((_FOLDER / name).read_text(encoding="utf-8"))  # noqa: S704  # our own file

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from include.rules.table import verdict_rows
 from include.runs.profile.document import profile_summary
 from include.runs.profile.step_times import PART_NAMES, Part
+from include.runs.report.page_template import assets, page_template
 from include.runs.report.profile_charts import (
     Chart,
     local_chart,
@@ -48,16 +46,8 @@ class ProfileSection:
 
 def render_profile_html(profile: Profile, *, run_id: str, subtitle: str = "") -> str:
     """Return the profile as one HTML document. Every text is escaped; what was not observed says why."""
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(size=format_bytes, ms=step_time, percent=_percent)
     verdicts = verdict_rows([each.to_dict() for each in profile.verdicts])
-    return environment.get_template("profile.html.jinja").render(
+    return page_template(_FOLDER / "profile.html.jinja", ms=step_time, percent=_percent).render(
         run_id=run_id,
         subtitle=subtitle or _subtitle(profile),
         profile=profile,
@@ -73,8 +63,8 @@ def render_profile_html(profile: Profile, *, run_id: str, subtitle: str = "") ->
         judged=[row for row in verdicts if row.tone],
         not_judged=[row for row in verdicts if not row.tone],
         again=f"make profile RUN={run_id}",
-        css=_asset("page.css") + _asset("profile.css"),
-        script=_asset("page.js"),
+        css=assets(_FOLDER / "page.css", _FOLDER / "profile.css"),
+        script=assets(_FOLDER / "page.js"),
     )
 
 
@@ -155,7 +145,3 @@ def _percent(share: float) -> str:
     """Return a share of 1 as percent: `48 %`, `0.4 %`."""
     value = 100 * share
     return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
-
-
-def _asset(name: str) -> Markup:
-    return Markup((_FOLDER / name).read_text(encoding="utf-8"))  # noqa: S704  # our own file

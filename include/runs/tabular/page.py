@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from include.runs.report import views
+from include.runs.report.page_template import assets, page_template
 from include.units import format_duration, format_usd
 
 if TYPE_CHECKING:
@@ -50,16 +48,7 @@ def render_tabular_html(record: TabularRecord) -> str:
 
     Every text of the record is escaped. Parts the run has no data for are left out.
     """
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(duration=format_duration, usd=format_usd, moment=views.moment)
-    css = "".join(path.read_text(encoding="utf-8") for path in _STYLES)
-    return environment.get_template("page.html.jinja").render(
+    return page_template(_FOLDER / "page.html.jinja").render(
         record=record,
         failure=views.error_view(record.failure) if record.failure else None,
         verdict=("Failed", "bad") if record.failure else ("Succeeded", "good"),
@@ -72,7 +61,7 @@ def render_tabular_html(record: TabularRecord) -> str:
         columns=importance_bars(record),
         links=list(_links(record)),
         facts=list(_facts(record)),
-        css=Markup(css),  # noqa: S704  # our own files
+        css=assets(*_STYLES),
     )
 
 
