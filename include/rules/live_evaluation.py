@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from include.rules.conf_facts import conf_of_job, facts_of
@@ -11,18 +12,23 @@ from include.rules.live import LiveFeed
 from include.rules.records import Facts, Mark, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from include.rules.evaluation import ConfiguredRule, Issue, Verdict
     from include.rules.live import Piece
     from include.rules.watch_plan import WatchPlan
 
+BY_THE_SERVICE = "judged by the service's own Debugger"
 CLOCK_S = 1.0
 """How often a rank that is silent is told the time."""
 
 
 def planned_evaluation(
-    plan: WatchPlan, *, since: float, hyperparameters: Mapping[str, str] | None = None
+    plan: WatchPlan,
+    *,
+    since: float,
+    hyperparameters: Mapping[str, str] | None = None,
+    judged_elsewhere: Collection[str] = (),
 ) -> LiveEvaluation:
     """Return the plan's rules over a job.
 
@@ -30,12 +36,17 @@ def planned_evaluation(
         plan: the rules, and the run's conf.
         since: when the job was created, epoch seconds.
         hyperparameters: of the job, as Describe has them: its learning rate may be another than the conf's.
+        judged_elsewhere: names of rules that the service judges for this job; here they are left out.
 
     Raises:
         SpecError: the rules are wrong.
     """
     facts = facts_of(conf_of_job(plan.conf, hyperparameters or {}))
-    return LiveEvaluation(configured_rules(plan.rules), facts, since=since)
+    rules = [
+        replace(each, left_out=BY_THE_SERVICE) if each.name in judged_elsewhere else each
+        for each in configured_rules(plan.rules)
+    ]
+    return LiveEvaluation(rules, facts, since=since)
 
 
 class LiveEvaluation:

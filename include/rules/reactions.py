@@ -52,6 +52,10 @@ class Reactions:
             action = RuleAction.WARN if is_silence else self._by_severity[issue.severity]
         return Reaction(name=name, rule=configured.rule.name, issue=issue, action=action)
 
+    def rule_named(self, name: str) -> ConfiguredRule | None:
+        """Return the rule with this configured name; None where there is none."""
+        return self._rules.get(name)
+
     def of_rule(self, rule: str) -> RuleAction | None:
         """Return what follows an issue of severity error of a rule of the catalogue; None where it is not evaluated."""
         found = next(

@@ -54,6 +54,32 @@ def image_uri(
     return str(uri)
 
 
+def rule_evaluator_image(region: str) -> str:
+    """Return the image that evaluates Debugger's and Profiler's built-in rules in a region, from the SDK's table.
+
+    Imports the SageMaker SDK (about 4 s): call it inside a task only.
+
+    Raises:
+        SpecError: AWS evaluates no rules there.
+    """
+    from sagemaker.core import image_uris
+
+    try:
+        return str(image_uris.retrieve(framework="debugger", region=region))
+    except (ValueError, KeyError) as error:
+        raise SpecError(
+            [
+                Finding(
+                    where="debugger",
+                    what="has no rule evaluator image of the service's",
+                    got=region,
+                    next_step='set debugger to "own"',
+                )
+            ],
+            subject="image",
+        ) from error
+
+
 def _cuda(torch_version: str | None) -> str:
     """Return the CUDA part of the model parallel library's tag.
 

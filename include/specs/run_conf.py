@@ -36,6 +36,7 @@ class RunConf:
             its own hyperparameters). "auto" is resolved by include.planning.auto_plan, before a conf is read.
         hyperparameters: further ones, put over those the other fields make.
         rules: what judges the training, as include.rules.configuration reads it; empty = every rule, robust profile.
+        debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" where it can.
         watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
             rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
         on_rule_stop: what follows a stop, as include.rules.rule_retry reads it; empty = nothing.
@@ -93,6 +94,7 @@ class RunConf:
     early_stopping_patience: int = 0
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Any, ...] = ()
+    debugger: str = "own"
     watch_rules: bool = True
     on_rule_error: str = "stop"
     on_rule_stop: Mapping[str, Any] = field(default_factory=dict)

@@ -21,6 +21,7 @@ CHOICES = {
     "strategy": ("ddp", "fsdp"),
     "precision": ("fp32", "bf16", "fp16"),
     "on_rule_error": ("warn", "stop", "fail"),
+    "debugger": ("own", "service"),
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
 AT_LEAST_ONE = (

@@ -12,6 +12,7 @@ from include.specs.channel import Channel, read_channel
 from include.specs.distribution import Distribution, read_distribution
 from include.specs.metrics import MetricDefinition  # noqa: TC001  # see above
 from include.specs.reading import read_spec
+from include.specs.service_debugger import Debugger
 from include.specs.training_job_rules import spec_findings
 
 
@@ -63,6 +64,8 @@ class TrainingJobSpec:
             or an interruption with notice reaches them; for images with the framework toolkit.
         heartbeat_timeout_s: the operator stops a job that printed a `trainyard ` line and then none for so
             long, and resumes it by a new attempt; 0 = never.
+        debugger: who judges the training by rules (`service_debugger.Debugger`). With "service" a rule needs no
+            RuleEvaluatorImage, and what the service cannot judge, our evaluator does.
         budget_usd: what all attempts of the task may cost together, by the on-demand price; None = no bound.
     """
 
@@ -120,6 +123,7 @@ class TrainingJobSpec:
     # what is watched
     metric_definitions: tuple[MetricDefinition, ...] = ()
     enable_sagemaker_metrics: bool | None = None
+    debugger: str = Debugger.OWN
     debugger_hook_config: Mapping[str, Any] | None = None
     rules: tuple[Mapping[str, Any], ...] = ()
     profiler_config: Mapping[str, Any] | None = None

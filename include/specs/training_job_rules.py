@@ -13,6 +13,7 @@ from include.specs.built_in_rules import built_in_findings
 from include.specs.channel import Channel, FileSystemInput, TrainingInput
 from include.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
 from include.specs.run_conf_ladder import rung_findings
+from include.specs.service_debugger import debugger_findings
 from include.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Ite
     yield from _groups_of_channels(spec, channels)
     yield from _hyperparameters(spec)
     yield from _places(spec)
+    yield from debugger_findings(spec)
     yield from built_in_findings(spec, channels)
 
 

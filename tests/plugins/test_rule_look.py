@@ -60,6 +60,7 @@ class Services:
     files: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, Any] = field(default_factory=dict)
     tags: list[dict[str, str]] = field(default_factory=list)
+    evaluations: list[dict[str, str]] = field(default_factory=list)
     fails: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
 
@@ -76,6 +77,7 @@ class Services:
             "SecondaryStatus": "Training" if self.status == "InProgress" else self.status,
             "CreationTime": CREATED,
             "HyperParameters": self.hyperparameters,
+            "DebugRuleEvaluationStatuses": self.evaluations,
             "TrainingStartTime": CREATED,
             "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
             "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
@@ -206,6 +208,38 @@ def test_a_retry_is_judged_by_the_learning_rate_that_it_was_sent() -> None:
 
     assert told is not None
     assert [each["rule"] for each in told["watched"]["issues"]] == ["LRSanity"]
+
+
+def evaluation(status: str, details: str = "") -> dict[str, str]:
+    """Return what Describe says of the service's rule NonFinite."""
+    told = {"RuleConfigurationName": "NonFinite", "RuleEvaluationStatus": status}
+    return {**told, "StatusDetails": details}
+
+
+def test_issue_of_the_services_own_rule_stops_the_job_and_ours_leaves_it_alone() -> None:
+    said = "RuleEvaluationConditionMet: Evaluation of the rule NonFinite at step 3 resulted in the condition being met"
+    services = Services(files=statistics(), evaluations=[evaluation("InProgress")])
+    look = looking(services)
+    assert looks(look, 1) is None
+    assert services.status == "InProgress"
+
+    services.evaluations = [evaluation("IssuesFound", said)]
+    told = looks(look, 2)
+
+    assert told is not None
+    assert (told["watched"]["num_issues"], told["watched"]["stopped_by"]["step"]) == (1, 3)
+    (document,) = services.documents.values()
+    assert document["verdicts"][0]["not_evaluated"] == "judged by the service's own Debugger"
+    assert document["service_rules"][0]["details"] == said
+
+
+def test_an_evaluator_of_the_service_that_failed_says_nothing_of_the_training() -> None:
+    services = Services(
+        evaluations=[evaluation("Error", "InternalServerError")], status="Completed"
+    )
+    told = looks(looking(services), 1)
+    assert told is not None
+    assert told["watched"]["num_issues"] == 0
 
 
 @pytest.mark.parametrize("status", ["Failed", "Completed"])

@@ -11,12 +11,15 @@ from include.errors import Finding, Severity, SpecError
 from include.planning.linter.job_facts import job_facts
 from include.planning.linter.rules import rule_findings
 from include.specs.built_in_rules import missing_hyperparameters
+from include.specs.service_debugger import Debugger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from include.planning.linter.facts import JobFacts
     from include.specs.training_job import TrainingJobSpec
+
+_OF_DEBUGGER = frozenset({"debugger_hook_config", "rules", "profiler_rules"})
 
 
 def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[Finding, ...]:
@@ -29,7 +32,28 @@ def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[F
     table = table or support_table()
     found = dict.fromkeys(each for facts in job_facts(spec) for each in _of_facts(facts, table))
     found |= dict.fromkeys(missing_hyperparameters(spec))
+    if spec.debugger == Debugger.SERVICE:
+        found = dict.fromkeys(_as_fallback(each) for each in found)
     return tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR))
+
+
+def debugger_refusals(spec: TrainingJobSpec) -> tuple[Finding, ...]:
+    """Return why the service's Debugger would not judge this job: the combinations that it is known not to evaluate."""
+    as_sent = replace(spec, debugger=Debugger.OWN)
+    return tuple(each for each in lint(as_sent) if _is_refusal_of_debugger(each))
+
+
+def _is_refusal_of_debugger(finding: Finding) -> bool:
+    member = finding.where.rpartition(": ")[2]
+    return finding.severity is Severity.ERROR and member in _OF_DEBUGGER
+
+
+def _as_fallback(finding: Finding) -> Finding:
+    """Return a refusal of Debugger's as a warning: with `debugger: service` our evaluator judges instead."""
+    if not _is_refusal_of_debugger(finding):
+        return finding
+    instead = "our evaluator judges instead; set debugger to own to say so yourself"
+    return replace(finding, severity=Severity.WARNING, next_step=instead)
 
 
 def _of_facts(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:

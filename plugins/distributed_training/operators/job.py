@@ -68,6 +68,11 @@ class SageMakerJobOperator(EndingJobTask):
         """Return the S3 prefixes that the job would write to: a job that writes elsewhere is not this task's."""
         return ()
 
+    def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Create the job of a rendered request; return the facts about it that came out otherwise."""
+        self.jobs.create(request)
+        return {}
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the snapshot of the completed job, with `job_name`, `attempt` and `earlier_attempts`.
 
@@ -203,7 +208,7 @@ class SageMakerJobOperator(EndingJobTask):
         self.note_intent(context, name)
         self._waiting_for = name
         try:
-            self.jobs.create(request)
+            facts = {**facts, **self.create(request, facts)}
         except NameTakenError:
             self.log.info("Job %s appeared meanwhile", name)
             return None

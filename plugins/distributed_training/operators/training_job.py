@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from distributed_training.operators.debugged_job import create_debugged, debugged
 from distributed_training.operators.job import SageMakerJobOperator
 from distributed_training.operators.job_code import job_image, training_code
 from distributed_training.operators.ladder import place_next, place_of, rungs_of, spec_on_rung
@@ -67,6 +68,7 @@ class TrainingJobOperator(SageMakerJobOperator):
         for finding in lint(launched_by(spec, self._trainer_launch)):
             self.log.warning("%s: %s", finding.severity.value, finding)
         clients = self.clients
+        spec, judge = debugged(spec, region=clients.region)
         code = training_code(clients, spec)
         image = job_image(spec, region=clients.region)
         request = render_training_job(
@@ -78,7 +80,11 @@ class TrainingJobOperator(SageMakerJobOperator):
             tags=self.tags(context),
             account=None if spec.role.startswith("arn:") else clients.account,
         )
-        return request, {"code": code.to_dict() if code else None, "image_uri": image}
+        return request, {"code": code.to_dict() if code else None, "image_uri": image, **judge}
+
+    def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the job; without the service's rules where `debugger: service` is refused."""
+        return create_debugged(self.jobs, request, facts)
 
     def destinations(self, context: Context) -> Sequence[str]:
         """Return the job's output path."""

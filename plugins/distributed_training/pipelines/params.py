@@ -61,6 +61,10 @@ _RULES_HELP = (
     'own expressions such as {"name": "hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)"}. Empty: '
     "every rule."
 )
+_DEBUGGER_HELP = (
+    "own: our evaluator. service: SageMaker's Debugger judges by those of the rules that it has, where it can and the "
+    "account has it; else our evaluator does, and train's log says why."
+)
 _NOTIFICATIONS_HELP = (
     'An SNS topic that is told what happens: {"topic_arn": "arn:aws:sns:...", "on": ["spot", "rule", "failure", '
     '"budget"]}. Empty: nobody is.'
@@ -336,6 +340,11 @@ SECTIONS: Sections = {
             "Watch by rules",
             "Judge the training while it runs by the rules above, and do what follows from an issue.",
             {"type": "boolean"},
+        ),
+        "debugger": (
+            "Judged by",
+            _DEBUGGER_HELP,
+            {"type": "string", "enum": ["own", "service"]},
         ),
         "on_rule_error": (
             "On an error",

@@ -147,6 +147,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             "watch_rules": (WATCH_RULES, params.get("watch_rules")),
             "on_rule_error": (WATCH_RULES, params.get("on_rule_error", "stop") != "stop"),
             "on_rule_stop": (WATCH_RULES, params.get("on_rule_stop")),
+            "debugger": (WATCH_RULES, params.get("debugger", "own") != "own"),
         }
         for name, (task, is_asked) in asked.items():
             if is_asked and task not in self.downstream_task_ids:

@@ -10,6 +10,7 @@ from include.planning.run_cost import evaluation_instance_type
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from include.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
+from include.specs.service_debugger import Debugger
 from include.specs.training_job import TrainingJobSpec
 from include.specs.tuning_job import HyperbandResources, Strategy, TuningJobSpec
 
@@ -102,6 +103,22 @@ def training_spec(
         },
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
+    )
+
+
+def with_judge(spec: TrainingJobSpec, conf: RunConf) -> TrainingJobSpec:
+    """Return the training with the rules by which the service is to judge it, where the conf asks for that.
+
+    Raises:
+        SpecError: the conf's rules are wrong, or none of them is the service's.
+    """
+    if conf.debugger != Debugger.SERVICE:
+        return spec
+    from include.rules.service_rules import service_rules
+
+    rules = service_rules(conf.rules)
+    return replace(
+        spec, debugger=conf.debugger, rules=rules.debugger, profiler_rules=rules.profiler
     )
 
 

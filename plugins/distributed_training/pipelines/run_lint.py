@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distributed_training.pipelines.run_jobs import training_spec
+from distributed_training.pipelines.run_jobs import training_spec, with_judge
 from distributed_training.pipelines.run_paths import RunPaths
 from include.errors import SpecError
 from include.planning.linter.linter import lint
 from include.specs.run_conf import RunConf
+from include.specs.service_debugger import Debugger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +30,16 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     """
     from include.rules.configuration import rules_findings
     from include.rules.rule_retry import retry_findings
+    from include.rules.service_rules import service_findings
 
     try:
         conf = RunConf.from_params(params)
     except SpecError:  # `plan_run` reports it
         return ()
-    return (*conf_findings(conf), *rules_findings(conf.rules), *retry_findings(conf.on_rule_stop))
+    wrong = rules_findings(conf.rules) or tuple(service_findings(conf.debugger, conf.rules))
+    # Who judges by them is linted where they can be read.
+    linted = conf_findings(replace(conf, debugger=Debugger.OWN) if wrong else conf)
+    return (*linted, *wrong, *retry_findings(conf.on_rule_stop))
 
 
 def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
@@ -45,4 +51,5 @@ def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
         role=UNSET_ROLE,
         task_id="train",
     )
+    spec = with_judge(spec, conf)
     return tuple(each for each in lint(spec) if each.where not in SAID_BY_THE_PLAN)

@@ -17,6 +17,7 @@ from distributed_training.pipelines.run_jobs import (
     training_hyperparameters,
     training_spec,
     tuning_spec,
+    with_judge,
 )
 from distributed_training.pipelines.run_state import (
     EVALUATE,
@@ -112,7 +113,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
         found = TuningResult.from_dict(result_of(context, TUNE))
         conf, searched_usd = with_values(conf, found.best.tuned_values), found.paid_usd
         _tell_winner(state, found, conf)
-    return training_spec(
+    spec = training_spec(
         conf,
         paths=state.paths,
         dataset_uri=result_of(context, SHARD)["dataset_uri"],
@@ -120,6 +121,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
         task_id=context["ti"].task_id,
         budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
     )
+    return with_judge(spec, conf)
 
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:

@@ -95,6 +95,7 @@ class RuleFindings:
             "issues": [told(each) for each in self.found[:MOST_TOLD]],
             "stopped_by": None if stopped_by is None else told(stopped_by),
             "service": None if service is None else asdict(service[0]),
+            "service_rules": service_rules_told(snapshot),
             "rules_uri": document_uri(snapshot) if live else None,
         }
 
@@ -105,9 +106,18 @@ def document(live: LiveEvaluation, snapshot: JobSnapshot, stopped_by: Reaction |
         **rules_document(live.verdicts(is_final=snapshot.is_terminal)),
         "job": snapshot.name,
         "num_records": live.num_records,
+        "service_rules": service_rules_told(snapshot),
         "stopped_by": None if stopped_by is None else told(stopped_by),
     }
     return json.dumps(content, indent=1).encode()
+
+
+def service_rules_told(snapshot: JobSnapshot) -> list[dict[str, str]]:
+    """Return what the service's own Debugger and Profiler say: name, status and details of each rule."""
+    return [
+        {key: str(each[key]) for key in ("name", "status", "details")}
+        for each in snapshot.rule_evaluations
+    ]
 
 
 def told(reaction: Reaction) -> dict[str, Any]:

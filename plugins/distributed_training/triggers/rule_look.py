@@ -15,15 +15,20 @@ from distributed_training.triggers.answers import FAULTS, Answers
 from distributed_training.triggers.renewed_clients import RenewedClients
 from distributed_training.triggers.rule_findings import RuleFindings
 from distributed_training.triggers.rule_stopping import RuleStopping, write_document
-from distributed_training.triggers.synced_statistics import read_piece, statistics_sizes
+from distributed_training.triggers.synced_statistics import (
+    place_of_statistics,
+    read_piece,
+    statistics_sizes,
+)
 from include.rules.live_evaluation import planned_evaluation
-from include.rules.reactions import Reactions, planned_reactions
+from include.rules.reactions import Reaction, Reactions, planned_reactions
+from include.rules.service_rules import service_issue
 from include.rules.watch_plan import POLL_INTERVAL_S
 from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.snapshot import JobSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from distributed_training.hooks.aws_clients import ConnectionArguments
     from include.rules.evaluation import Issue
@@ -80,7 +85,8 @@ class RuleLook:
     gives_up_at: float
     notifier: Notifier | None = None
     findings: RuleFindings = field(default_factory=RuleFindings)
-    _hyperparameters: dict[str, str] = field(default_factory=dict)
+    _description: dict[str, Any] = field(default_factory=dict)
+    _judged_by_service: set[str] = field(default_factory=set)
     _live: LiveEvaluation | None = None
     _reactions: Reactions = field(init=False)
     _stopping: RuleStopping = field(init=False)
@@ -99,6 +105,7 @@ class RuleLook:
         if snapshot is None:
             return {"absent": self.job_name} if time.time() > self.gives_up_at else None
         self.findings.log_service_rules(snapshot)
+        self.findings.note(list(self._found_by_service(snapshot)))
         if snapshot.started_at is not None:
             try:
                 await self._read(snapshot)
@@ -113,6 +120,15 @@ class RuleLook:
         await write_document(self.clients["s3"], snapshot, self._live, stopped_by=stopped_by)
         return {"watched": self.findings.result(snapshot, self._live, stopped_by=stopped_by)}
 
+    def _found_by_service(self, snapshot: JobSnapshot) -> Iterator[Reaction]:
+        """Yield what follows each issue that the service's own rules found since the last look."""
+        for each in snapshot.rule_evaluations:
+            rule = self._reactions.rule_named(each["name"])
+            issue = service_issue(each, rule) if rule else None
+            if issue and each["name"] not in self._judged_by_service:
+                self._judged_by_service.add(each["name"])
+                yield self._reactions.of(each["name"], issue)
+
     async def _described(self) -> JobSnapshot | None:
         try:
             answer = await self.clients["sagemaker"].describe_training_job(
@@ -122,7 +138,7 @@ class RuleLook:
             if is_unknown_job(*code_and_message(error)):
                 return None
             raise
-        self._hyperparameters = answer.get("HyperParameters", {})
+        self._description = answer
         return JobSnapshot.from_describe(answer)
 
     async def _read(self, snapshot: JobSnapshot) -> None:
@@ -132,10 +148,11 @@ class RuleLook:
                 planned_evaluation,
                 self.plan,
                 since=float(snapshot.created_at or 0.0),
-                hyperparameters=self._hyperparameters,
+                hyperparameters=self._description.get("HyperParameters", {}),
+                judged_elsewhere=[each["name"] for each in snapshot.rule_evaluations],
             )
         live, s3 = self._live, self.clients["s3"]
-        sizes = await statistics_sizes(s3, snapshot)
+        sizes = await statistics_sizes(s3, place_of_statistics(self._description))
         while True:
             wanted = live.wanted(sizes, is_final=snapshot.is_terminal)
             pieces = [(piece, await read_piece(s3, piece)) for piece in wanted]

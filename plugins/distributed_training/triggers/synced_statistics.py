@@ -8,22 +8,35 @@ from botocore.exceptions import ClientError
 
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import code_and_message, is_absent_object
-from include.rules.statistics_place import statistics_uri
+from include.rules.statistics_place import hook_uri, statistics_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.rules.live import Piece
-    from include.sagemaker_api.snapshot import JobSnapshot
 
 
-async def statistics_sizes(s3: Any, snapshot: JobSnapshot) -> dict[str, int]:
-    """Return the sizes of the statistics in S3, by address; nothing for a job without checkpoints.
+def place_of_statistics(description: Mapping[str, Any]) -> str | None:
+    """Return where a job syncs its statistics to, by its Describe answer; None where it syncs none.
+
+    The trainer writes them where the service's hook does, if the request has one, else beside its checkpoints.
+    """
+    hook = description.get("DebugHookConfig", {}).get("S3OutputPath")
+    if hook:
+        return hook_uri(hook, description["TrainingJobName"])
+    checkpoints = description.get("CheckpointConfig", {}).get("S3Uri")
+    return statistics_uri(checkpoints) if checkpoints else None
+
+
+async def statistics_sizes(s3: Any, place: str | None) -> dict[str, int]:
+    """Return the sizes of the statistics in S3, by address; nothing for a job that syncs none.
 
     Raises:
         ClientError: S3 refuses.
     """
-    if snapshot.checkpoint_s3_uri is None:
+    if place is None:
         return {}
-    at = S3Address.parse(statistics_uri(snapshot.checkpoint_s3_uri))
+    at = S3Address.parse(place)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
     return {
         f"s3://{at.bucket}/{each['Key']}": int(each["Size"])

@@ -1,0 +1,114 @@
+"""Rules as the service's Debugger and Profiler take them, and what they say as issues of ours. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from include.errors import Finding
+from include.rules.catalogue import RULES
+from include.rules.configuration import configured_rules
+from include.rules.evaluation import ConfiguredRule, Issue
+from include.rules.rule import Origin
+from include.specs.service_debugger import MAX_SERVICE_RULES, Debugger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_STEP = re.compile(r"at step (\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRules:
+    """`DebugRuleConfigurations` and `ProfilerRuleConfigurations`, without images."""
+
+    debugger: tuple[dict[str, Any], ...] = ()
+    profiler: tuple[dict[str, Any], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is a rule."""
+        return bool(self.debugger or self.profiler)
+
+
+def service_rules(wanted: Sequence[object]) -> ServiceRules:
+    """Return those of a conf's rules that the service has; with AWS's defaults where the author set nothing.
+
+    Worked value: `{"rule": "Overfit", "parameters": {"patience": 2}}` is `{"RuleConfigurationName": "Overfit",
+    "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}`.
+
+    Raises:
+        SpecError: the rules are wrong.
+    """
+    configured = configured_rules(wanted) if wanted else ()
+    pairs = [
+        (each, _configuration(given, each))
+        for given, each in zip(wanted, configured, strict=True)
+        if each.rule.name in RULES and each.rule.ORIGIN is not Origin.TRAINYARD
+    ]
+    return ServiceRules(
+        debugger=tuple(made for each, made in pairs if each.rule.ORIGIN is Origin.DEBUGGER),
+        profiler=tuple(made for each, made in pairs if each.rule.ORIGIN is Origin.PROFILER),
+    )
+
+
+def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Finding]:
+    """Yield what is wrong with asking the service to judge by these rules."""
+    if debugger != Debugger.SERVICE:
+        return
+    rules = service_rules(wanted)
+    if not rules:
+        names = (name for name, rule in RULES.items() if rule.ORIGIN is not Origin.TRAINYARD)
+        yield Finding(
+            where="debugger",
+            what="is the service, and rules has none that it knows",
+            got=", ".join(str(each) for each in wanted) or "no rules",
+            allowed=", ".join(names),
+            next_step='name some of these in rules, or set debugger to "own"',
+        )
+    for kind, those in (("Debugger", rules.debugger), ("Profiler", rules.profiler)):
+        if len(those) > MAX_SERVICE_RULES:
+            yield Finding(
+                where="rules",
+                what=f"has more rules of SageMaker's {kind} than the service evaluates for a job",
+                got=str(len(those)),
+                allowed=f"at most {MAX_SERVICE_RULES}",
+                next_step='drop some, or set debugger to "own": our evaluator has no such limit',
+            )
+
+
+def _configuration(given: object, configured: ConfiguredRule) -> dict[str, Any]:
+    if isinstance(given, Mapping) and "RuleParameters" in given:
+        return dict(given)
+    own = given.get("parameters", {}) if isinstance(given, Mapping) else {}
+    parameters = {"rule_to_invoke": configured.rule.name, **{k: _text(v) for k, v in own.items()}}
+    return {"RuleConfigurationName": configured.name, "RuleParameters": parameters}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def service_issue(evaluation: Mapping[str, Any], rule: ConfiguredRule) -> Issue | None:
+    """Return the issue that the service found by a rule; None where it found none.
+
+    An evaluation in `Error` says that the service's evaluator failed, and nothing of the training.
+
+    Args:
+        evaluation: as `JobSnapshot.rule_evaluations` has it.
+        rule: of the same name.
+    """
+    if evaluation["status"] != "IssuesFound":
+        return None
+    details = str(evaluation["details"])
+    found = _STEP.search(details)
+    step = int(found[1]) if found else 0
+    return Issue(
+        step=step,
+        onset=step,
+        rank=0,
+        key="",
+        severity=rule.severity,
+        text=" ".join(details.split()) or "the service's Debugger found an issue",
+    )

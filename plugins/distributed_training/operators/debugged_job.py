@@ -1,0 +1,81 @@
+"""Which of the two judges a training by rules, decided before its job is created and again where that is refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from include.errors import QuotaExceededError, QuotaTooSmallError, RejectedRequestError, SpecError
+from include.planning.linter.linter import debugger_refusals
+from include.sagemaker_api.images import rule_evaluator_image
+from include.sagemaker_api.service_debugger import (
+    judged_by_service,
+    judged_by_us,
+    request_without_rules,
+)
+from include.specs.service_debugger import Debugger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed_training.hooks.jobs import SageMakerJobs
+    from include.specs.training_job import TrainingJobSpec
+
+log = logging.getLogger(__name__)
+
+DEBUGGER, WHY = "debugger", "debugger_why"
+"""Facts about a job: who judges it, and why not whom its spec asked for."""
+_OF_QUOTA = (QuotaExceededError, QuotaTooSmallError)
+
+
+def debugged(spec: TrainingJobSpec, *, region: str) -> tuple[TrainingJobSpec, dict[str, Any]]:
+    """Return the job as the one sees it who is to judge it, and facts of who that is; none where nobody was asked.
+
+    With `debugger: service` it is the service, unless the combination is known not to be evaluated, or the region has
+    no evaluator: then it is our evaluator, and a warning says why.
+    """
+    if spec.debugger != Debugger.SERVICE:
+        return spec, {}
+    refusals = debugger_refusals(spec)
+    if refusals:
+        first = refusals[0]
+        return judged_by_us(spec), _fall_back(
+            f"{first.where} {first.what}: {first.why} ({first.source})"
+        )
+    try:
+        image = rule_evaluator_image(region)
+    except SpecError:
+        why = f"region {region} has no rule evaluator image (table of the SageMaker SDK)"
+        return judged_by_us(spec), _fall_back(why)
+    return judged_by_service(spec, evaluator_image=image), {DEBUGGER: Debugger.SERVICE.value}
+
+
+def create_debugged(
+    jobs: SageMakerJobs, request: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Create the job; without the service's rules where it is refused with them. Return the facts that changed.
+
+    What the service tells an account that has no Debugger is nowhere written down, so that any refusal of a request
+    with rules is met by one without. A refused request made no job: there is never a second one to pay.
+
+    Raises:
+        RejectedRequestError: the service refused the job, and not for its rules.
+        TrainingRunError: otherwise as `SageMakerJobs.create`.
+    """
+    try:
+        jobs.create(request)
+    except RejectedRequestError as error:
+        if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(error, _OF_QUOTA):
+            raise
+        jobs.create(request_without_rules(request))
+        return _fall_back(f"the service refused the job with its rules: {error}")
+    return {}
+
+
+def _fall_back(why: str) -> dict[str, Any]:
+    log.warning(
+        "debugger is service, and SageMaker's Debugger will not judge this training: %s. Our evaluator judges it, by "
+        "the plan of the task that watches it; the job has no rules of the service.",
+        why,
+    )
+    return {DEBUGGER: Debugger.OWN.value, WHY: why}

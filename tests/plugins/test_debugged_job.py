@@ -1,0 +1,300 @@
+"""A training that the service's Debugger is to judge: with what its rules need, and without them where it cannot."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from distributed_training.hooks.job_kinds import JobKind
+from distributed_training.hooks.jobs import SageMakerJobs
+from distributed_training.operators.debugged_job import create_debugged, debugged
+from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.pipelines.run_jobs import with_judge
+from distributed_training.pipelines.run_lint import params_findings
+from include.errors import QuotaExceededError, RejectedRequestError, Severity, SpecError
+from include.planning.linter.linter import lint
+from include.rules.service_rules import service_rules
+from include.rules.watch_plan import WatchPlan
+from include.specs.run_conf import RunConf
+from include.specs.training_job import TrainingJobSpec
+from tests.plugins.test_check_rules import watched
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningEngine
+
+RULE = {
+    "RuleConfigurationName": "Overfit",
+    "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"},
+}
+PROFILER_RULE = {
+    "RuleConfigurationName": "IOBottleneck",
+    "RuleParameters": {"rule_to_invoke": "IOBottleneck"},
+}
+TWO_RANKS = {
+    "distribution": {"torch_distributed": {"enabled": True}},
+    "instance_count": 2,
+    "checkpoint_s3_uri": "s3://bucket/checkpoints",
+}
+
+
+def asked(**members: Any) -> TrainingJobSpec:
+    """Return a training that the service is to judge."""
+    given: dict[str, Any] = {
+        "role": "arn:aws:iam::111122223333:role/train",
+        "output_path": "s3://bucket/out",
+        "image_uri": "111122223333.dkr.ecr.us-east-1.amazonaws.com/mine:1",
+        "entry_point": "train.py",
+        "instance_type": "ml.m5.large",
+        "instance_count": 1,
+        "debugger": "service",
+        "rules": [RULE],
+        **members,
+    }
+    return TrainingJobSpec.from_mapping(given)
+
+
+def test_rules_get_the_regions_evaluator_and_a_place_below_the_output() -> None:
+    spec, facts = debugged(asked(profiler_rules=[PROFILER_RULE]), region="us-west-2")
+
+    image = "895741380848.dkr.ecr.us-west-2.amazonaws.com/sagemaker-debugger-rules:latest"
+    assert spec.rules == ({"RuleEvaluatorImage": image, **RULE},)
+    assert spec.profiler_rules == ({"RuleEvaluatorImage": image, **PROFILER_RULE},)
+    assert spec.debugger_hook_config == spec.profiler_config == {"S3OutputPath": "s3://bucket/out"}
+    assert facts == {"debugger": "service"}
+
+
+def test_what_the_author_wrote_of_image_and_hook_stays() -> None:
+    hook = {"S3OutputPath": "s3://bucket/elsewhere", "HookParameters": {"save_interval": "10"}}
+    own = {**RULE, "RuleEvaluatorImage": "111122223333.dkr.ecr.us-east-1.amazonaws.com/rules:2"}
+
+    spec, _ = debugged(asked(rules=[own], debugger_hook_config=hook), region="us-east-1")
+
+    assert spec.rules == (own,)
+    assert spec.debugger_hook_config == hook
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        (TWO_RANKS, "checkpoints of a distributed job: the service never evaluates"),
+        (
+            {
+                "enable_network_isolation": True,
+                "entry_point": None,
+                "rules": [
+                    {
+                        **RULE,
+                        "RuleParameters": {**RULE["RuleParameters"], "action_json": "[]"},  # type: ignore[dict-item]
+                    }
+                ],
+            },
+            "network isolation",
+        ),
+    ],
+    ids=["ranks-with-checkpoints", "actions-in-isolation"],
+)
+def test_known_refused_combination_is_judged_by_us_and_says_what_why_and_source(
+    members: dict[str, Any], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        spec, facts = debugged(asked(**members), region="us-east-1")
+
+    assert (spec.rules, spec.profiler_rules, spec.debugger_hook_config) == ((), (), None)
+    assert facts["debugger"] == "own"
+    assert says in facts["debugger_why"]
+    assert "(developer guide, debugger" in facts["debugger_why"]
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert facts["debugger_why"] in line
+
+
+def test_region_without_an_evaluator_is_judged_by_us() -> None:
+    spec, facts = debugged(asked(), region="xx-nowhere-1")
+    assert spec.rules == ()
+    assert "region xx-nowhere-1 has no rule evaluator image" in facts["debugger_why"]
+
+
+def test_rules_without_the_word_service_are_sent_word_for_word() -> None:
+    given = asked(debugger="own", rules=[{**RULE, "RuleEvaluatorImage": "x"}])
+    assert debugged(given, region="us-east-1") == (given, {})
+
+
+def test_linter_refuses_the_combination_and_warns_of_it_where_we_would_judge() -> None:
+    def found(debugger: str) -> set[Severity]:
+        spec = asked(debugger=debugger, **TWO_RANKS)
+        return {each.severity for each in lint(spec) if "checkpoints of" in each.what}
+
+    assert found("own") == {Severity.ERROR}
+    assert found("service") == {Severity.WARNING}
+
+
+def test_more_rules_than_the_service_takes_are_refused_before_anything_is_sent() -> None:
+    many = [{**RULE, "RuleConfigurationName": f"overfit-{n}"} for n in range(21)]
+    with pytest.raises(SpecError, match=r"(?s)rules: are more.*21.*at most 20.*our evaluator"):
+        asked(rules=many)
+    with pytest.raises(SpecError, match="profiler_rules: are more"):
+        asked(debugger="own", rules=[], profiler_rules=many)
+    assert len(asked(rules=many[:20]).rules) == 20
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [({"debugger": "aws"}, "debugger: is nobody who judges"), ({"rules": []}, "no rule for it")],
+)
+def test_a_judge_without_sense_is_refused(members: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        asked(**members)
+
+
+def test_of_a_confs_rules_the_service_gets_those_that_it_has() -> None:
+    given = ["NonFinite", {"rule": "Overfit", "parameters": {"patience": 2}}, "IOBottleneck"]
+    given.append({"name": "hot", "expression": "loss > 9"})
+    made = service_rules(given)
+    assert (made.debugger, made.profiler) == ((RULE,), (PROFILER_RULE,))
+    assert service_rules([RULE]).debugger == (RULE,)
+
+
+def test_preflight_names_the_rules_that_the_service_could_judge_by() -> None:
+    (found,) = [
+        each
+        for each in params_findings({"debugger": "service", "rules": ["NonFinite"]})
+        if each.where == "debugger"
+    ]
+    assert found.severity is Severity.ERROR
+    assert "Overfit" in str(found.allowed)
+
+
+def test_a_run_of_many_ranks_is_warned_at_preflight_that_we_judge() -> None:
+    conf = {"debugger": "service", "rules": ["Overfit"], "instance_count": 2}
+    warned = [each for each in params_findings(conf) if "checkpoints of" in each.what]
+    assert {each.severity for each in warned} == {Severity.WARNING}
+    assert with_judge(asked(), RunConf()) == asked()
+
+
+@dataclass
+class Service:
+    """The service of an account without Debugger, or without anything: `refuses` tells of a request."""
+
+    refusals: list[tuple[str, str]]
+    created: list[dict[str, Any]] = field(default_factory=list)
+
+    def client(self, _: str) -> Service:
+        return self
+
+    def create_training_job(self, **request: Any) -> dict[str, str]:
+        if self.refusals:
+            code, message = self.refusals.pop(0)
+            answer: Any = {"Error": {"Code": code, "Message": message}}
+            raise ClientError(answer, "CreateTrainingJob")
+        self.created.append(request)
+        return {"TrainingJobArn": "arn"}
+
+
+REQUEST = {
+    "TrainingJobName": "job",
+    "DebugHookConfig": {"S3OutputPath": "s3://bucket/out"},
+    "DebugRuleConfigurations": [RULE],
+    "ProfilerConfig": {},
+    "ProfilerRuleConfigurations": [PROFILER_RULE],
+}
+CLOSED = ("ValidationException", "Amazon SageMaker Debugger is not open to new customers.")
+BY_SERVICE = {"debugger": "service"}
+
+
+def created(service: Service, facts: dict[str, Any]) -> dict[str, Any]:
+    """Create the job at a service; return the facts that changed."""
+    return create_debugged(SageMakerJobs(service, JobKind.TRAINING), REQUEST, facts)  # type: ignore[arg-type]
+
+
+def test_account_without_debugger_gets_one_job_that_we_judge(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Service([CLOSED])
+
+    with caplog.at_level(logging.WARNING):
+        facts = created(service, BY_SERVICE)
+
+    assert service.created == [{"TrainingJobName": "job"}]
+    assert facts["debugger"] == "own"
+    assert "not open to new customers" in facts["debugger_why"]
+    assert "not open to new customers" in caplog.text
+
+
+def test_account_with_debugger_gets_the_rules() -> None:
+    service = Service([])
+    assert created(service, BY_SERVICE) == {}
+    assert service.created == [REQUEST]
+
+
+def test_a_request_that_is_wrong_with_and_without_rules_makes_no_job() -> None:
+    service = Service([CLOSED, ("ValidationException", "no such role")])
+    with pytest.raises(RejectedRequestError, match="no such role"):
+        created(service, BY_SERVICE)
+    assert service.created == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "refusal", "error"),
+    [
+        ({}, CLOSED, RejectedRequestError),
+        (
+            BY_SERVICE,
+            ("ResourceLimitExceeded", "The account-level service limit is 2 Instances"),
+            QuotaExceededError,
+        ),
+    ],
+    ids=["rules-word-for-word", "quota"],
+)
+def test_other_refusals_are_told_as_they_are(
+    facts: dict[str, Any], refusal: tuple[str, str], error: type[Exception]
+) -> None:
+    service = Service([refusal])
+    with pytest.raises(error):
+        created(service, facts)
+    assert service.created == []
+    assert service.refusals == []
+
+
+SCRIPT = """
+import json, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+path = pathlib.Path("/opt/ml/output/tensors")
+path.mkdir(parents=True, exist_ok=True)
+with (path / "rank-00000.attempt-0001.part-0001.jsonl").open("w", buffering=1) as file:
+    def write(line):
+        file.write(json.dumps({"time": time.time(), **line}) + "\\n")
+    write({"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 1, "attempt": 1,
+           "resumed_at": 0, "tensors": {}})
+    for step in range(1, 600):
+        write({"kind": "step", "step": step, "loss": "nan" if step > 9 else 5.0 / step, "learning_rate": 0.0})
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(240)
+def test_service_judges_a_live_job_and_its_verdict_is_followed_by_our_stop(
+    aws_connection: RunningEngine, script: Any, task: Any
+) -> None:
+    nan = {"RuleConfigurationName": "nan", "RuleParameters": {"rule_to_invoke": "NonFinite"}}
+    spec = script(SCRIPT, debugger="service", rules=[nan])
+    made = TrainingJobOperator(task_id="train", spec=spec)
+    name = made.name_of(task.context, 1)
+    request, facts = made.render(task.context, name=name, place={})
+    assert made.create(request, facts) == {}
+    ours = {"rule": "LRSanity", "action": "warn"}
+    plan = WatchPlan(rules=({"rule": "NonFinite", "name": "nan"}, ours), poll_interval_s=0.3)
+
+    found = watched(name, plan)["watched"]
+
+    assert facts["debugger"] == "service"
+    assert found["job_status"] == "Stopped"
+    assert (found["stopped_by"]["name"], found["stopped_by"]["step"]) == ("nan", 10)
+    assert found["service_rules"][0]["status"] == "IssuesFound"
+    assert "RuleEvaluationConditionMet" in found["stopped_by"]["evidence"]
+    # Our evaluator reads the same statistics, where the hook writes them, for the rules that the service lacks.
+    assert {each["name"] for each in found["issues"]} == {"nan", "LRSanity"}
