@@ -19,6 +19,9 @@ from trainer.sharding.training import ShardedTraining
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+HYPERPARAMETERS = "trainer.sharding.hyperparameters:ShardedHyperparameters"
+"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one rank of the job; return its exit code."""

@@ -18,6 +18,9 @@ from trainer.process import run_rank
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+HYPERPARAMETERS = "trainer.horovod_hyperparameters:HorovodHyperparameters"
+"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one rank of the job; return its exit code."""

@@ -7,44 +7,40 @@ lines and exit codes are those of train_ddp.py; checkpoints are `<base>/checkpoi
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
-from trainer.environment import ContainerPaths
-from trainer.errors import TrainerError
-from trainer.failure import report_failure
-from trainer.stopping import StopRequest
+from trainer.script import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trainer.environment import ContainerPaths
+    from trainer.stopping import StopRequest
+
+HYPERPARAMETERS = "tensorflow_trainer.hyperparameters:TensorFlowHyperparameters"
+"""By what the job's hyperparameters are judged before it is started; see trainer/judging.py."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one host of the job; return its exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
-    paths = ContainerPaths.from_environment(os.environ)
-    stop = StopRequest().install()
-    arguments = sys.argv[1:] if argv is None else argv
-    try:
-        hp = TensorFlowHyperparameters.load(os.environ.get("SM_HPS", "{}"), arguments)
-        from tensorflow_trainer.strategies import choose  # noqa: PLC0415  # seconds, and only if the rest is right
-        from tensorflow_trainer.training import TensorFlowTraining  # noqa: PLC0415
+    return run_script(TensorFlowHyperparameters, train, argv)
 
-        strategy = choose(
-            os.environ.get("TF_CONFIG", ""),
-            num_replicas=hp.num_replicas,
-            num_threads=hp.num_threads,
-            stop=stop,
-        )
-        if strategy is None:
-            return 0
-        return TensorFlowTraining(hp, paths, strategy, stop).run()
-    except (TrainerError, RuntimeError, ValueError, OSError) as error:
-        report_failure(error, paths.failure_file)
-        return 1
+
+def train(hp: TensorFlowHyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
+    """Train as TF_CONFIG says, or serve another host's steps to their end."""
+    from tensorflow_trainer.strategies import choose  # noqa: PLC0415  # seconds, and only if the rest is right
+    from tensorflow_trainer.training import TensorFlowTraining  # noqa: PLC0415
+
+    strategy = choose(
+        os.environ.get("TF_CONFIG", ""),
+        num_replicas=hp.num_replicas,
+        num_threads=hp.num_threads,
+        stop=stop,
+    )
+    return 0 if strategy is None else TensorFlowTraining(hp, paths, strategy, stop).run()
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def test_cells_on_spot_keep_checkpoints_apart(defaults: dict[str, Any]) -> None:
         ({"hyperparameters": {"learing_rate": 1}}, "did you mean 'learning_rate'?"),
         (
             {"entry_point": "train_fsdp.py", "hyperparameters": {"tensor_parallel_degree": 3}},
-            "no part of the ranks",
+            "does not divide the 2 ranks",
         ),
     ],
     ids=["no script", "no such strategy", "no GPUs", "no such hyperparameter", "odd degree"],

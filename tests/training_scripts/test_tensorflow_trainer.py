@@ -15,11 +15,11 @@ import torch
 from tensorflow_trainer import checkpoint_files, identity
 from tensorflow_trainer.hyperparameters import (
     TensorFlowHyperparameters,
-    num_evaluated,
     plan_steps,
 )
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
 from tests.training_scripts.shard_writer import write_token_dataset
+from trainer.batching import num_evaluated
 from trainer.data import sample_digest
 from trainer.data.sample_order import SampleOrder
 from trainer.data.shard_index import ShardIndex

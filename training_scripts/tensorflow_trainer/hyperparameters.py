@@ -3,47 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.batching import plan_batches
 from trainer.errors import HyperparameterError
-from trainer.hyperparameters import Hyperparameters, setting
+from trainer.framework_hyperparameters import FrameworkHyperparameters
+from trainer.hyperparameters import setting
 
 if TYPE_CHECKING:
-    from trainer.batching import BatchPlan
+    from collections.abc import Mapping
 
-NOT_HERE = {
-    "model": "gpt",
-    "precision": "fp32",
-    "dropout": 0.0,
-    "compile": False,
-    "on_non_finite": "fail",
-    "most_skipped_steps": 5,
-    "early_stopping_patience": 0,
-    "profile_steps": 0,
-    "trace_steps": None,
-    "tensorboard_dir": None,
-}
-"""What this trainer has one value of; steps are compiled anyway."""
+    from trainer.batching import BatchPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFlowHyperparameters(Hyperparameters):
-    """One set of hyperparameters; `load` validates and reports every problem at once."""
+class TensorFlowHyperparameters(FrameworkHyperparameters):
+    """One set of hyperparameters; `load` validates and reports every problem at once. Steps are compiled anyway."""
+
+    script: ClassVar[str] = "train_tensorflow.py"
+    not_here: ClassVar[Mapping[str, Any]] = {
+        "model": "gpt",
+        "precision": "fp32",
+        "dropout": 0.0,
+        "compile": False,
+        "on_non_finite": "fail",
+        "most_skipped_steps": 5,
+        "early_stopping_patience": 0,
+        "profile_steps": 0,
+        "trace_steps": None,
+        "skip_steps": None,
+        "tensorboard_dir": None,
+    }
 
     num_replicas: int = setting(
         1, "replicas of one host without GPUs (MirroredStrategy); with GPUs each is one", at_least=1
     )
     model_dir: str | None = setting(None, "the toolkit's own place for models; not used here")
 
-    def contradictions(self) -> list[str]:
-        """Return one sentence for each value that this trainer has not, and each pair that cannot go together."""
-        # By name: a class with slots is another one than the cell that `super()` looks into.
-        return Hyperparameters.contradictions(self) + [
-            f"{name} {getattr(self, name)!r} is not what train_tensorflow.py does; leave it at {value!r}"
-            for name, value in NOT_HERE.items()
-            if getattr(self, name) != value
-        ]
+    def rank_findings(self, ranks: int) -> list[str]:
+        """Return what does not go with so many replicas: a part of a global batch that is taken in several passes."""
+        part = self.global_batch_size // ranks
+        if self.micro_batch_size in {None, part}:
+            return []
+        message = (
+            f"micro_batch_size {self.micro_batch_size} with global_batch_size {self.global_batch_size} on {ranks} "
+            f"replicas would add up gradients, which train_tensorflow.py does not: leave it out, or set {part}"
+        )
+        return [message]
 
 
 def plan_steps(hp: TensorFlowHyperparameters, *, num_replicas: int, num_samples: int) -> BatchPlan:
@@ -54,16 +60,6 @@ def plan_steps(hp: TensorFlowHyperparameters, *, num_replicas: int, num_samples:
         DataError: the training split has fewer samples than one global batch.
     """
     plan = plan_batches(hp, world_size=num_replicas, num_samples=num_samples)
-    if plan.gradient_accumulation_steps > 1:
-        part = hp.global_batch_size // num_replicas
-        message = (
-            f"micro_batch_size {hp.micro_batch_size} with global_batch_size {hp.global_batch_size} on {num_replicas} "
-            f"replicas would add up gradients, which train_tensorflow.py does not: leave it out, or set {part}"
-        )
-        raise HyperparameterError(message)
+    if findings := hp.rank_findings(num_replicas):
+        raise HyperparameterError(findings)
     return plan
-
-
-def num_evaluated(hp: TensorFlowHyperparameters, *, num_samples: int) -> int:
-    """Return the samples of one evaluation: each at most once."""
-    return min(hp.eval_batches * hp.global_batch_size or num_samples, num_samples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import CheckpointError
+from trainer import run_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +24,4 @@ def check_identity(path: Path, arrays: Mapping[str, np.ndarray], here: Mapping[s
         CheckpointError: the model, the data set, the seed or the batch size differs.
     """
     there = json.loads(str(arrays[NAME])) if NAME in arrays else {}
-    differing = [
-        f"{name} is {there.get(name)!r} there and {value!r} here"
-        for name, value in here.items()
-        if there.get(name) != value
-    ]
-    if differing:
-        message = (
-            f"the checkpoint {path} belongs to another run: {'; '.join(differing)}; give this run its own "
-            "checkpoint_s3_uri, or set these values back"
-        )
-        raise CheckpointError(message)
+    run_identity.check_identity(there, here, what=f"the checkpoint {path}")

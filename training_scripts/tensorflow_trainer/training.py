@@ -15,9 +15,10 @@ import numpy as np
 
 from tensorflow_trainer import checkpoint_files, identity
 from tensorflow_trainer.decoder import DecoderShape, initial_weights, loss_of
-from tensorflow_trainer.hyperparameters import num_evaluated, plan_steps
+from tensorflow_trainer.hyperparameters import plan_steps
 from tensorflow_trainer.model_file import save_model, sha256_of
 from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, read_index
+from trainer.batching import num_evaluated
 from trainer.errors import NonFiniteError
 from trainer.metrics import MetricsWriter
 from trainer.schedule import make_schedule
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from trainer.stopping import StopRequest
 
 log = logging.getLogger(__name__)
-
-CHECKPOINT_EVERY = 10
-"""Steps, where `checkpoint_interval` is 0; a checkpoint of this trainer is made while the step waits."""
 
 
 class TensorFlowTraining:
@@ -166,8 +164,8 @@ class TensorFlowTraining:
             self._save()
 
     def _is_checkpoint_due(self) -> bool:
-        interval = self._hp.checkpoint_interval or CHECKPOINT_EVERY
-        return interval > 0 and self._step % interval == 0
+        every = self._hp.save_every
+        return every is not None and self._step % every == 0
 
     def _say_step(self, loss: float, learning_rate: float, norm: float) -> None:
         now, steps = time.monotonic(), self._step - self._said_step

@@ -60,3 +60,9 @@ def plan_batches(
         gradient_accumulation_steps=batch // (world_size * micro),
         max_steps=min(limits),
     )
+
+
+def num_evaluated(hyperparameters: Hyperparameters, *, num_samples: int) -> int:
+    """Return the samples of one evaluation of a split that has so many: each at most once."""
+    wanted = hyperparameters.eval_batches * hyperparameters.global_batch_size
+    return min(wanted or num_samples, num_samples)

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from trainer.errors import HyperparameterError
-from trainer.hyperparameters import Hyperparameters
+from trainer.horovod_hyperparameters import HorovodHyperparameters
 from trainer.training import Training
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HorovodHyperparameters(Hyperparameters):
-    """The hyperparameters of a training by Horovod."""
-
-    def contradictions(self) -> list[str]:
-        """Return one sentence for each pair of values that cannot go together."""
-        # By name: a class with slots is another one than the cell that `super()` looks into.
-        findings = Hyperparameters.contradictions(self)
-        if self.precision == "fp16":
-            findings.append(
-                "precision fp16 needs a loss scaler, which would unscale gradients that Horovod is still averaging; "
-                "use bf16"
-            )
-        return findings
 
 
 class HorovodTraining(Training):

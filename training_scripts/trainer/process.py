@@ -1,22 +1,21 @@
-"""What every training script does before and after its run: log, stop request, ranks, exit code."""
+"""What every training script of torch does before and after its run: log, stop request, ranks, exit code."""
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from trainer.distributed import joined_ranks
-from trainer.environment import ContainerPaths
-from trainer.errors import TrainerError
 from trainer.failure import report_failure
 from trainer.mpi_ranks import rank_variables
-from trainer.stopping import StopRequest
+from trainer.script import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trainer.environment import ContainerPaths
+    from trainer.hyperparameters import Hyperparameters
+    from trainer.stopping import StopRequest
     from trainer.training import Training
 
 
@@ -28,13 +27,8 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     """
     os.environ.update(rank_variables(os.environ))
     rank = os.environ.get("RANK", "0")
-    line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
-    paths = ContainerPaths.from_environment(os.environ)
-    stop = StopRequest().install()
-    arguments = sys.argv[1:] if argv is None else argv
-    try:
-        hp = training.hyperparameters_class.load(os.environ.get("SM_HPS", "{}"), arguments)
+
+    def run(hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
         with joined_ranks(os.environ, timeout_s=hp.distributed_timeout_s) as ranks:
             try:
                 return training(hp, paths, ranks, stop).run()
@@ -42,6 +36,6 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
                 # Said before the group is left: peers that lose this rank must not speak first.
                 report_failure(error, paths.failure_file)
                 return 1
-    except (TrainerError, RuntimeError, ValueError) as error:
-        report_failure(error, paths.failure_file)
-        return 1
+
+    line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
+    return run_script(training.hyperparameters_class, run, argv, line=line)

@@ -34,6 +34,7 @@ from trainer.profiling import open_traces
 from trainer.random_states import begin_random_states
 from trainer.rank_memory import peak_memory, state_bytes
 from trainer.run_report import RunReport
+from trainer.skipped_steps import read_steps
 from trainer.statistics.checksums import ReplicaChecksums
 from trainer.statistics.opening import open_headlines, open_statistics
 from trainer.statistics.tensors import ModelTensors
@@ -94,6 +95,7 @@ class Training:
             )
             num_samples = len(self.train_set)
             self.plan = plan_batches(self.hp, world_size=self.num_readers, num_samples=num_samples)
+        self.skipped = read_steps(hp.skip_steps)
         self.order = SampleOrder(num_samples=num_samples, seed=hp.seed)
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
@@ -217,12 +219,14 @@ class Training:
         batches, meter = self.batches(), self.report.meter
         self.validate_if_due()  # what a SIGTERM has left undone
         while not self.is_finished() and not self.is_stopping:
+            skipped = self.skip_steps(batches, meter)
             number = progress.step + 1
             with self.collectives.step(number), self.traces.step(number), meter.step():
                 learning_rate = self.schedule.at(progress.step)
                 set_learning_rate(self.optimizer, learning_rate)
                 self.statistics.begin_step(progress.step + 1)
-                loss, digest, saves = self.agree(*self.accumulate_gradients(batches, meter))
+                loss_sum, digest = self.accumulate_gradients(batches, meter)
+                loss, digest, saves = self.agree(loss_sum, digest + skipped & MASK)
                 gradient_norm = self.update_weights(loss)
                 self.tell_step(loss, gradient_norm)
             progress.step += 1
@@ -241,6 +245,29 @@ class Training:
                 if saves:
                     self.checkpointer.save(self.state)
             self.metrics.write_alive(progress.step)
+
+    def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
+        """Leave out the steps that come now and that `skip_steps` names; return the digest of their samples.
+
+        Such a step's batch is read and dropped: every other step has the samples and the learning rate that it would
+        have had. No checkpoint is written and no SIGTERM heeded before the next step; the last step is always taken.
+        """
+        progress, digest = self.state.progress, 0
+        while progress.step + 1 in self.skipped and progress.step + 1 < self.plan.max_steps:
+            digest += self.drop_batch(batches, meter)
+            progress.step += 1
+            progress.samples_consumed += self.plan.global_batch_size
+            progress.skipped_steps += 1
+            self.report.count_step(0)  # the digest is told with that of the next step
+            self.metrics.write("skipped", step=progress.step, reason="skip_steps names it")
+            self.validate_if_due()
+        return digest & MASK
+
+    def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
+        """Read this rank's part of a global batch for nothing; return the digest of its samples."""
+        with meter.waiting_for_data():
+            read = (next(batches) for _ in range(self.plan.gradient_accumulation_steps))
+            return sum(digest_of(samples) for _, samples in read) & MASK
 
     def tell_step(self, loss: float, gradient_norm: float) -> None:
         """Write the statistics of the step that is being taken."""

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trainer.errors import CheckpointError
+from trainer.run_identity import check_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,14 +97,4 @@ class TrainingState:
         Raises:
             CheckpointError: the model, the data set, the seed or the batch size differs.
         """
-        differing = [
-            f"{name} is {saved.get(name)!r} there and {value!r} here"
-            for name, value in self.identity.items()
-            if saved.get(name) != value
-        ]
-        if differing:
-            message = (
-                f"the checkpoint belongs to another run: {'; '.join(differing)}; give this run its "
-                "own checkpoint_s3_uri, or set these values back"
-            )
-            raise CheckpointError(message)
+        check_identity(saved, self.identity)

@@ -1,17 +1,17 @@
-"""The trainings of a comparison as specs, and what is wrong with them before any of them is paid. Pure."""
+"""The trainings of a comparison as specs, and what is wrong with them before any of them is paid."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from distributed_training.operators.script_check import ScriptJob, script_findings
 from distributed_training.operators.source_check import entry_point_findings
 from distributed_training.pipelines.run_jobs import training_hyperparameters, training_spec
 from distributed_training.pipelines.run_lint import SAID_BY_THE_PLAN, UNSET_PATHS, UNSET_ROLE
 from include.errors import SpecError
 from include.planning.comparison_plan import cells_of, merged_findings
 from include.planning.linter.linter import lint
-from include.planning.script_rules import script_findings
 from include.specs.comparison_conf import ComparisonConf
 
 if TYPE_CHECKING:
@@ -68,7 +68,12 @@ def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator
     except SpecError:  # `plan_comparison` reports it
         return
     cells, _ = cells_of(conf)
-    yield from merged_findings({each.name: _of_cell(each, conf.run) for each in cells})
+    told = script_findings(scripts, [_script_job(each, conf.run) for each in cells])
+    by_cell = {
+        cell.name: [*_of_cell(cell, conf.run), *refused]
+        for cell, refused in zip(cells, told, strict=True)
+    }
+    yield from merged_findings(by_cell)
     for entry_point in dict.fromkeys(each.entry_point for each in cells):
         yield from entry_point_findings(scripts, entry_point)
 
@@ -88,10 +93,12 @@ def _of_cell(cell: Cell, run: RunConf) -> Iterator[Finding]:
         yield from error.findings
         return
     yield from (each for each in lint(spec) if each.where not in SAID_BY_THE_PLAN)
-    yield from script_findings(
-        cell.entry_point,
-        cell.hyperparameters,
-        training_hyperparameters(run),
-        ranks=cell.ranks,
+
+
+def _script_job(cell: Cell, run: RunConf) -> ScriptJob:
+    return ScriptJob(
         where=f"strategies[{cell.strategy}].hyperparameters",
+        entry_point=cell.entry_point,
+        hyperparameters={**training_hyperparameters(run), **cell.hyperparameters},
+        ranks=cell.ranks,
     )

@@ -24,8 +24,9 @@ IMAGE = {
 }
 SCRIPTS = Path(__file__).parents[3] / "training_scripts"
 PARAMETERS = {
-    "max_steps": "30", "checkpoint_interval": "5", "sequence_length": "32",
-    "learning_rate": "0.003", "sagemaker_torch_distributed_enabled": "true",
+    "num_layers": "2", "num_heads": "2", "hidden_size": "64", "sequence_length": "32",
+    "global_batch_size": "8", "max_steps": "30", "learning_rate": "0.003", "log_interval": "1",
+    "eval_interval": "0", "checkpoint_interval": "5", "sagemaker_torch_distributed_enabled": "true",
     "sagemaker_program": "train_huggingface.py",
 }  # fmt: skip
 LIMIT_S = 500.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.errors import HyperparameterError
 from trainer.hyperparameters import Hyperparameters, setting
+from trainer.sharding.degrees import Degrees
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,6 +105,14 @@ class ShardedHyperparameters(Hyperparameters):
         if self.model != "gpt" and self.activation_checkpointing != "none":
             findings.append(f"activation_checkpointing is for layers of gpt; model is {self.model}")
         return findings
+
+    def rank_findings(self, ranks: int) -> list[str]:
+        """Return one sentence for each degree that does not divide the ranks, or not what it splits."""
+        try:
+            Degrees.of(self, ranks)
+        except HyperparameterError as error:
+            return list(error.findings)
+        return []
 
 
 def _decoded(asked: Any) -> dict[str, Any]:

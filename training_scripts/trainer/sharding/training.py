@@ -146,6 +146,11 @@ class ShardedTraining(Training):
             digest if self.mesh.is_first_of_model else 0,
         )
 
+    def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
+        """Read a batch for nothing; return the digest of its samples as far as this rank speaks for them."""
+        digest = super().drop_batch(batches, meter)
+        return digest if self.mesh is None or self.mesh.is_first_of_model else 0
+
     def pass_through_stages(
         self, pipeline: Pipeline, batches: Iterator[tuple[Any, Tensor]], meter: Meter
     ) -> tuple[Tensor, int]:

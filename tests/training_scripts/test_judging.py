@@ -1,0 +1,125 @@
+"""Each script says by what its hyperparameters are judged, and it is what it trains with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
+from include.specs.run_conf_rules import OF_SHARDS
+from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
+from trainer.horovod_training import HorovodTraining
+from trainer.hyperparameters import Hyperparameters
+from trainer.judging import declared, judge
+from trainer.sharding.hyperparameters import ShardedHyperparameters
+from trainer.sharding.training import ShardedTraining
+from trainer.training import Training
+from trainer.zero.training import ZeroTraining
+
+SCRIPTS = Path(__file__).parents[2] / "training_scripts"
+KINDS = {
+    "train_ddp.py": Training.hyperparameters_class,
+    "train_deepspeed.py": ZeroTraining.hyperparameters_class,
+    "train_fsdp.py": ShardedTraining.hyperparameters_class,
+    "train_horovod.py": HorovodTraining.hyperparameters_class,
+    "train_huggingface.py": HuggingFaceHyperparameters,
+    "train_tensorflow.py": TensorFlowHyperparameters,
+}
+
+
+def test_every_script_says_what_it_takes() -> None:
+    assert {each.name: declared(each) for each in SCRIPTS.glob("train_*.py")} == KINDS
+
+
+def test_what_the_sharded_script_has_more_is_known_to_the_specs() -> None:
+    own = {each.name for each in dataclasses.fields(ShardedHyperparameters)}
+    shared = {each.name for each in dataclasses.fields(Hyperparameters)}
+
+    assert set(OF_SHARDS) == own - shared
+
+
+@pytest.mark.parametrize(
+    ("script", "ranks", "own", "says"),
+    [
+        ("train_ddp.py", 2, {"tensor_parallel_degree": 2}, "unknown hyperparameter"),
+        ("train_ddp.py", 2, {"dropout": 1.5}, "a number at least 0 and at most 0.95"),
+        ("train_fsdp.py", 2, {"tensor_paralel_degree": 2}, "mean 'tensor_parallel_degree'?"),
+        ("train_fsdp.py", 1, {"tensor_parallel_degree": 2}, "does not divide the 1 ranks"),
+        (
+            "train_fsdp.py",
+            6,
+            {"tensor_parallel_degree": 3, "sequence_length": 240},
+            "does not divide num_heads 4",
+        ),
+        ("train_fsdp.py", 4, {"hybrid_shard_degree": 3}, "does not divide the 4 ranks"),
+        (
+            "train_fsdp.py",
+            4,
+            {"context_parallel_degree": 3, "sequence_length": 240},
+            "ranks that share a shard",
+        ),
+        ("train_fsdp.py", 4, {"pipeline_parallel_degree": 8}, "does not divide the 4 ranks"),
+        ("train_fsdp.py", 8, {"pipeline_parallel_degree": 8}, "is more than num_layers 4"),
+        ("train_fsdp.py", 4, {"hybrid_shard_degree": "two"}, "a whole number at least 0"),
+        ("train_fsdp.py", 4, {"context_parallel_degree": 0}, "a whole number at least 1"),
+        ("train_fsdp.py", 2, {"precision": "fp16"}, "needs a loss scaler"),
+        ("train_fsdp.py", 2, {"mp_parameters": {"experts": 1}}, "unknown key 'experts'"),
+        ("train_deepspeed.py", 2, {"precision": "fp16"}, "needs a loss scaler"),
+        ("train_deepspeed.py", 2, {"on_non_finite": "skip"}, "not possible under DeepSpeed"),
+        ("train_horovod.py", 2, {"precision": "fp16"}, "needs a loss scaler"),
+        ("train_tensorflow.py", 2, {"precision": "bf16"}, "leave it at 'fp32'"),
+        ("train_tensorflow.py", 2, {"micro_batch_size": 4}, "leave it out, or set 8"),
+        ("train_huggingface.py", 2, {"model": "mlp"}, "leave it at 'gpt'"),
+        ("train_huggingface.py", 2, {"tensor_parallel_degree": 2}, "unknown hyperparameter"),
+    ],
+)
+def test_what_a_script_would_refuse(
+    script: str, ranks: int, own: dict[str, Any], says: str
+) -> None:
+    (finding,) = judge(SCRIPTS / script, own, ranks=ranks)
+    assert says in finding
+
+
+@pytest.mark.parametrize(
+    ("script", "ranks", "own"),
+    [
+        ("train_ddp.py", 3, {"learning_rate": 1e-2, "dropout": 0.1}),
+        ("train_fsdp.py", 1, {}),
+        ("train_fsdp.py", 8, {"hybrid_shard_degree": 2, "tensor_parallel_degree": "2"}),
+        ("train_fsdp.py", 4, {"pipeline_parallel_degree": 2, "context_parallel_degree": 2}),
+        ("train_fsdp.py", 2, {"mp_parameters": {"tensor_parallel_degree": 2}}),
+        ("train_deepspeed.py", 2, {"ds_config": {"zero_optimization": {"stage": 3}}}),
+        ("train_deepspeed.py", 2, {"precision": "bf16"}),
+        ("train_horovod.py", 2, {"precision": "bf16"}),
+        ("train_tensorflow.py", 2, {"num_replicas": 2, "micro_batch_size": 8}),
+        ("train_huggingface.py", 2, {"micro_batch_size": 4}),
+        ("evaluate.py", 3, {"tensor_parallel_degree": 2, "anything": 1}),
+        ("train_own.py", 3, {"tensor_parallel_degree": 2, "anything": 1}),
+    ],
+)
+def test_what_a_script_takes(script: str, ranks: int, own: dict[str, Any]) -> None:
+    assert judge(SCRIPTS / script, own, ranks=ranks) == []
+
+
+def test_scripts_are_judged_without_any_framework() -> None:
+    jobs = [{"entry_point": name, "hyperparameters": {"nothing": 1}, "ranks": 1} for name in KINDS]
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['torch', 'numpy', 'tensorflow']))"
+    run = "import runpy; runpy.run_module('trainer.judging', run_name='__main__')"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{blocked}; {run}"],
+        input=json.dumps(jobs),
+        cwd=SCRIPTS,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert [len(each) for each in json.loads(ended.stdout)] == [1] * len(KINDS)

@@ -1,0 +1,152 @@
+"""What the Trainer does, told in the metric lines of the other scripts; and its stop, agreed by all ranks."""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from transformers import TrainerCallback
+
+from huggingface_trainer import checkpoint_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
+    from trainer.metrics import MetricsWriter
+    from trainer.stopping import StopRequest
+
+log = logging.getLogger(__name__)
+
+
+class Reports(TrainerCallback):
+    """Hears of each event of the Trainer on each rank; `is_stopping` is whether any was asked to stop."""
+
+    def __init__(
+        self,
+        hp: HuggingFaceHyperparameters,
+        metrics: MetricsWriter,
+        stop: StopRequest,
+        *,
+        identity: Mapping[str, Any],
+        num_samples: int,
+        num_evaluated: int,
+    ) -> None:
+        self._hp, self._metrics, self._stop, self._identity = hp, metrics, stop, identity
+        self._num_samples, self._num_evaluated = num_samples, num_evaluated
+        self._said_at, self._said_step, self._idle_since = time.monotonic(), 0, time.monotonic()
+        self.is_stopping = False
+        self.evaluated_step, self.validation_loss = 0, math.nan
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002  # the interface
+        **_: Any,
+    ) -> None:
+        """Say that a start begins."""
+        self._said_at, self._said_step = time.monotonic(), state.global_step
+        self._metrics.write(
+            "start",
+            step=state.global_step,
+            world_size=args.world_size,
+            global_batch_size=self._hp.global_batch_size,
+            num_samples=self._num_samples,
+            seed=self._hp.seed,
+            max_steps=state.max_steps,
+            attempt_id=secrets.token_hex(4),
+        )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Agree on a stop, and ask for what the Trainer would not do by itself: the line and checkpoint of the end."""
+        self.is_stopping = agree(self._stop.received, args.device)
+        is_last = self.is_stopping or state.global_step >= state.max_steps
+        control.should_training_stop |= is_last
+        control.should_save |= is_last
+        control.should_log |= is_last or control.should_save or control.should_evaluate
+        self._metrics.write_alive(state.global_step)
+        self._idle_since = time.monotonic()
+        if self.is_stopping and state.global_step < state.max_steps:
+            log.warning("SIGTERM: stopping after step %d", state.global_step)
+
+    def on_log(
+        self,
+        args: TrainingArguments,  # noqa: ARG002  # the interface
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Say the mean loss of the steps since the last line."""
+        if not logs or "loss" not in logs:
+            return
+        now, tokens = time.monotonic(), self._hp.global_batch_size * self._hp.sequence_length
+        rate = (state.global_step - self._said_step) * tokens / max(1e-9, now - self._said_at)
+        self._metrics.write(
+            "step",
+            step=state.global_step,
+            epoch=int(state.epoch or 0),
+            loss=float(logs["loss"]),
+            learning_rate=float(logs["learning_rate"]),
+            tokens_per_second=rate,
+            gradient_norm=float(logs.get("grad_norm", math.nan)),
+            max_steps=state.max_steps,
+        )
+        self._said_at, self._said_step, self._idle_since = now, state.global_step, now
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,  # noqa: ARG002  # the interface
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        metrics: Mapping[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        """Say the validation loss."""
+        self.evaluated_step = state.global_step
+        self.validation_loss = float((metrics or {}).get("eval_loss", math.nan))
+        self._metrics.write(
+            "eval",
+            step=state.global_step,
+            validation_loss=self.validation_loss,
+            validation_tokens=self._num_evaluated * self._hp.sequence_length,
+        )
+        self._said_at = self._idle_since = time.monotonic()
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002  # the interface
+        **_: Any,
+    ) -> None:
+        """Make the checkpoint whole."""
+        if state.is_world_process_zero:
+            folder = Path(str(args.output_dir), f"checkpoint-{state.global_step}")
+            size = checkpoint_files.complete(
+                folder, identity=self._identity, history=self._metrics.history()
+            )
+            seconds = time.monotonic() - self._idle_since
+            self._metrics.write("checkpoint", step=state.global_step, stall_seconds=seconds)
+            self._metrics.write("durable", step=state.global_step, seconds=seconds, bytes=size)
+        self._said_at = time.monotonic()
+
+
+def agree(stops: bool, device: torch.device) -> bool:
+    """Return whether any rank was asked to stop; alike on all of them."""
+    if not dist.is_initialized():
+        return stops
+    told = torch.tensor(float(stops), device=device)
+    dist.all_reduce(told, dist.ReduceOp.MAX)
+    return bool(told.item())

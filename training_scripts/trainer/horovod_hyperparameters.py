@@ -1,0 +1,23 @@
+"""What train_horovod.py can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.hyperparameters import Hyperparameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HorovodHyperparameters(Hyperparameters):
+    """The hyperparameters of a training by Horovod."""
+
+    def contradictions(self) -> list[str]:
+        """Return one sentence for each pair of values that cannot go together."""
+        # By name: a class with slots is another one than the cell that `super()` looks into.
+        findings = Hyperparameters.contradictions(self)
+        if self.precision == "fp16":
+            findings.append(
+                "precision fp16 needs a loss scaler, which would unscale gradients that Horovod is still averaging; "
+                "use bf16"
+            )
+        return findings

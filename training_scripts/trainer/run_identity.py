@@ -1,0 +1,31 @@
+"""What must be the same where a run goes on from a checkpoint: model, data set, seed, batch size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainer.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def check_identity(
+    there: Mapping[str, Any], here: Mapping[str, Any], *, what: str = "the checkpoint"
+) -> None:
+    """Refuse what another run has saved, and what does not tell whose it is; `what` it is called.
+
+    Raises:
+        CheckpointError: one of them differs.
+    """
+    differing = [
+        f"{name} is {there.get(name)!r} there and {value!r} here"
+        for name, value in here.items()
+        if there.get(name) != value
+    ]
+    if differing:
+        message = (
+            f"{what} belongs to another run: {'; '.join(differing)}; give this run its own "
+            "checkpoint_s3_uri, or set these values back"
+        )
+        raise CheckpointError(message)

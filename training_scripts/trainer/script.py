@@ -1,0 +1,44 @@
+"""What every training script does around its run: log, stop request, hyperparameters, exit code; no framework."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, TypeVar
+
+from trainer.environment import ContainerPaths
+from trainer.errors import TrainerError
+from trainer.failure import report_failure
+from trainer.stopping import StopRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trainer.hyperparameters import Hyperparameters
+
+H = TypeVar("H", bound="Hyperparameters")
+LINE = "%(levelname)s %(message)s"
+
+
+def run_script(
+    kind: type[H],
+    run: Callable[[H, ContainerPaths, StopRequest], int],
+    argv: Sequence[str] | None = None,
+    *,
+    line: str = LINE,
+) -> int:
+    """Read the hyperparameters of SM_HPS and the options, and call `run` with them; return its exit code.
+
+    Whatever a user can act on, and what a framework raises, is told and makes 1, with the reason in
+    `<base>/output/failure`. `line` is how a line of the log looks.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=line)
+    paths = ContainerPaths.from_environment(os.environ)
+    stop = StopRequest().install()
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        return run(kind.load(os.environ.get("SM_HPS", "{}"), arguments), paths, stop)
+    except (TrainerError, RuntimeError, ValueError, OSError) as error:
+        report_failure(error, paths.failure_file)
+        return 1

@@ -1,0 +1,41 @@
+"""Which steps a run shall leave out, as the hyperparameter `skip_steps` says it."""
+
+from __future__ import annotations
+
+import re
+
+from trainer.errors import HyperparameterError
+
+MOST_STEPS = 1000  # of all spans together
+_SPAN = re.compile(r"(\d+)(?::(\d+))?")
+
+
+def read_steps(text: str | None) -> frozenset[int]:
+    """Return the steps in `77,80:82`, both ends of a span included; none for no text.
+
+    Raises:
+        HyperparameterError: the text is no list of steps and spans, or they hold more than 1000 steps.
+    """
+    steps: set[int] = set()
+    for words in (text or "").split(","):
+        if not words.strip():
+            continue
+        found = _SPAN.fullmatch(words.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not 1 <= first <= last:
+            raise HyperparameterError(
+                f"skip_steps {text!r}: {words!r} is no step; allowed are steps from 1 and spans first:last, several "
+                "with commas, such as 77 or 77,80:82"
+            )
+        if last - first >= MOST_STEPS:
+            raise _too_many(text)
+        steps.update(range(first, last + 1))
+    if len(steps) > MOST_STEPS:
+        raise _too_many(text)
+    return frozenset(steps)
+
+
+def _too_many(text: str | None) -> HyperparameterError:
+    return HyperparameterError(
+        f"skip_steps {text!r} holds more than {MOST_STEPS} steps; so many batches are no fault of single ones"
+    )
