@@ -17,6 +17,9 @@ def read_steps(text: str | None) -> frozenset[int]:
         HyperparameterError: the text is no list of steps and spans, or they hold more than 1000 steps.
     """
     steps: set[int] = set()
+    too_many = HyperparameterError(
+        f"skip_steps {text!r} holds more than {MOST_STEPS} steps; so many batches are no fault of single ones"
+    )
     for words in (text or "").split(","):
         if not words.strip():
             continue
@@ -28,14 +31,9 @@ def read_steps(text: str | None) -> frozenset[int]:
                 "with commas, such as 77 or 77,80:82"
             )
         if last - first >= MOST_STEPS:
-            raise _too_many(text)
+            raise too_many
         steps.update(range(first, last + 1))
     if len(steps) > MOST_STEPS:
-        raise _too_many(text)
+        raise too_many
     return frozenset(steps)
 
-
-def _too_many(text: str | None) -> HyperparameterError:
-    return HyperparameterError(
-        f"skip_steps {text!r} holds more than {MOST_STEPS} steps; so many batches are no fault of single ones"
-    )
