@@ -1,0 +1,76 @@
+"""What train_huggingface.py does beside the Trainer: which checkpoint it takes, which hyperparameters it refuses.
+
+Nothing here needs transformers: tests/local_engine/runner/test_huggingface_jobs.py trains in the engine image.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from huggingface_trainer import checkpoint_files
+from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
+from trainer.errors import CheckpointError, HyperparameterError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDENTITY = {"model": {"num_layers": 2}, "seed": 3}
+
+
+def saved(folder: Path, step: int) -> Path:
+    """Return a checkpoint as the Trainer leaves it, made whole."""
+    checkpoint = folder / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_bytes(b"weights")
+    size = checkpoint_files.complete(checkpoint, identity=IDENTITY, history=b"{}\n")
+    assert size == len(b"weights") + len(b"{}\n") + len(json.dumps(IDENTITY))
+    return checkpoint
+
+
+def test_the_newest_checkpoint_is_taken_by_its_step(tmp_path: Path) -> None:
+    saved(tmp_path, 90)
+    newest = saved(tmp_path, 100)
+
+    assert checkpoint_files.newest(tmp_path, identity=IDENTITY) == newest
+    assert checkpoint_files.step_of(newest) == 100
+    assert checkpoint_files.newest(tmp_path / "nowhere", identity=IDENTITY) is None
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "files.json", "history.jsonl"])
+def test_half_a_checkpoint_is_passed_over(tmp_path: Path, name: str) -> None:
+    whole = saved(tmp_path, 5)
+    content = (saved(tmp_path, 10) / name).read_bytes()
+    (tmp_path / "checkpoint-10" / name).write_bytes(content[:-1])
+
+    assert checkpoint_files.newest(tmp_path, identity=IDENTITY) == whole
+
+
+def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, 5)
+
+    with pytest.raises(
+        CheckpointError, match="checkpoint-5 belongs to another run: seed is 3 there and 4"
+    ):
+        checkpoint_files.newest(tmp_path, identity=IDENTITY | {"seed": 4})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("model", "mlp"), ("dropout", 0.1), ("compile", True), ("on_non_finite", "skip")],
+)
+def test_what_the_trainer_has_one_way_of_is_refused(name: str, value: object) -> None:
+    with pytest.raises(HyperparameterError) as caught:
+        HuggingFaceHyperparameters.load(json.dumps({name: value}))
+
+    (finding,) = caught.value.findings
+    assert finding.startswith(f"{name} {value!r} is not what train_huggingface.py does")
+
+
+@pytest.mark.parametrize(("interval", "every"), [(0, 10), (3, 3), (-1, None)])
+def test_a_framework_saves_each_tenth_step_as_told_or_at_the_end(
+    interval: int, every: int | None
+) -> None:
+    assert HuggingFaceHyperparameters(checkpoint_interval=interval).save_every == every
