@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _KEY, _ACTION_KEY = "trainyard:stopped-by-rule", "trainyard:rule-action"
+_ONSET_KEY, _REMEDY_KEY = "trainyard:rule-onset", "trainyard:rule-remedy"
 _NOT_IN_TAGS = re.compile(r"[^\w\s.:/=+\-@]")
 _MOST_VALUE = 256
 _STEP_IN_DETAILS = re.compile(r"at step (\d+)")
@@ -17,18 +18,24 @@ _STEP_IN_DETAILS = re.compile(r"at step (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleStop:
-    """Which rule, as it was named, stopped a job, at which step, and whether the task fails by it."""
+    """Which rule, as it was named, stopped a job, at which step, and whether the task fails by it.
+
+    Attributes:
+        onset: the first of the violations that led to the stop; None where it is not known.
+    """
 
     rule: str
     step: int | None
     fails: bool = False
+    onset: int | None = None
 
     @property
     def tags(self) -> list[dict[str, str]]:
         """The tags that say so. Worked value: `NonFinite@77`."""
         name = _NOT_IN_TAGS.sub("_", self.rule)[: _MOST_VALUE - 20]
         action = {"Key": _ACTION_KEY, "Value": "fail" if self.fails else "stop"}
-        return [{"Key": _KEY, "Value": f"{name}@{self.step}"}, action]
+        onset = [] if self.onset is None else [{"Key": _ONSET_KEY, "Value": str(self.onset)}]
+        return [{"Key": _KEY, "Value": f"{name}@{self.step}"}, action, *onset]
 
     @classmethod
     def from_tags(cls, tags: Iterable[Mapping[str, str]]) -> Self | None:
@@ -41,7 +48,18 @@ class RuleStop:
             rule=rule,
             step=int(step) if step.isdigit() else None,
             fails=values.get(_ACTION_KEY) == "fail",
+            onset=int(values[_ONSET_KEY]) if values.get(_ONSET_KEY, "").isdigit() else None,
         )
+
+
+def remedy_tag(remedy: str) -> dict[str, str]:
+    """Return the tag of a stopped job that says how a human lets the training go on after it."""
+    return {"Key": _REMEDY_KEY, "Value": remedy}
+
+
+def remedy_of(tags: Iterable[Mapping[str, str]]) -> str | None:
+    """Return what a human chose after a job's stop, by its tags; None where nobody did."""
+    return next((each["Value"] for each in tags if each["Key"] == _REMEDY_KEY), None)
 
 
 def service_stop(

@@ -72,6 +72,7 @@ FURTHER_HYPERPARAMETERS = (
     "tensorboard_dir",
     "on_non_finite",
     "most_skipped_steps",
+    "skip_steps",
 )
 # And those of train_fsdp.py, the script of the strategy fsdp.
 OF_SHARDS = (

@@ -118,6 +118,15 @@ class SageMakerJobs:
         with refusals_typed(arn):
             return list(self._client.list_tags(ResourceArn=arn)["Tags"])
 
+    def add_tag(self, arn: str, tag: Mapping[str, str]) -> None:
+        """Tag a job.
+
+        Raises:
+            TrainingRunError: the service refused.
+        """
+        with refusals_typed(arn):
+            self._client.add_tags(ResourceArn=arn, Tags=[tag])
+
     def stop_cause(self, arn: str) -> StopCause | None:
         """Return why Trainyard itself stopped the job; None when it did not, or when the tags cannot be read."""
         try:

@@ -28,6 +28,8 @@ SHORTEST_ABSENCE_S, LONGEST_ABSENCE_S = 20.0, 160.0
 """How long a job may not be there until the task looks what the watched task does: first, and at most."""
 NOT_BEGUN = frozenset({None, "none", "scheduled"})
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+RESTING = frozenset({"up_for_retry", "up_for_reschedule", "awaiting_input"})
+"""Neither ended nor about to: the next attempt comes later, perhaps after a human's answer."""
 _AGAIN_S = 5.0
 _SETTLING_LOOKS = 20
 
@@ -225,7 +227,7 @@ class CheckRulesOperator(BaseOperator):
             state = self._watched_state(context)
             if state in ENDED:
                 return True
-            if look + 1 < looks and state not in {"up_for_retry", "up_for_reschedule"}:
+            if look + 1 < looks and state not in RESTING:
                 time.sleep(1.0)
         return False
 

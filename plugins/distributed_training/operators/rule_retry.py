@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, SpecError
+from include.rules.rule_retry import ASK, Remedy, skipped_steps, steps_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,14 +28,30 @@ class EarlierStop:
     """A stop by a rule of an earlier job of the task.
 
     Attributes:
-        step: the rule's; None where it is not known.
+        step: the rule's; None where it is not known. onset: the first violation that led to it; likewise.
         checkpoints: S3 URI of the job's.
         is_verdict: whether it was the task's result, after which somebody cleared the task.
+        chosen: the remedy that a human chose; None where nobody did.
     """
 
     step: int | None
     checkpoints: str
+    onset: int | None = None
     is_verdict: bool = False
+    chosen: Remedy | None = None
+
+
+def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[Remedy]:
+    """Return how the training went on, or goes on, after each stop.
+
+    After a stop that was the task's result nothing is changed any more: who clears the task goes on where the last job
+    ended.
+    """
+    if retry.action == ASK:
+        chosen = [each.chosen or Remedy.CONTINUE for each in stops]
+        return [Remedy.CONTINUE if each is Remedy.END else each for each in chosen]
+    number = min(len(stops) - stops[-1].is_verdict, retry.most)
+    return [Remedy(retry.action)] * number + [Remedy.CONTINUE] * (len(stops) - number)
 
 
 def learning_rate_of(request: Mapping[str, Any]) -> float:
@@ -77,9 +94,6 @@ def change_request(
 ) -> dict[str, Any]:
     """Change the Create request of the job after these stops; return the facts for its result.
 
-    After a stop that was the task's result nothing is lowered or undone any more: the job goes on where the last one
-    ended.
-
     Args:
         s3: a boto3 client.
         request: of the next job; changed in place.
@@ -87,23 +101,41 @@ def change_request(
         stops: of each earlier job that a rule ended.
 
     Raises:
-        SpecError: the request sends no learning rate.
+        SpecError: the request sends no learning rate, and it is to be lowered.
     """
-    last = stops[-1]
-    number = min(len(stops) - last.is_verdict, retry.most)
-    rate = learning_rate_of(request) * retry.factor**number
-    request["HyperParameters"]["learning_rate"] = json.dumps(rate)
-    facts: dict[str, Any] = {"rule_retries": number, "learning_rate": rate}
+    last, taken = stops[-1], remedies(retry, stops)
+    number = sum(each is not Remedy.CONTINUE for each in taken)
+    facts: dict[str, Any] = {"rule_retries": number}
+    hyperparameters = request["HyperParameters"]
+    if retry.lowers:
+        rate = learning_rate_of(request) * retry.factor ** taken.count(Remedy.LOWER)
+        hyperparameters["learning_rate"] = json.dumps(rate)
+        facts["learning_rate"] = rate
+    pairs = list(zip(stops, taken, strict=True))
+    spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is Remedy.SKIP and s.step]
+    if spans:
+        facts["skip_steps"] = steps_text(_skipped_already(hyperparameters), spans)
+        hyperparameters["skip_steps"] = json.dumps(facts["skip_steps"])
     config = request.get("CheckpointConfig")
-    if config and last.is_verdict:
+    if config and taken[-1] is Remedy.CONTINUE:
         request["CheckpointConfig"] = {**config, "S3Uri": last.checkpoints}
     elif config and last.step is not None:
         target = f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}"
-        before = last.step - retry.rollback_steps
+        bad = skipped_steps(last.step, last.onset)[0] if taken[-1] is Remedy.SKIP else last.step
+        before = bad - retry.rollback_steps
         facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
         request["CheckpointConfig"] = {**config, "S3Uri": target}
     log.info("A rule ended the training before: %s", facts)
     return facts
+
+
+def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:
+    given = hyperparameters.get("skip_steps", "null")
+    try:
+        decoded = json.loads(given)
+    except ValueError:  # of a container that is sent plain texts
+        return given
+    return str(decoded) if decoded else None
 
 
 def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import SkipMixin
 
@@ -11,8 +11,9 @@ from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import RuleViolatedError
 from include.rules.rule import RuleAction
+from include.rules.rule_retry import ASK, Remedy, RuleRetry
 from include.rules.watch_plan import WatchPlan
-from include.sagemaker_api.rule_stop import RuleStop, service_stop
+from include.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag, service_stop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from distributed_training.operators.attempts import Standing
     from distributed_training.operators.rule_retry import EarlierStop
-    from include.rules.rule_retry import RuleRetry
     from include.sagemaker_api.snapshot import JobSnapshot
 
 ENDED_BY_RULE = "rule"
@@ -35,6 +35,9 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
     `verdict` has the rule, the step, the evidence and the last checkpoint. So is a job that its script's own guard
     against NaN ended, where the plan would stop it for that. The tasks after it are skipped; those that run whatever
     happened, run. Where the rule's action is `fail`, the task fails by `RuleViolatedError`.
+
+    With the plan's `on_stop` the training goes on by itself, or a human is asked how: then the task waits in
+    `awaiting_input`, without a worker, and `execute_answered` does what was chosen.
 
     To go on with the training all the same, clear the task and the one that watches it: its next attempt begins at the
     last checkpoint.
@@ -66,7 +69,8 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         retry = self._retry
         if retry is None:
             return request, facts
-        learning_rate_of(request)
+        if retry.lowers:
+            learning_rate_of(request)
         stops = self._stops_before(context, name)
         if not stops:
             return request, facts
@@ -160,7 +164,9 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         TaskMemory(context).note_reported(int(result["attempt"]))
         retry = None if stop.fails else self._retry
         if retry and len(self._stops_before(context, snapshot.name)) < retry.most:
-            self.log.warning("The training goes on with a lower learning rate: %s", retry)
+            if retry.action == ASK:
+                self._ask(context, verdict, retry, result=result)
+            self.log.warning("The training goes on: %s", retry)
             return self._run(context)
         TaskMemory(context).note_verdict(int(result["attempt"]))
         if stop.fails:
@@ -170,9 +176,49 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
                 got=evidence,
                 next_step=f"mend what it names; the last checkpoint is {checkpoint or 'none'}",
             )
+        return self._told_verdict(result, verdict)
+
+    def _told_verdict(self, result: dict[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
         self._skips = True
         self._result = {**result, "ended_by": ENDED_BY_RULE, "verdict": verdict}
         return self._result
+
+    def _ask(
+        self,
+        context: Context,
+        verdict: dict[str, Any],
+        retry: RuleRetry,
+        *,
+        result: dict[str, Any],
+    ) -> NoReturn:
+        from distributed_training.operators.rule_question import ask_human
+
+        then = self.execute_answered.__name__
+        self.log.warning("A human is asked how the training goes on (Required Actions): %s", retry)
+        kwargs = {"result": result, "verdict": verdict}
+        ask_human(context, verdict, retry, then=then, kwargs=kwargs)
+
+    def execute_answered(
+        self,
+        context: Context,
+        event: Mapping[str, Any],
+        result: dict[str, Any],
+        verdict: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Go on as a human chose, or the plan where nobody did; the stopped job keeps the choice as a tag.
+
+        Raises:
+            TrainingRunError: as `execute`; or the service refused the tag: then nothing has gone on.
+        """
+        from distributed_training.operators.rule_question import answer_of
+
+        chosen, by = answer_of(event, self._retry or RuleRetry(action=ASK))
+        self.log.warning("After rule %s: %s, said %s", verdict["rule"], chosen, by)
+        self.jobs.add_tag(result["arn"], remedy_tag(chosen))
+        if chosen is not Remedy.END:
+            return self._run(context)
+        TaskMemory(context).note_verdict(int(result["attempt"]))
+        return self._told_verdict(result, {**verdict, "decided_by": by})
 
     @property
     def _retry(self) -> RuleRetry | None:
@@ -196,11 +242,20 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
             if found or diverged:
                 stop = EarlierStop(
                     step=found[0].step if found else (diverged or (None,))[0],
+                    onset=found[0].onset if found else None,
+                    chosen=self._chosen(job),
                     checkpoints=str(job.checkpoint_s3_uri),
                     is_verdict=attempt <= last_verdict,
                 )
                 stops.append(stop)
         return stops
+
+    def _chosen(self, job: JobSnapshot) -> Remedy | None:
+        """Return what a human chose after the job's stop; None where nobody was asked, or did."""
+        if self._retry is None or self._retry.action != ASK:
+            return None
+        chosen = remedy_of(self.jobs.tags(job.arn))
+        return None if chosen is None else Remedy(chosen)
 
     @property
     def _plan(self) -> WatchPlan:

@@ -100,7 +100,8 @@ _ON_ERROR_HELP = (
 )
 _ON_STOP_HELP = (
     'Another training in place of a verdict: {"action": "retry_with_lower_learning_rate", "factor": 0.3, '
-    '"rollback_steps": 1, "most": 1}. Empty: nothing.'
+    '"rollback_steps": 1, "most": 1}, or {"action": "skip_batches"} without the bad batches, or {"action": "ask", '
+    '"timeout_s": 86400, "default": "end"} as a human says. Empty: nothing.'
 )
 _RANGES_HELP = (
     "Hyperparameter to min_value, max_value and scaling_type (Auto, Linear, Logarithmic, ReverseLogarithmic), or to "

@@ -65,7 +65,7 @@ class RuleStopping:
 
     async def _tag(self, sagemaker: Any, snapshot: JobSnapshot, by: Reaction) -> None:
         fails = by.action is RuleAction.FAIL
-        stop = RuleStop(rule=by.name, step=by.issue.step, fails=fails)
+        stop = RuleStop(rule=by.name, step=by.issue.step, fails=fails, onset=by.issue.onset)
         try:
             await sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=stop.tags)
         except FAULTS as error:

@@ -1,0 +1,276 @@
+"""What follows a rule's stop beside a lower learning rate: bad batches left out, a human asked."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import TaskAwaitingInput
+from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
+
+from distributed_training.operators.rule_question import OPTIONS, answer_of, ask_human
+from distributed_training.operators.rule_retry import EarlierStop, change_request
+from distributed_training.operators.watched_training import WatchedTrainingJobOperator
+from include.errors import SpecError
+from include.rules.rule_retry import ASK, Remedy, RuleRetry, read_retry, skipped_steps, steps_text
+from include.rules.watch_plan import WatchPlan
+from include.sagemaker_api.rule_stop import RuleStop, remedy_of
+from tests.plugins.test_check_rules import watched
+
+if TYPE_CHECKING:
+    from tests.conftest import RunningEngine
+
+# One rank with a checkpoint at step 2; step 4 is NaN unless it is left out; tells where and without what it went on.
+SCRIPT = """
+import json, os, pathlib, signal, sys, time
+hp = json.loads(os.environ["SM_HPS"])
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+root = pathlib.Path("/opt/ml/checkpoints")
+folder = root / "statistics"
+folder.mkdir(parents=True, exist_ok=True)
+done = sorted(each.name for each in root.glob("step-*"))
+attempt = 1 + len(list(folder.iterdir()))
+skipped = str(hp.get("skip_steps") or "").split(",")
+with (folder / f"rank-00000.attempt-{attempt:04d}.part-0001.jsonl").open("w", buffering=1) as file:
+    def write(line):
+        file.write(json.dumps({"time": time.time(), **line}) + "\\n")
+    write({"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 1, "attempt": attempt,
+           "resumed_at": 0, "tensors": {}})
+    for step in range(1, hp["last"] + 1):
+        if str(step) in skipped:
+            continue
+        if step == 2:
+            (root / "step-00000002").mkdir(exist_ok=True)
+            (root / "step-00000002" / "manifest.json").write_text("{}")
+        if step == 5:
+            (root / "step-00000005").mkdir(exist_ok=True)
+            (root / "step-00000005" / "manifest.json").write_text("{}")
+        is_bad = step == 4 and hp.get("learning_rate", 1) > 0.01
+        write({"kind": "step", "step": step, "loss": "nan" if is_bad else 5.0 / step,
+               "learning_rate": hp.get("learning_rate", 0.001)})
+        time.sleep(0.1)
+print("went on from", done, "without", skipped)
+"""
+SKIP = {"action": "skip_batches"}
+ASKING = {"action": "ask", "factor": 0.1, "timeout_s": 60, "default": "end"}
+
+
+@pytest.mark.parametrize(
+    ("step", "onset", "expected"),
+    [(7, 5, [5, 6, 7]), (7, None, [7]), (7, 9, [7]), (40, 2, list(range(31, 41))), (1, 0, [1])],
+)
+def test_bad_steps_are_those_from_the_onset_on_and_not_many(
+    step: int, onset: int | None, expected: list[int]
+) -> None:
+    assert list(skipped_steps(step, onset)) == expected
+
+
+def test_steps_are_added_to_those_that_the_author_leaves_out() -> None:
+    assert steps_text("3", [range(5, 8), range(9, 10)]) == "3,5:7,9"
+    assert steps_text(None, [range(4, 5)]) == "4"
+
+
+class Bucket:
+    """S3 with checkpoints of the steps 2, 4 and 6, that remembers what was copied."""
+
+    def __init__(self) -> None:
+        self.keys = [f"c/step-0000000{step}/manifest.json" for step in (2, 4, 6)]
+        self.copied: list[str] = []
+
+    def get_paginator(self, _: str) -> Bucket:
+        return self
+
+    def paginate(self, *, Prefix: str, **_: Any) -> list[dict[str, Any]]:  # noqa: N803
+        return [{"Contents": [{"Key": key} for key in self.keys if key.startswith(Prefix)]}]
+
+    def copy(self, _: dict[str, str], bucket: str, name: str) -> None:
+        self.copied.append(f"s3://{bucket}/{name}")
+
+
+def changed(
+    retry: RuleRetry, *stops: EarlierStop, **sent: str
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Return facts, request and copies of the job after these stops."""
+    s3 = Bucket()
+    request = {
+        "HyperParameters": {"learning_rate": "0.5", **sent},
+        "CheckpointConfig": {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/checkpoints"},
+    }
+    return change_request(s3, request, retry, stops=stops), request, s3.copied
+
+
+def test_skipping_goes_on_before_the_onset_and_keeps_the_learning_rate() -> None:
+    stop = EarlierStop(step=6, onset=5, checkpoints="s3://b/c")
+
+    facts, request, copied = changed(RuleRetry(action=Remedy.SKIP), stop, skip_steps='"1"')
+
+    assert facts == {"rule_retries": 1, "skip_steps": "1,5:6", "resumes_at": 4}
+    assert request["HyperParameters"] == {"learning_rate": "0.5", "skip_steps": '"1,5:6"'}
+    assert request["CheckpointConfig"]["S3Uri"] == "s3://b/c-rule-retry-1"
+    assert copied == ["s3://b/c-rule-retry-1/step-00000004/manifest.json"]
+
+
+def test_each_stop_keeps_the_remedy_that_a_human_chose_for_it() -> None:
+    retry = RuleRetry(action=ASK, factor=0.1, most=3)
+    first = EarlierStop(step=5, checkpoints="s3://b/c", chosen=Remedy.LOWER)
+    second = EarlierStop(step=6, onset=6, checkpoints="s3://b/c", chosen=Remedy.SKIP)
+    third = EarlierStop(step=9, checkpoints="s3://b/c-rule-retry-2", chosen=Remedy.CONTINUE)
+
+    facts, request, _ = changed(retry, first, second)
+    assert (facts["rule_retries"], facts["learning_rate"], facts["skip_steps"]) == (2, 0.05, "6")
+    assert request["CheckpointConfig"]["S3Uri"].endswith("-rule-retry-2")
+
+    facts, request, copied = changed(retry, first, second, third)
+    assert (facts["learning_rate"], facts["skip_steps"], copied) == (0.05, "6", [])
+    assert request["CheckpointConfig"]["S3Uri"] == third.checkpoints
+
+
+@pytest.mark.parametrize("chosen", [None, Remedy.END])
+def test_a_cleared_task_whose_stop_was_left_at_that_goes_on_unchanged(
+    chosen: Remedy | None,
+) -> None:
+    stop = EarlierStop(step=5, checkpoints="s3://b/c", chosen=chosen)
+    facts, request, copied = changed(RuleRetry(action=ASK), stop)
+    assert facts == {"rule_retries": 0, "learning_rate": 0.5}
+    assert (request["CheckpointConfig"]["S3Uri"], copied) == ("s3://b/c", [])
+
+
+def test_what_is_no_question_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"(?s)action.*timeout_s.*default"):
+        read_retry({"action": "pause", "timeout_s": 0, "default": "wait"})
+
+
+def test_the_onset_of_a_stop_is_on_the_job_for_whoever_goes_on() -> None:
+    stop = RuleStop(rule="LossSpike", step=84, onset=82)
+    assert RuleStop.from_tags(stop.tags) == stop
+    assert RuleStop.from_tags(RuleStop(rule="LossSpike", step=84).tags).onset is None  # type: ignore[union-attr]
+
+
+def test_default_follows_where_nobody_answers() -> None:
+    retry = RuleRetry(action=ASK, default=Remedy.SKIP)
+    said = {
+        "chosen_options": [OPTIONS[Remedy.LOWER]],
+        "responded_by_user": {"id": "7", "name": "Eva"},
+    }
+    late = {"chosen_options": [OPTIONS[Remedy.SKIP]], "timedout": True}
+
+    assert answer_of(said, retry) == (Remedy.LOWER, "Eva")
+    assert answer_of(late, retry) == (Remedy.SKIP, "nobody within 1 day, 0:00:00")
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The messages that reach Airflow's supervisor, which is not there."""
+    sent: list[Any] = []
+    supervisor = SimpleNamespace(send=sent.append)
+    monkeypatch.setattr(
+        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False
+    )
+    return sent
+
+
+def test_question_has_the_evidence_the_choices_and_what_follows_without_an_answer(
+    questions: list[Any], task: Any
+) -> None:
+    task.context["ti"].id = uuid.uuid4()
+    verdict = {"rule": "NonFinite", "step": 4, "evidence": "the loss is nan", "rules_uri": "s3://r"}
+    verdict["last_checkpoint"] = "s3://b/c/step-00000002"
+
+    with pytest.raises(TaskAwaitingInput) as parked:
+        ask_human(
+            task.context,
+            verdict,
+            RuleRetry(action=ASK, timeout_s=60),
+            then="execute_answered",
+            kwargs={"verdict": verdict},
+        )
+
+    (asked,) = questions
+    assert asked.subject == "Rule NonFinite stopped the training at step 4: how does it go on?"
+    assert "the loss is nan" in asked.body
+    assert "Without an answer within 0:01:00: *End the training*" in asked.body
+    assert (asked.options, asked.defaults) == (list(OPTIONS.values()), ["End the training"])
+    assert parked.value.timeout.total_seconds() == 60
+    assert (parked.value.method_name, parked.value.kwargs) == (
+        "execute_answered",
+        {"verdict": verdict},
+    )
+
+
+@pytest.fixture
+def stopped(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
+    """Return a function that has a job stopped at its NaN, and returns the operator whose job it was."""
+    task.context["ti"].id = uuid.uuid4()
+
+    def make(on_stop: dict[str, Any]) -> WatchedTrainingJobOperator:
+        plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop, poll_interval_s=0.3)
+        spec = script(
+            SCRIPT,
+            hyperparameters={"last": 600, "learning_rate": 0.05},
+            checkpoint_s3_uri=f"s3://{aws_connection.bucket}/watched/{uuid.uuid4().hex}",
+        )
+        train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=plan, deferrable=False)
+        name = train.name_of(task.context, 1)
+        train.jobs.create(train.render(task.context, name=name, place={})[0])
+        assert watched(name, plan)["watched"]["stopped_by"]["step"] == 4
+        train.spec["hyperparameters"]["last"] = 6
+        return train
+
+    return make
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(240)
+def test_retry_leaves_out_the_bad_batch_and_completes(stopped: Any, task: Any) -> None:
+    train = stopped(SKIP)
+
+    result = train.execute(task.context)
+
+    assert (result["attempt"], result["status"]) == (2, "Completed")
+    assert (result["skip_steps"], result["resumes_at"]) == ("4", 2)
+    assert "verdict" not in result
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(240)
+def test_human_is_asked_and_the_training_goes_on_as_said(
+    stopped: Any, task: Any, questions: list[Any]
+) -> None:
+    train = stopped(ASKING)
+    with pytest.raises(TaskAwaitingInput) as parked:
+        train.execute(task.context)
+    (asked,) = [each for each in questions if isinstance(each, CreateHITLDetailPayload)]
+    assert "the loss is nan" in asked.body
+    assert parked.value.timeout.total_seconds() == 60
+    assert train.jobs.describe(train.name_of(task.context, 2)) is None, "nothing is paid meanwhile"
+
+    said = {"chosen_options": ["Skip the bad batches"], "responded_by_user": {"name": "Eva"}}
+    kwargs = {**parked.value.kwargs, "event": said}
+    result = train.resume_execution(parked.value.method_name, kwargs, task.context)
+
+    assert (result["attempt"], result["status"], result["skip_steps"]) == (2, "Completed", "4")
+    first = train.jobs.describe(train.name_of(task.context, 1))
+    assert remedy_of(train.jobs.tags(first.arn)) == "skip_batches"
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(240)
+def test_no_answer_in_time_ends_the_training_with_its_verdict(
+    stopped: Any, task: Any, questions: list[Any]
+) -> None:
+    train = stopped(ASKING)
+    with pytest.raises(TaskAwaitingInput) as parked:
+        train.execute(task.context)
+
+    event = {"chosen_options": ["End the training"], "timedout": True}
+    kwargs = {**parked.value.kwargs, "event": event}
+    result = train.resume_execution(parked.value.method_name, kwargs, task.context)
+
+    assert result["ended_by"] == "rule"
+    assert result["verdict"]["decided_by"] == "nobody within 0:01:00"
+    assert train.jobs.describe(train.name_of(task.context, 2)) is None
