@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from tensorflow_trainer import stop_notice
 from tensorflow_trainer.adam import clipped, update
+from tensorflow_trainer.presence import is_there
 from tensorflow_trainer.step_result import StepResult
 
 if TYPE_CHECKING:
@@ -126,19 +126,16 @@ def serve_as_worker(config: Mapping[str, Any], stop: StopRequest) -> None:
         tf.train.ClusterSpec(cluster), job_name="worker", task_index=index, protocol="grpc"
     )
     log.info("worker %d of the coordinator %s at %s", index, cluster["chief"][0], server.target)
-    _wait_until_gone(cluster["chief"][0], stop)
+    _serve_until_gone(cluster["chief"][0], stop)
 
 
-def _wait_until_gone(address: str, stop: StopRequest) -> None:
-    host, _, port = address.rpartition(":")
+def _serve_until_gone(address: str, stop: StopRequest) -> None:
     was_there, misses = False, 0
     while misses < 3:
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError:
-            misses += was_there
-        else:
+        if is_there(address, timeout_s=5):
             was_there, misses = True, 0
+        else:
+            misses += was_there
         if stop.received:
-            stop_notice.tell(host)
+            stop_notice.tell(address.rpartition(":")[0])
         threading.Event().wait(LOOK_S)

@@ -7,6 +7,7 @@ global batch is cut into equal parts, one for each replica; every way makes the 
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,12 +19,18 @@ from tensorflow_trainer.parameter_servers import (
     parameter_server_cluster,
     serve_as_worker,
 )
+from tensorflow_trainer.presence import wait_until_gone
 from tensorflow_trainer.step_result import StepResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trainer.stopping import StopRequest
+
+log = logging.getLogger(__name__)
+
+LEAVING_S = 10.0
+"""How long the first host waits for the end of the others' processes."""
 
 
 class Strategy(Protocol):
@@ -52,8 +59,11 @@ class Strategy(Protocol):
 class Replicated:
     """Every replica has all weights: one process, MirroredStrategy or MultiWorkerMirroredStrategy."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, *, worker: int = 0) -> None:
-        self._strategy = strategy
+    def __init__(
+        self, strategy: tf.distribute.Strategy, *, worker: int = 0, others: Sequence[str] = ()
+    ) -> None:
+        """Take TensorFlow's strategy, this host's number, and the addresses of the hosts after the first."""
+        self._strategy, self._others = strategy, others
         self.num_replicas = strategy.num_replicas_in_sync
         self.is_chief = worker == 0
 
@@ -119,7 +129,11 @@ class Replicated:
         return StepResult(loss=float(loss), norm=float(norm), is_stopping=float(share_stopping) > 0)
 
     def leave(self) -> None:
-        """Wait for the other hosts by one more sum of all replicas."""
+        """Wait for the other hosts by one more sum of all replicas; the first host goes last.
+
+        Nobody has the sum before all have come. One that has it may be gone before its part of it is fetched, which is
+        no error; but a host that TensorFlow's coordination finds without its leader would be ended by it.
+        """
 
         @tf.function
         def meet() -> None:
@@ -129,7 +143,13 @@ class Replicated:
                 )
             )
 
-        meet()
+        try:
+            meet()
+        except tf.errors.OpError as error:
+            log.info("another host left first: %s", type(error).__name__)
+        if self.is_chief:
+            for address in self._others:
+                wait_until_gone(address, limit_s=LEAVING_S)
 
 
 def choose(
@@ -152,7 +172,7 @@ def choose(
     if len(cluster.get("worker", [])) > 1:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         stop.install()
-        return Replicated(strategy, worker=config["task"]["index"])
+        return Replicated(strategy, worker=config["task"]["index"], others=cluster["worker"][1:])
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if num_gpus > 1:
         return Replicated(tf.distribute.MirroredStrategy())
