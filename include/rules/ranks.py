@@ -48,8 +48,11 @@ class _Straggler(Watch[Record]):
         if isinstance(record, Start):
             self._world_size = record.world_size or self._world_size
         elif isinstance(record, StepRecord) and record.local_seconds is not None:
+            if self._world_size == 1:
+                self.why_not = "the run has one rank"
+                return
             self._open.setdefault(record.step, {})[record.rank] = record
-            if self._world_size > 1 and len(self._open[record.step]) == self._world_size:
+            if len(self._open[record.step]) == self._world_size:
                 self._whole[record.step] = self._open.pop(record.step)
                 yield from self._report()
             else:
