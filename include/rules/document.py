@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from include.rules.evaluation import worst_of
+from include.errors import Severity
+from include.rules.evaluation import MOST_ISSUES, worst_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from include.rules.evaluation import Verdict
 
@@ -36,3 +37,41 @@ def rules_document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(content, allow_nan=False))
     return plain
+
+
+def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the documents of a training's jobs, oldest first, as one: of each rule the issues of all jobs.
+
+    A rule is not evaluated where it was in no job. Of several jobs each issue's text names its own.
+
+    Args:
+        documents: as the watch of a job writes them: with the `job`. One at least.
+    """
+    by_name: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for each in documents:
+        for verdict in each["verdicts"]:
+            by_name.setdefault(verdict["name"], []).append((str(each["job"]), verdict))
+    worst = worst_of(Severity(each["worst"]) for each in documents if each["worst"])
+    return {
+        **documents[-1],
+        "worst": worst,
+        "verdicts": [_one(told, names_jobs=len(documents) > 1) for told in by_name.values()],
+    }
+
+
+def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
+    """Return a rule's verdicts of all jobs as one: the last that has an issue, else that judged, else the last."""
+    verdicts = [verdict for _, verdict in told]
+    with_issues = [each for each in verdicts if each["issues"]]
+    evaluated = [each for each in verdicts if not each["not_evaluated"]]
+    issues = [
+        {**issue, "text": f"{issue['text']} (job {job})"} if names_jobs else issue
+        for job, verdict in told
+        for issue in verdict["issues"]
+    ]
+    return {
+        **(with_issues or evaluated or verdicts)[-1],
+        "num_judged": sum(each["num_judged"] for each in verdicts),
+        "num_issues": sum(each["num_issues"] for each in verdicts),
+        "issues": issues[:MOST_ISSUES],
+    }

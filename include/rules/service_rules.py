@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding
 from include.rules.catalogue import RULES
 from include.rules.configuration import configured_rules
-from include.rules.evaluation import ConfiguredRule, Issue
+from include.rules.evaluation import ConfiguredRule, Issue, RuleStatus, Verdict
 from include.rules.rule import Origin
 from include.specs.service_debugger import MAX_SERVICE_RULES, Debugger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from include.errors import Severity
 
 _STEP = re.compile(r"at step (\d+)")
 
@@ -90,14 +92,42 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def service_issue(evaluation: Mapping[str, Any], rule: ConfiguredRule) -> Issue | None:
+def with_service(
+    verdicts: Sequence[Verdict], evaluations: Sequence[Mapping[str, Any]]
+) -> list[Verdict]:
+    """Return the verdicts with those of the service in place of what our evaluator left to it.
+
+    Args:
+        verdicts: ours, some of rules that were left out.
+        evaluations: as `JobSnapshot.rule_evaluations` has them.
+    """
+    by_name = {each["name"]: each for each in evaluations}
+    return [_said_by_service(each, by_name.get(each.name)) for each in verdicts]
+
+
+def _said_by_service(verdict: Verdict, evaluation: Mapping[str, Any] | None) -> Verdict:
+    if evaluation is None:
+        return verdict
+    issue = service_issue(evaluation, verdict.severity)
+    is_error = evaluation["status"] == RuleStatus.ERROR
+    return replace(
+        verdict,
+        status=RuleStatus(evaluation["status"]),
+        not_evaluated=None,
+        issues=() if issue is None else (issue,),
+        num_issues=0 if issue is None else 1,
+        error=f"SageMaker's evaluator failed: {evaluation['details']}" if is_error else None,
+    )
+
+
+def service_issue(evaluation: Mapping[str, Any], severity: Severity) -> Issue | None:
     """Return the issue that the service found by a rule; None where it found none.
 
     An evaluation in `Error` says that the service's evaluator failed, and nothing of the training.
 
     Args:
         evaluation: as `JobSnapshot.rule_evaluations` has it.
-        rule: of the same name.
+        severity: of the rule.
     """
     if evaluation["status"] != "IssuesFound":
         return None
@@ -109,6 +139,6 @@ def service_issue(evaluation: Mapping[str, Any], rule: ConfiguredRule) -> Issue 
         onset=step,
         rank=0,
         key="",
-        severity=rule.severity,
+        severity=severity,
         text=" ".join(details.split()) or "the service's Debugger found an issue",
     )

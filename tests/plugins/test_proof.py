@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -18,6 +19,10 @@ from distributed_training.hooks.objects import S3Objects
 from distributed_training.hooks.training_log import training_log
 from distributed_training.operators.training_job import TrainingJobOperator
 from distributed_training.pipelines.proof import write_proof
+from include.rules.configuration import configured_rules
+from include.rules.document import rules_document
+from include.rules.evaluation import evaluate
+from include.rules.records import Facts, StepRecord
 from include.runs.builder import build_run_record, job_record
 from include.runs.verify.__main__ import main
 from tests.local_engine.faults.putting import faults
@@ -131,3 +136,43 @@ def test_a_log_that_cannot_be_read_is_said_and_costs_nothing_else(
     assert told.continuity.billed_usd == RUN.jobs[0].cost["cost_usd"]
     found = s3.list_objects_v2(Bucket=aws_connection.bucket, Prefix=f"{task.run_id}/report/")
     assert [each["Key"].rpartition("/")[2] for each in found["Contents"]] == [NAMES[0], NAMES[3]]
+
+
+def verdicts(job: str, *, num_records: int, text: str) -> bytes:
+    """Return what the watch of a job leaves: an issue of NonFinite at step 4 where there is a text."""
+    record = StepRecord(step=4, rank=0, loss=math.nan if text else 1.0)
+    content = rules_document(evaluate(configured_rules(["NonFinite"]), [record], Facts()))
+    return json.dumps({**content, "job": job, "num_records": num_records}).encode()
+
+
+def test_the_watched_jobs_verdicts_come_before_those_of_the_log(
+    aws_connection: Any, task: Any
+) -> None:
+    clients, place = (
+        AwsClients(ConnectionArguments()),
+        f"s3://{aws_connection.bucket}/{task.run_id}",
+    )
+    objects, job = S3Objects(clients.client("s3")), RUN.jobs[0]
+    uri = f"{place}/output/{job.name}/rule-output/rules.json"
+    told = verdicts(job.name, num_records=9, text="nan")
+    objects.write(uri, told, content_type="application/json")
+
+    def rules(output: str | None, jobs: Any) -> Any:
+        return write_proof(
+            clients.client("logs"),
+            objects,
+            jobs=jobs,
+            shard_index=None,
+            conf={},
+            to=f"{place}/report",
+            output=output,
+        ).rules
+
+    found = rules(f"{place}/output", RUN.jobs)
+    assert found["judged"] == "statistics"
+    assert [each["num_issues"] for each in found["verdicts"]] == [1]
+    assert json.loads(objects.read(f"{place}/report/rules.json")) == found
+    assert rules(None, RUN.jobs) is None, "without a watch, and without a line in the log"
+    empty = verdicts(job.name, num_records=0, text="")
+    objects.write(uri, empty, content_type="application/json")
+    assert rules(f"{place}/output", RUN.jobs) is None

@@ -229,7 +229,14 @@ def test_issue_of_the_services_own_rule_stops_the_job_and_ours_leaves_it_alone()
     assert told is not None
     assert (told["watched"]["num_issues"], told["watched"]["stopped_by"]["step"]) == (1, 3)
     (document,) = services.documents.values()
-    assert document["verdicts"][0]["not_evaluated"] == "judged by the service's own Debugger"
+    (verdict,) = document["verdicts"]
+    assert (verdict["status"], verdict["num_issues"], verdict["not_evaluated"]) == (
+        "IssuesFound",
+        1,
+        None,
+    )
+    assert verdict["issues"][0]["text"] == said
+    assert document["worst"] == "error"
     assert document["service_rules"][0]["details"] == said
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -160,15 +159,24 @@ def test_default_follows_where_nobody_answers() -> None:
     assert answer_of(late, retry) == (Remedy.SKIP, "nobody within 1 day, 0:00:00")
 
 
+class Supervisor:
+    """Airflow's process beside the task's, as far as the task talks to it."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def send(self, msg: Any) -> None:
+        self.got.append(msg)
+
+
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The messages that reach Airflow's supervisor, which is not there."""
-    sent: list[Any] = []
-    supervisor = SimpleNamespace(send=sent.append)
+    supervisor = Supervisor()
     monkeypatch.setattr(
         "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False
     )
-    return sent
+    return supervisor.got
 
 
 def test_question_has_the_evidence_the_choices_and_what_follows_without_an_answer(

@@ -10,6 +10,10 @@ from include.rules.table import VerdictRow, summary_sentence, verdict_rows
 if TYPE_CHECKING:
     from include.runs.record import RunRecord
 
+_BY = {
+    "statistics": "; judged while it trained, by the statistics of its ranks",
+    "log": "; judged by the training log",
+}
 _TONES = {"error": "bad", "warning": "warn", None: "good"}
 
 
@@ -30,7 +34,8 @@ def rules_view(record: RunRecord) -> RulesView | None:
         return None
     rows = verdict_rows(record.rules["verdicts"])
     return RulesView(
-        sentence=summary_sentence(record.rules["verdicts"]),
+        sentence=summary_sentence(record.rules["verdicts"])
+        + _BY.get(str(record.rules.get("judged")), ""),
         tone=_TONES[record.rules["worst"]],
         judged=tuple(row for row in rows if row.tone),
         not_judged=tuple(row for row in rows if not row.tone),

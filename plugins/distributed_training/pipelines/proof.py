@@ -1,4 +1,4 @@
-"""What is told of the training from its log, beside the report: continuity, what proves it, and what rules found."""
+"""What is told of the training beside the report: continuity and what proves it, from its log; what rules found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from distributed_training.hooks.training_log import training_log
+from distributed_training.triggers.rule_findings import document_below
 from include.errors import SpecError
+from include.rules.document import merged
 from include.rules.judging import judge_log
 from include.runs.continuity import Continuity, measure_continuity
 from include.runs.continuity.log_file import read_log, write_log
@@ -32,7 +34,7 @@ CONTINUITY_NAME, RULES_NAME = "continuity.json", "rules.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What the log told: the continuity, and rules.json where the training could be judged."""
+    """What the log told of the continuity; and rules.json, where the training was judged or could be."""
 
     continuity: Continuity
     rules: dict[str, Any] | None
@@ -46,8 +48,12 @@ def write_proof(
     shard_index: Mapping[str, Any] | None,
     conf: Mapping[str, Any],
     to: str,
+    output: str | None = None,
 ) -> Proof:
     """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
+
+    The rules' verdicts are those that the task beside the training wrote, of its ranks' statistics. Where there are
+    none, the log is judged, which holds less. `judged` in rules.json says which.
 
     The log passes through a file, so that memory holds a page of it. A log that cannot be read is
     left out, with a warning, and the continuity says why it is not known.
@@ -59,6 +65,7 @@ def write_proof(
         shard_index: the parsed index.json of the data set; None where there is none.
         conf: of the run: its rules, and what it says of the training.
         to: the report's prefix, `s3://bucket/...`.
+        output: the training's output path, below which the verdicts of its jobs lie; None where nothing watched it.
 
     Raises:
         TrainingRunError: the bucket refuses.
@@ -67,7 +74,9 @@ def write_proof(
         file = Path(folder) / LOG_NAME
         why_no_log = _copy_log(logs, jobs, file)
         continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
-        rules = None if why_no_log else _judged(file, conf, continuity, jobs)
+        rules = _watched(objects, jobs, output)
+        if rules is None and not why_no_log:
+            rules = _judged(file, conf, continuity, jobs)
         objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
     if shard_index is not None:
         index = json.dumps(shard_index, indent=1).encode()
@@ -78,6 +87,18 @@ def write_proof(
         found = json.dumps(rules, indent=1, allow_nan=False).encode()
         objects.write(f"{to}/{RULES_NAME}", found, content_type="application/json")
     return Proof(continuity=continuity, rules=rules)
+
+
+def _watched(
+    objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
+) -> dict[str, Any] | None:
+    """Return the verdicts that were written beside the training, of all its jobs; None without statistics."""
+    if output is None:
+        return None
+    addresses = [document_below(output, job.name) for job in jobs]
+    documents = [json.loads(objects.read(each)) for each in addresses if objects.exists(each)]
+    told = [each for each in documents if each["num_records"]]
+    return {**merged(told), "judged": "statistics"} if told else None
 
 
 def _judged(
@@ -92,10 +113,11 @@ def _judged(
     if not rows:
         return None
     try:
-        return judge_log(rows, conf, continuity=continuity.to_dict(), failures=failures)
+        found = judge_log(rows, conf, continuity=continuity.to_dict(), failures=failures)
     except SpecError as error:
         log.warning("The rules cannot be evaluated, the report goes without them: %s", error)
         return None
+    return {**found, "judged": "log"}
 
 
 def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:

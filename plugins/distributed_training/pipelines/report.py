@@ -191,6 +191,7 @@ class ReportOperator(ClosingReportOperator):
             shard_index=index,
             conf=conf,
             to=paths.report,
+            output=paths.output,
         )
 
     def _tell_failure(

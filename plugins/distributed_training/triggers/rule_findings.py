@@ -12,6 +12,7 @@ from include.rules.document import rules_document
 from include.rules.evaluation import evidence
 from include.rules.reactions import Reaction, worst_reaction
 from include.rules.rule import RuleAction
+from include.rules.service_rules import with_service
 from include.runs.notifier import rule_notice
 from include.sagemaker_api.rule_stop import service_stop
 
@@ -30,7 +31,12 @@ _MOST_TEXT = 300
 
 def document_uri(snapshot: JobSnapshot) -> str:
     """Return where the verdicts on a training job lie: beside its output."""
-    return f"{str(snapshot.output_path).rstrip('/')}/{snapshot.name}/{DOCUMENT_NAME}"
+    return document_below(str(snapshot.output_path), snapshot.name)
+
+
+def document_below(output_path: str, job_name: str) -> str:
+    """Return the same by a training job's output path and name."""
+    return f"{output_path.rstrip('/')}/{job_name}/{DOCUMENT_NAME}"
 
 
 @dataclass(slots=True)
@@ -102,8 +108,9 @@ class RuleFindings:
 
 def document(live: LiveEvaluation, snapshot: JobSnapshot, stopped_by: Reaction | None) -> bytes:
     """Return the verdicts as they stand, with what stops or stopped the job, as the JSON of rules.json."""
+    verdicts = with_service(live.verdicts(is_final=snapshot.is_terminal), snapshot.rule_evaluations)
     content = {
-        **rules_document(live.verdicts(is_final=snapshot.is_terminal)),
+        **rules_document(verdicts),
         "job": snapshot.name,
         "num_records": live.num_records,
         "service_rules": service_rules_told(snapshot),

@@ -124,7 +124,7 @@ class RuleLook:
         """Yield what follows each issue that the service's own rules found since the last look."""
         for each in snapshot.rule_evaluations:
             rule = self._reactions.rule_named(each["name"])
-            issue = service_issue(each, rule) if rule else None
+            issue = service_issue(each, rule.severity) if rule else None
             if issue and each["name"] not in self._judged_by_service:
                 self._judged_by_service.add(each["name"])
                 yield self._reactions.of(each["name"], issue)
