@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MOST_SUBJECT = 100  # characters of ASCII; SNS Publish
+_MOST_MESSAGE = 200 * 1024  # bytes of UTF-8; SNS takes 256 KiB, attributes included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Notifier:
         return {
             "TopicArn": self.notifications.topic_arn,
             "Subject": _subject(f"Trainyard {notice.occasion}: {notice.says}"),
-            "Message": "\n".join(lines),
+            "Message": _bounded("\n".join(lines)),
             "MessageAttributes": {
                 name: {"DataType": "String", "StringValue": value}
                 for name, value in attributes.items()
@@ -153,3 +154,11 @@ def _subject(text: str) -> str:
     """Return the text as SNS takes a subject: printable ASCII in one line, at most 100 characters."""
     plain = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
     return plain if len(plain) <= _MOST_SUBJECT else f"{plain[: _MOST_SUBJECT - 3]}..."
+
+
+def _bounded(text: str) -> str:
+    """Return the text, cut at what SNS takes: whole characters of UTF-8."""
+    encoded = text.encode()
+    if len(encoded) <= _MOST_MESSAGE:
+        return text
+    return encoded[: _MOST_MESSAGE - 3].decode(errors="ignore") + "..."

@@ -23,6 +23,7 @@ from include.rules.rule_retry import RuleRetry, read_retry
 from include.rules.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
+    from include.runs.notifier import Notifier
     from tests.conftest import RunningEngine
     from tests.plugins.conftest import TaskSurroundings
 
@@ -79,7 +80,13 @@ def trained(aws_connection: RunningEngine, script: Any, task: TaskSurroundings) 
     return start
 
 
-def watched(name: str, plan: WatchPlan = PLAN, *, absent_s: float = 60.0) -> dict[str, Any]:
+def watched(
+    name: str,
+    plan: WatchPlan = PLAN,
+    *,
+    absent_s: float = 60.0,
+    notifier: Notifier | None = None,
+) -> dict[str, Any]:
     """Return the one event of a trigger that watches a job."""
     trigger = RulesTrigger(
         job_name=name,
@@ -87,6 +94,7 @@ def watched(name: str, plan: WatchPlan = PLAN, *, absent_s: float = 60.0) -> dic
         plan=plan.to_dict(),
         connection=ConnectionArguments().to_dict(),
         deferred_at=0.0,
+        notifier=notifier.to_dict() if notifier else None,
     )
 
     async def events() -> list[dict[str, Any]]:

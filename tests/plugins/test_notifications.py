@@ -11,6 +11,7 @@ import pytest
 
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.hooks.notifications import notify, notify_from_trigger
+from distributed_training.operators.watched_training import WatchedTrainingJobOperator
 from distributed_training.pipelines.failure_message import tell_failure
 from distributed_training.pipelines.run_paths import RunPaths
 from include.runs.notifier import (
@@ -20,6 +21,7 @@ from include.runs.notifier import (
     rule_notice,
 )
 from include.specs.monitoring import Notifications, Occasion
+from tests.plugins.test_check_rules import PLAN, SCRIPT, watched
 
 pytestmark = pytest.mark.engine
 
@@ -244,3 +246,55 @@ def test_a_subject_is_one_line_of_ascii() -> None:
     )
     assert "evidence: 4 é 2" in message["Message"]
     assert {"MessageGroupId", "MessageDeduplicationId"} <= set(message)
+
+
+@pytest.mark.parametrize(
+    "letter", ["x", "\u00e9", "\U0001f525"], ids=["ascii", "two-bytes", "four-bytes"]
+)
+def test_message_and_subject_stay_within_what_sns_takes(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any, letter: str
+) -> None:
+    arn, received = topic
+    notice = rule_notice(
+        job_name="job-1",
+        rule="Rule" + letter * 300,
+        step=3,
+        says=letter * 300_000,
+        was_stopped=True,
+    )
+    sent = notifier_of(arn, aws_connection, task).message(notice)
+
+    assert len(sent["Subject"]) == 100
+    assert sent["Subject"].isascii()
+    assert 199 * 1024 < len(sent["Message"].encode()) <= 200 * 1024
+    assert notify(clients, notifier_of(arn, aws_connection, task), notice)
+    assert received()[0]["Message"] == sent["Message"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
+    clients: AwsClients, topic: Any, aws_connection: Any, task: Any, script: Any
+) -> None:
+    arn, received = topic
+    place = f"s3://{aws_connection.bucket}/watched/{task.run_id}"
+    spec = script(
+        SCRIPT, hyperparameters={"bad": 4, "last": 600}, checkpoint_s3_uri=f"{place}/checkpoints"
+    )
+    train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=PLAN)
+    name = train.name_of(task.context, 1)
+    train.jobs.create(train.render(task.context, name=name, place={})[0])
+    notifier = notifier_of(arn, aws_connection, task)
+
+    first = watched(name, notifier=notifier)["watched"]
+    again = watched(name, notifier=notifier)["watched"]  # a triggerer that was restarted
+
+    assert first["stopped_by"]["step"] == again["stopped_by"]["step"] == 4
+    [message] = received()
+    assert message["Subject"].startswith("Trainyard rule: Rule NonFinite found an issue at step 4")
+    assert len(message["Subject"]) <= 100
+    lines = message["Message"].splitlines()
+    assert f"job: {name}" in lines
+    assert "evidence: the loss is nan" in lines
+    assert "then: the training was told to stop" in lines
+    assert message["MessageAttributes"]["occasion"]["Value"] == "rule"
