@@ -62,6 +62,11 @@ def hybrid_of_the_script(model: nn.Module, *, original: bool) -> Any:
     return flat(model, ShardingStrategy.HYBRID_SHARD, original=original, device_mesh=mesh)
 
 
+def hybrid_by_host(model: nn.Module, *, on_host: int) -> Any:
+    os.environ["LOCAL_WORLD_SIZE"] = str(on_host)
+    return flat(model, ShardingStrategy.HYBRID_SHARD, original=True)
+
+
 def fsdp2(model: nn.Module) -> Any:
     for layer in model:
         fully_shard(layer)
@@ -85,6 +90,9 @@ SPLIT = {"tensor_parallel_degree": 2}
 LAYOUTS: dict[str, Any] = {
     "script's hybrid": ({}, partial(hybrid_of_the_script, original=True), 2.0),
     "script's hybrid, flat": ({}, partial(hybrid_of_the_script, original=False), 2.0),
+    "script's hybrid, hosts of 1": ({}, partial(hybrid_by_host, on_host=1), 2.0),
+    "script's hybrid, hosts of 2": ({}, partial(hybrid_by_host, on_host=2), 2.0),
+    "script's hybrid, one host": ({}, partial(hybrid_by_host, on_host=4), 2.0),
     "script's no shard": ({}, partial(flat, strategy=NONE, original=True), 2.0),
     "script's full, flat, third norm": ({}, partial(flat, strategy=FULL, original=False), 3.0),
     "degree 2": ({"hybrid_shard_degree": 2}, partial(flat, strategy=FULL, original=True), 2.0),

@@ -21,6 +21,9 @@ MAX_NORM = 0.25
 LAYOUTS = [
     "script's hybrid",
     "script's hybrid, flat",
+    "script's hybrid, hosts of 1",
+    "script's hybrid, hosts of 2",
+    "script's hybrid, one host",
     "script's no shard",
     "script's full, flat, third norm",
     "degree 2",

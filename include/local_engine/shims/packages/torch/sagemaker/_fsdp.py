@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import torch
 from torch.autograd.graph import save_on_cpu
 from torch.distributed.algorithms._checkpoint import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp._fully_shard import _fully_shard as fsdp2
 from torch.sagemaker._state import state
 
-HYBRID = (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+INSIDE = {
+    ShardingStrategy.HYBRID_SHARD: ShardingStrategy.FULL_SHARD,
+    ShardingStrategy._HYBRID_SHARD_ZERO2: ShardingStrategy.SHARD_GRAD_OP,
+}
+"""What a hybrid strategy does inside a copy."""
+HYBRID = tuple(INSIDE)
 
 
 def adapt_fsdp() -> None:
@@ -40,13 +47,15 @@ def adapt_fsdp() -> None:
 
 
 def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
-    """Return FSDP's settings for the degrees: NO_SHARD for 1, HYBRID_SHARD for more, unless the script's is hybrid.
+    """Return FSDP's settings for the degrees: NO_SHARD for 1, HYBRID_SHARD for more; without degrees as the script's.
 
     Raises:
         ValueError: split layers are all there is to share.
     """
-    if state.mesh is None or (state.is_native and strategy in (*HYBRID, ShardingStrategy.NO_SHARD)):
+    if state.mesh is None or (state.is_native and strategy == ShardingStrategy.NO_SHARD):
         return {}
+    if state.is_native and strategy in HYBRID:
+        return _by_host(strategy)
     if state.mesh["shard"].size() == 1 and state.tensor_parallel_degree > 1:
         message = (
             f"tensor_parallel_degree {state.tensor_parallel_degree} on {state.world_size} ranks with "
@@ -69,6 +78,23 @@ def _placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
         return {"device_mesh": state.mesh["shard"], "sharding_strategy": kept}
     kept = strategy if strategy in HYBRID else ShardingStrategy.HYBRID_SHARD
     return {"device_mesh": state.mesh["replicate", "shard"], "sharding_strategy": kept}
+
+
+def _by_host(strategy: ShardingStrategy) -> dict[str, Any]:
+    """Return FSDP's settings to shard over the ranks of a host, with copies on the hosts.
+
+    FSDP itself asks for the number of devices, which torch.cpu says is 1; and over one rank (torch 2.13) it takes
+    NO_SHARD without the other hosts: gradients would stay different.
+    """
+    on_host = int(os.environ.get("LOCAL_WORLD_SIZE", state.world_size))
+    if on_host == 1:
+        return {"sharding_strategy": ShardingStrategy.NO_SHARD}
+    shape = (state.world_size // on_host, on_host)
+    assert state.mesh is not None
+    mesh = init_device_mesh(state.mesh.device_type, shape, mesh_dim_names=("hosts", "ranks"))
+    if on_host == state.world_size:
+        return {"device_mesh": mesh["ranks"], "sharding_strategy": INSIDE[strategy]}
+    return {"device_mesh": mesh, "sharding_strategy": strategy}
 
 
 def _mesh() -> Any:
