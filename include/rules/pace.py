@@ -131,12 +131,15 @@ class StepOutlier(Rule):
 
     Source: SageMaker Developer Guide, StepOutlier (5; rulesconfig 1.0.1 has 3). A few long steps raise mean and
     deviation alike: the robust profile takes median and MAD, wants twice the median, leaves the first step of a start
-    out, and asks what the outliers cost: steps of milliseconds are never even on a machine that does more.
+    out, and asks what the outliers cost: steps of milliseconds are never even on a machine that does more. There an
+    outlier is also longer than the median by more than a few turns of other processes (Linux, kernel/sched/fair.c: a
+    slice of 0.7 ms * (1 + log2 of the cores), of which it counts 8 at most: 2.8 ms).
 
     Attributes:
         is_robust: median and MAD in the place of mean and standard deviation.
         share: of all steps that the outliers must also exceed: a long run has ten of them by chance.
         cost_share: of the time of all steps, what the outliers took beyond the limit.
+        min_excess_seconds: beyond the median; only of the robust measure.
     """
 
     ORIGIN = Origin.PROFILER
@@ -146,6 +149,7 @@ class StepOutlier(Rule):
         "is_robust": True,
         "share": 0.01,
         "cost_share": 0.05,
+        "min_excess_seconds": 0.01,
     }
     stddev: float = 5.0
     mode: str | None = None
@@ -153,6 +157,7 @@ class StepOutlier(Rule):
     is_robust: bool = False
     share: float = 0.0
     cost_share: float = 0.0
+    min_excess_seconds: float = 0.0
 
     def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
         """Return a new state."""
@@ -202,7 +207,10 @@ class _StepOutlier(Watch[Record]):
     def _limit(self) -> float:
         if self._rule.is_robust:
             middle, mad = median_and_mad(self._seen.values[-self._RECENT :])
-            return max(middle + self._rule.stddev * SIGMA_PER_MAD * mad, 2 * middle)
+            excess = max(
+                self._rule.stddev * SIGMA_PER_MAD * mad, middle, self._rule.min_excess_seconds
+            )
+            return middle + excess
         mean = self._sums.values[-1] / len(self._sums)
         variance = self._squares.values[-1] / len(self._squares) - mean**2
         return mean + self._rule.stddev * math.sqrt(max(0.0, variance))
