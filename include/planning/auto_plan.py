@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, PlanError, SpecError
-from include.planning.memory import Recompute
+from include.planning.activations import Recompute
 from include.planning.plan_request import PlanRequest
 from include.planning.plans import make_plans
 from include.planning.shapes import TRAINYARD

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.planning.activations import Batching, Recompute
 from include.planning.compute import Cluster, StepTime, step_time
-from include.planning.memory import Batching, MemoryUse, Recompute, memory_use
+from include.planning.memory import MemoryUse, memory_use
 from include.planning.mesh import Mesh
 from include.units import BYTES_PER_GIB
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from include.planning.memory import Batching, Recompute, stage_parameters
+from include.planning.activations import Batching, Recompute
+from include.planning.memory import stage_parameters
 from include.planning.shapes import EAGER
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from include.catalog.hardware import Hardware, hardware
 from include.errors import Finding, PlanError
+from include.planning.activations import Recompute
 from include.planning.candidates import Candidate, candidates
 from include.planning.compute import Cluster
-from include.planning.memory import Recompute
 from include.units import format_bytes, format_usd
 
 if TYPE_CHECKING:

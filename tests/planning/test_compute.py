@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from include.catalog.hardware import hardware
+from include.planning.activations import Batching, Recompute
 from include.planning.compute import (
     Cluster,
     StepTime,
@@ -14,7 +15,6 @@ from include.planning.compute import (
     hardware_flops_per_token,
     step_time,
 )
-from include.planning.memory import Batching, Recompute
 from include.planning.mesh import Mesh
 from include.planning.shapes import PUBLISHED
 

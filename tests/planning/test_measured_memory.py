@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from include.planning.memory import Batching, Recompute, memory_use
+from include.planning.activations import Batching, Recompute
+from include.planning.memory import memory_use
 from include.planning.mesh import Mesh
 from include.planning.shapes import TRAINYARD, ModelShape
 
