@@ -73,6 +73,10 @@ import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
 from task import FOLDER, NUM_STEPS, Layer, batch, build, end_of, loss_of, start
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+    offload_wrapper,
+)
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -94,24 +98,26 @@ def is_whole(folder):
 
 
 def state():
-    weights, moments = get_state_dict(model, optimizer)
+    weights, moments = get_state_dict(sharded, optimizer)
     return {"model": weights, "optimizer": moments}
 
 
 tsm.init()
-model = FSDP(
+sharded = FSDP(
     tsm.transform(build()),
     auto_wrap_policy=ModuleWrapPolicy({Layer}),
     sharding_strategy=ShardingStrategy.HYBRID_SHARD,
     use_orig_params=True,
 )
+apply_activation_checkpointing(sharded, check_fn=lambda module: isinstance(module, Layer))
+model = offload_wrapper(sharded)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 done = max((int(each.name) for each in FOLDER.glob("[0-9]*") if is_whole(each)), default=0)
 if done:
     kept = state()
     load(kept, checkpoint_id=str(FOLDER / str(done)))
     set_state_dict(
-        model, optimizer, model_state_dict=kept["model"], optim_state_dict=kept["optimizer"]
+        sharded, optimizer, model_state_dict=kept["model"], optim_state_dict=kept["optimizer"]
     )
 if tsm.state.rank == 0:
     start(done)
