@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import SkipMixin
@@ -13,7 +13,7 @@ from include.errors import RuleViolatedError
 from include.rules.rule import RuleAction
 from include.rules.rule_retry import ASK, Remedy, RuleRetry
 from include.rules.watch_plan import WatchPlan
-from include.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag, service_stop
+from include.sagemaker_api.rule_stop import RuleStop, remedy_tag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from distributed_training.operators.attempts import Standing
     from distributed_training.operators.rule_retry import EarlierStop
+    from distributed_training.operators.rule_stops import RuleStops
     from include.sagemaker_api.snapshot import JobSnapshot
 
 ENDED_BY_RULE = "rule"
@@ -79,7 +80,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
         """Return whether a rule stopped the job, and nobody was told so yet: then that is the task's result."""
-        return snapshot.name not in self._told and self._rule_stop(snapshot) is not None
+        return snapshot.name not in self._told and self._stops.of(snapshot) is not None
 
     def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         """Return the job's result; with its verdict where a rule stopped it.
@@ -90,12 +91,12 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         from include.sagemaker_api.snapshot import JobSnapshot
 
         snapshot = JobSnapshot.from_dict(result)
-        found = None if snapshot.succeeded else self._rule_stop(snapshot)
+        found = None if snapshot.succeeded else self._stops.of(snapshot)
         if found is None:
             return super().completed(context, result)
         stop, evidence = found
         return self._ended_by_rule(
-            context, result, snapshot, stop, evidence or self._evidence(snapshot)
+            context, result, snapshot, stop, evidence or self._stops.evidence(snapshot)
         )
 
     def post_execute(self, context: Context, result: Any = None) -> None:
@@ -144,15 +145,8 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         stop: RuleStop,
         evidence: str,
     ) -> dict[str, Any]:
-        checkpoint = self._last_checkpoint(snapshot)
-        verdict = {
-            "rule": stop.rule,
-            "step": stop.step,
-            "action": RuleAction.FAIL if stop.fails else RuleAction.STOP,
-            "evidence": evidence,
-            "last_checkpoint": checkpoint,
-            "rules_uri": self._document_uri(snapshot),
-        }
+        verdict = self._stops.verdict(snapshot, stop, evidence)
+        checkpoint = verdict["last_checkpoint"]
         self.log.warning(
             "Job %s was ended by rule %s at step %s: %s. Last checkpoint: %s",
             snapshot.name,
@@ -228,68 +222,23 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
     def _stops_before(self, context: Context, name: str) -> list[EarlierStop]:
         """Return the stop of each earlier job that a rule ended."""
-        from distributed_training.operators.rule_retry import EarlierStop
-        from include.rules.training_log import divergence_of
-
+        asks = self._retry is not None and self._retry.action == ASK
         stops: list[EarlierStop] = []
         last_verdict, attempt = TaskMemory(context).verdict_attempt, 0
         while self.name_of(context, attempt + 1) != name:
             attempt += 1
-            job = self.jobs.describe(self.name_of(context, attempt))
-            if job is None:
-                continue
-            found, diverged = self._rule_stop(job), divergence_of(job.failure_reason)
-            if found or diverged:
-                stop = EarlierStop(
-                    step=found[0].step if found else (diverged or (None,))[0],
-                    onset=found[0].onset if found else None,
-                    chosen=self._chosen(job),
-                    checkpoints=str(job.checkpoint_s3_uri),
-                    is_verdict=attempt <= last_verdict,
-                )
+            job = self.name_of(context, attempt)
+            stop = self._stops.earlier(job, is_verdict=attempt <= last_verdict, asks=asks)
+            if stop is not None:
                 stops.append(stop)
         return stops
-
-    def _chosen(self, job: JobSnapshot) -> Remedy | None:
-        """Return what a human chose after the job's stop; None where nobody was asked, or did."""
-        if self._retry is None or self._retry.action != ASK:
-            return None
-        chosen = remedy_of(self.jobs.tags(job.arn))
-        return None if chosen is None else Remedy(chosen)
 
     @property
     def _plan(self) -> WatchPlan:
         return WatchPlan.of(self.watch)
 
-    def _rule_stop(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
-        if snapshot.status != "Stopped":
-            return None
-        service = service_stop(snapshot.rule_evaluations)
-        if service is not None:
-            return service
-        stop = RuleStop.from_tags(self.jobs.tags(snapshot.arn))
-        return None if stop is None else (stop, "")
+    @cached_property
+    def _stops(self) -> RuleStops:
+        from distributed_training.operators.rule_stops import RuleStops
 
-    def _document_uri(self, snapshot: JobSnapshot) -> str:
-        from distributed_training.triggers.rule_findings import document_uri
-
-        return document_uri(snapshot)
-
-    def _evidence(self, snapshot: JobSnapshot) -> str:
-        """Return what the watcher wrote down when it stopped the job; empty where it cannot be read."""
-        from distributed_training.hooks.objects import S3Objects
-
-        objects, uri = S3Objects(self.clients.client("s3")), self._document_uri(snapshot)
-        if not objects.exists(uri):
-            return ""
-        document: Mapping[str, Any] = json.loads(objects.read(uri))
-        return str((document.get("stopped_by") or {}).get("evidence", ""))
-
-    def _last_checkpoint(self, snapshot: JobSnapshot) -> str | None:
-        """Return the folder of the newest whole checkpoint of the script's making; None where there is none."""
-        from distributed_training.operators.rule_retry import checkpoints_in
-
-        if snapshot.checkpoint_s3_uri is None:
-            return None
-        found = checkpoints_in(self.clients.client("s3"), snapshot.checkpoint_s3_uri)
-        return found[max(found)] if found else None
+        return RuleStops(self.jobs, self.clients)
