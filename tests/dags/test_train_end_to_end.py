@@ -172,6 +172,42 @@ def test_search_comes_before_the_training_which_takes_the_winner(database, aws_c
     assert b'id="tuning"' in stored(s3, result(dag_run, "report")["report_html"])
 
 
+SPREAD = {
+    "the planner's": {"strategy": "auto", "instance_type": "auto", "instance_count": 0},
+    "fsdp on two hosts": {"strategy": "fsdp", "instance_count": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("asked", SPREAD)
+def test_other_strategies_are_trained_evaluated_registered_and_reported(
+    database, aws_connection, s3, sagemaker, asked
+):
+    dag_run, states = run(database, **SPREAD[asked])
+
+    assert states.pop("tune") == "skipped"
+    assert set(states.values()) == {"success"}
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    training, _ = record["jobs"]
+    request = sagemaker.describe_training_job(TrainingJobName=training["name"])
+    has_hosts = request["ResourceConfig"]["InstanceCount"]
+    script = json.loads(request["HyperParameters"]["sagemaker_program"])
+    if asked == "fsdp on two hosts":
+        assert (has_hosts, script) == (2, "train_fsdp.py")
+    else:
+        chosen = result(dag_run, "preflight")["plan"]["auto"]["chosen"]
+        assert request["ResourceConfig"]["InstanceType"] == chosen["instance_type"]
+        assert (has_hosts, script) == (chosen["instance_count"], "train_ddp.py")
+    losses = [each["loss"] for each in record["history"] if each["event"] == "step"]
+    assert losses[-1] < losses[0]
+    assert record["evaluation"]["metrics"]["test_loss"] == pytest.approx(
+        training["final_metrics"]["validation:loss"], rel=0.1
+    )
+    package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
+    assert package["CustomerMetadataProperties"]["training_job"] == training["name"]
+
+
 def test_sharding_by_a_job_over_two_instances_is_part_of_the_run(database, aws_connection, s3):
     for number in range(6):
         text = "".join(f"line {line} of file {number}\n" for line in range(4000))
