@@ -46,7 +46,7 @@ def test_defaults_make_five_trainings_that_nothing_is_said_against(
 
 
 def test_cell_trains_the_run_s_model_its_own_way(defaults: dict[str, Any]) -> None:
-    plan = plan_comparison({**defaults, "learning_rate": 1e-3})
+    plan = plan_comparison({**defaults, "learning_rate": 2e-3})
     spec = cell_spec(
         plan.cells[-1],
         run=plan.conf.run,
@@ -57,7 +57,7 @@ def test_cell_trains_the_run_s_model_its_own_way(defaults: dict[str, Any]) -> No
 
     assert (spec.entry_point, spec.instance_count) == ("train_fsdp.py", 2)
     assert spec.hyperparameters["tensor_parallel_degree"] == 2
-    assert spec.hyperparameters["learning_rate"] == 1e-3
+    assert spec.hyperparameters["learning_rate"] == 2e-3
     assert spec.tags == {"trainyard:cell": "tensor-x2"}
     assert spec.checkpoint_s3_uri is None
 
