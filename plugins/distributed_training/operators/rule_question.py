@@ -54,6 +54,7 @@ def ask_human(
         subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how does it go on?",
         body=question(verdict, retry),
         defaults=[OPTIONS[Remedy(retry.default)]],
+        params={},  # Airflow 3.3 refuses None
     )
     timeout = timedelta(seconds=retry.timeout_s)
     raise TaskAwaitingInput(method_name=then, kwargs=kwargs, timeout=timeout)
