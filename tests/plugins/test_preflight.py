@@ -61,6 +61,31 @@ def test_what_aws_would_refuse_is_refused_with_the_rest_of_the_findings(aws_conn
     assert "/nowhere" in message
 
 
+def test_what_the_script_would_refuse_is_refused_with_the_rest_of_the_findings(
+    aws_connection, task
+):
+    message = refusal(task, hyperparameters={"dropout": 2}, source="/nowhere")
+
+    assert "train_ddp.py would refuse: hyperparameter 'dropout': got 2, allowed is" in message
+    assert "/nowhere" in message
+
+
+def test_degrees_that_a_rung_of_the_ladder_cannot_hold_are_refused(aws_connection, task):
+    message = refusal(
+        task,
+        strategy="fsdp",
+        instance_count=4,
+        global_batch_size=32,
+        hyperparameters={"hybrid_shard_degree": 4},
+        capacity_ladder=[
+            {"instance_type": "ml.m5.large", "instance_count": count, "use_spot_instances": False}
+            for count in (4, 2)
+        ],
+    )
+
+    assert "hybrid_shard_degree 4 does not divide the 2 ranks" in message
+
+
 def test_what_aws_would_do_badly_is_warned_of_in_the_plan(aws_connection, task):
     state = preflight(task, instance_type="ml.g5.xlarge", instance_count=2)
 

@@ -11,7 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distributed_training.operators.job_code import project_root
+from distributed_training.pipelines.run_jobs import SOURCE_DIR
 from distributed_training.pipelines.run_lint import params_findings
+from distributed_training.pipelines.run_script import run_script_findings
 from include.catalog.strategy_support import support_table
 from include.errors import BudgetExceededError, Finding, FindingsError, Severity
 from include.planning.auto_plan import resolve_auto
@@ -52,6 +55,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
     try:
         params, _ = resolve_auto(params)
         findings += params_findings(params)
+        findings += run_script_findings(params, scripts=project_root() / SOURCE_DIR)
         findings += plan_run(params).warnings
     except FindingsError as error:
         findings += error.findings

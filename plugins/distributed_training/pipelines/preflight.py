@@ -20,6 +20,7 @@ from distributed_training.pipelines.run_jobs import (
 )
 from distributed_training.pipelines.run_lint import params_findings
 from distributed_training.pipelines.run_paths import RunPaths
+from distributed_training.pipelines.run_script import run_script_findings
 from distributed_training.pipelines.run_state import (
     SET_UP_MONITORING,
     TUNE,
@@ -137,8 +138,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what of the run's jobs and scripts a plan does not look at."""
         yield from params_findings(params)
+        scripts = project_root() / SOURCE_DIR
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
-            yield from entry_point_findings(project_root() / SOURCE_DIR, entry_point)
+            yield from entry_point_findings(scripts, entry_point)
+        yield from run_script_findings(params, scripts=scripts)
 
     def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what is asked for beside the training, and has no task in this DAG."""

@@ -1,0 +1,35 @@
+"""What the training's script would refuse of a run's hyperparameters, by the script itself."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from distributed_training.operators.script_check import ScriptJob, script_findings
+from distributed_training.pipelines.run_jobs import TRAINING_ENTRY_POINTS, training_hyperparameters
+from include.errors import SpecError
+from include.specs.run_conf import RunConf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from include.errors import Finding
+
+
+def run_script_findings(params: Mapping[str, Any], *, scripts: Path) -> list[Finding]:
+    """Return what the script in the folder `scripts` would refuse on any rung; nothing for an unreadable conf."""
+    try:
+        conf = RunConf.from_params(params)
+    except SpecError:  # `plan_run` reports it
+        return []
+    jobs = [
+        ScriptJob(
+            where="hyperparameters",
+            entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
+            hyperparameters=training_hyperparameters(conf),
+            ranks=count * conf.processes_per_instance,
+        )
+        for count in dict.fromkeys(rung.instance_count or 1 for rung in conf.rungs)
+    ]
+    return list(dict.fromkeys(chain.from_iterable(script_findings(scripts, jobs))))
