@@ -132,9 +132,9 @@ def fork(name: str, rank: int, folder: Path) -> int:
         dist.init_process_group(
             "gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=NUM_RANKS
         )
-        norms = clipped(*LAYOUTS[name])
+        told = clipped(*LAYOUTS[name])
         dist.barrier()
-        (folder / str(rank)).write_text(json.dumps(norms))
+        (folder / str(rank)).write_text(json.dumps(told))
         code = 0
     except BaseException:  # noqa: BLE001 a fork must never return into the parent
         sys.excepthook(*sys.exc_info())
@@ -143,15 +143,27 @@ def fork(name: str, rank: int, folder: Path) -> int:
         os._exit(code)
 
 
-def clipped(parameters: dict[str, int], wrap: Any, norm_type: Any) -> list[float]:
-    """Return the norm of the gradients in this layout, and their norm after they were clipped."""
+def clipped(parameters: dict[str, int], wrap: Any, norm_type: Any) -> dict[str, Any]:
+    """Return the norm of the gradients in this layout, their norm after they were clipped, and what `refusal` says."""
     tsm.init(parameters)
     model, inputs = build()
     model = wrap(tsm.transform(model))
     tensor = tsm.state.tp_size
     mine = slice(tsm.state.rank // tensor, None, NUM_RANKS // tensor)
     (model(inputs[mine]) ** 2).mean().backward()
-    return [clip_grad_norm_(model, MAX_NORM, norm_type).item() for _ in range(2)]
+    norms = [clip_grad_norm_(model, MAX_NORM, norm_type).item() for _ in range(2)]
+    return {"norms": norms, "refusal": refusal(model)}
+
+
+def refusal(model: nn.Module) -> str:
+    """Return why FSDP does not give the optimizer's state; empty: it does, or the model is not its own."""
+    if not isinstance(model, FullyShardedDataParallel):
+        return ""
+    try:
+        FullyShardedDataParallel.optim_state_dict(model, torch.optim.SGD(model.parameters()))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def alone(norm_type: Any) -> float:

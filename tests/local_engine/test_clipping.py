@@ -1,4 +1,4 @@
-"""`torch.sagemaker.grad_norm` in each layout of the ranks is what torch has in one process."""
+"""`torch.sagemaker` in each layout of the ranks: gradients clip as in one process, no optimizer is saved wrongly."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ LAYOUTS = [
 
 
 @pytest.fixture(scope="module")
-def norms() -> Mapping[str, Mapping[str, Any]]:
-    """Return layout -> the norms that each of four ranks got, and the one of torch."""
+def told() -> Mapping[str, Mapping[str, Any]]:
+    """Return layout -> what each of four ranks tells, and the norm of torch."""
     done = subprocess.run(
         [
             *(sys.executable, "-W", "ignore", str(Path(__file__).with_name("clipping_ranks.py"))),
@@ -58,9 +58,22 @@ def norms() -> Mapping[str, Mapping[str, Any]]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_rank_gets_the_norm_of_one_process_and_clips_to_it(
-    norms: Mapping[str, Mapping[str, Any]], layout: str
+    told: Mapping[str, Mapping[str, Any]], layout: str
 ) -> None:
-    expected, ranks = norms[layout]["expected"], norms[layout]["ranks"]
+    expected, ranks = told[layout]["expected"], told[layout]["ranks"]
 
     assert expected > 2 * MAX_NORM, "else nothing is clipped"
-    assert ranks == [pytest.approx([expected, MAX_NORM], rel=2e-6)] * 4
+    norms = [rank["norms"] for rank in ranks]
+    assert norms == [pytest.approx([expected, MAX_NORM], rel=2e-6)] * 4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_optimizer_of_split_layers_is_refused_where_torch_would_lose_it(
+    told: Mapping[str, Mapping[str, Any]], layout: str
+) -> None:
+    refusals = {rank["refusal"] for rank in told[layout]["ranks"]}
+
+    if not layout.startswith("split") or "FSDP2" in layout:
+        assert refusals == {""}
+    else:
+        assert ["tensor_parallel_degree 2, which torch" in each for each in refusals] == [True]

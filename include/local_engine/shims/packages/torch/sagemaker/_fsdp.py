@@ -42,6 +42,8 @@ def adapt_fsdp() -> None:
 
     FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
     fsdp2._init_default_mesh = mesh
+    if state.tensor_parallel_degree > 1:
+        FullyShardedDataParallel.optim_state_dict = staticmethod(_refuse_optimizer_state)  # type: ignore[method-assign]
     if state.config["sm_activation_offloading"]:
         checkpoint_wrapper.OffloadWrapper.forward = _offloaded  # type: ignore[method-assign]
 
@@ -101,6 +103,20 @@ def _mesh() -> Any:
     assert state.mesh is not None
     is_whole = state.mesh["replicate"].size() == 1
     return state.mesh["shard"] if is_whole else state.mesh["replicate", "shard"]
+
+
+def _refuse_optimizer_state(*_: Any, **__: Any) -> dict[str, Any]:
+    """Refuse what torch 2.13 does not bring back: its state of split layers, loaded again, is another.
+
+    Raises:
+        ValueError: always.
+    """
+    message = (
+        "FullyShardedDataParallel.optim_state_dict: the optimizer of a model with tensor_parallel_degree "
+        f"{state.tensor_parallel_degree}, which torch's FullyShardedDataParallel does not restore as it was; "
+        "shard by torch.distributed.fsdp.fully_shard, or keep each rank's own optimizer.state_dict()"
+    )
+    raise ValueError(message)
 
 
 def _offloaded(self: Any, *args: Any, **settings: Any) -> Any:
