@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from tensorflow_trainer.parameter_servers import (
 )
 from tensorflow_trainer.presence import wait_until_gone
 from tensorflow_trainer.step_result import StepResult
+from trainer.environment import available_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LEAST_THREADS = 4
+"""Operations under way at once on a host with parameter servers: by one processor's single one, the first step waits
+for a variable while the thread that would answer waits, too (TensorFlow 2.21), for ever."""
 LEAVING_S = 10.0
 """How long the first host waits for the end of the others' processes."""
 
@@ -165,6 +170,8 @@ def choose(
     config = json.loads(tf_config or "{}")
     cluster = config.get("cluster", {})
     if "ps" in cluster:
+        if available_cpus() < LEAST_THREADS:
+            os.environ.setdefault("TF_NUM_INTEROP_THREADS", str(LEAST_THREADS))
         if config["task"]["type"] == "worker":
             serve_as_worker(config, stop)
             return None
