@@ -36,4 +36,3 @@ def read_steps(text: str | None) -> frozenset[int]:
     if len(steps) > MOST_STEPS:
         raise too_many
     return frozenset(steps)
-
