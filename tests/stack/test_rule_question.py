@@ -1,0 +1,72 @@
+"""A rule stops the training, the run asks what follows, somebody answers by REST, and the run goes on to its end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import requests
+
+from include.stack.airflow_api import USER
+from tests.stack.small_run import SMALL_RUN, SUCCEEDED
+
+if TYPE_CHECKING:
+    from tests.stack.conftest import LiveStack
+
+MANUAL = "train_end_to_end"
+ANSWER = "Continue from the last checkpoint"
+ASKING_RUN = {
+    **SMALL_RUN,
+    "max_steps": 2000,
+    "eval_interval": 1000,
+    "rules": [{"name": "fortieth", "expression": "step == 40", "action": "stop"}],
+    "rules_poll_interval_s": 1,
+    "on_rule_stop": {"action": "ask", "timeout_s": 240, "default": "end"},
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def question_of(stack: LiveStack, run_id: str) -> tuple[requests.Session, str, dict[str, Any]]:
+    """Wait until `train` asks; return a session that is logged in, the question's address and the question."""
+    stack.wait(
+        lambda: any(
+            (task["task_id"], task["state"]) == ("train", "awaiting_input")
+            for task in stack.api.tasks(MANUAL, run_id)
+        ),
+        "the question",
+    )
+    session = requests.Session()
+    login = {"username": USER, "password": stack.password}
+    token = session.post(f"{stack.url}/auth/token", json=login, timeout=30).json()["access_token"]
+    session.headers["Authorization"] = f"Bearer {token}"
+    task = f"dags/{MANUAL}/dagRuns/{run_id}/taskInstances/train/-1"
+    address = f"{stack.url}/api/v2/{task}/hitlDetails"
+    return session, address, session.get(address, timeout=30).json()
+
+
+def test_a_run_goes_on_as_somebody_answers_by_rest(stack: LiveStack) -> None:
+    began = datetime.now(UTC)
+    stack.api.set_paused(MANUAL, paused=False)
+    run_id = stack.api.trigger(MANUAL, conf=ASKING_RUN)
+
+    session, address, question = question_of(stack, run_id)
+    answered = session.patch(address, json={"chosen_options": [ANSWER]}, timeout=30)
+    states = stack.end_of(MANUAL, run_id)
+
+    assert question["subject"].startswith("Rule fortieth stopped the training at step 40")
+    assert question["defaults"] == ["End the training"]
+    assert answered.ok, answered.text
+    assert states == SUCCEEDED, states
+    sagemaker = boto3.client(
+        "sagemaker",
+        endpoint_url=stack.engine,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",  # noqa: S106  # of the engine
+    )
+    found = sagemaker.list_training_jobs(CreationTimeAfter=began)
+    statuses = sorted(each["TrainingJobStatus"] for each in found["TrainingJobSummaries"])
+    assert statuses == ["Completed", "Stopped"]
