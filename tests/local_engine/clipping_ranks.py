@@ -156,14 +156,22 @@ def clipped(parameters: dict[str, int], wrap: Any, norm_type: Any) -> dict[str, 
 
 
 def refusal(model: nn.Module) -> str:
-    """Return why FSDP does not give the optimizer's state; empty: it does, or the model is not its own."""
+    """Return why FSDP does not give the optimizer's state, by none of its calls; empty: it does, or is not asked."""
     if not isinstance(model, FullyShardedDataParallel):
         return ""
-    try:
-        FullyShardedDataParallel.optim_state_dict(model, torch.optim.SGD(model.parameters()))
-    except ValueError as error:
-        return str(error)
-    return ""
+    said = set()
+    for call in (
+        FullyShardedDataParallel.optim_state_dict,
+        FullyShardedDataParallel.full_optim_state_dict,
+    ):
+        try:
+            call(model, torch.optim.SGD(model.parameters()))
+        except ValueError as error:
+            said.add(str(error))
+        else:
+            said.add("")
+    assert len(said) == 1, f"one call gives what another refuses: {said}"
+    return said.pop()
 
 
 def alone(norm_type: Any) -> float:

@@ -69,3 +69,12 @@ def test_a_run_that_goes_on_before_the_skipped_step_ends_like_the_unbroken_one(m
     assert "trainyard resume step=4 " in job.log()
     assert job.weights_sha256() == weights
     assert told(job, "loss") == losses
+
+
+@pytest.mark.torch
+def test_steps_that_are_left_out_are_not_validated(make_job):
+    job = make_job()
+
+    assert job.run(**SETTINGS, eval_interval=2, skip_steps="3:9") == [0], job.log()
+
+    assert [each["step"] for each in job.events("eval")] == [2, 10, 12]

@@ -250,7 +250,7 @@ class Training:
         """Leave out the steps that come now and that `skip_steps` names; return the digest of their samples.
 
         Such a step's batch is read and dropped: every other step has the samples and the learning rate that it would
-        have had. No checkpoint is written and no SIGTERM heeded before the next step; the last step is always taken.
+        have had. Nothing is validated or saved, and no SIGTERM heeded, before the next step. The last is always taken.
         """
         progress, digest = self.state.progress, 0
         while progress.step + 1 in self.skipped and progress.step + 1 < self.plan.max_steps:
@@ -260,7 +260,6 @@ class Training:
             progress.skipped_steps += 1
             self.report.count_step(0)  # the digest is told with that of the next step
             self.metrics.write("skipped", step=progress.step, reason="skip_steps names it")
-            self.validate_if_due()
         return digest & MASK
 
     def drop_batch(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:

@@ -43,7 +43,8 @@ def adapt_fsdp() -> None:
     FullyShardedDataParallel.__init__ = init  # type: ignore[method-assign]
     fsdp2._init_default_mesh = mesh
     if state.tensor_parallel_degree > 1:
-        FullyShardedDataParallel.optim_state_dict = staticmethod(_refuse_optimizer_state)  # type: ignore[method-assign]
+        # Where optim_state_dict and both older calls, full_ and sharded_optim_state_dict, end.
+        FullyShardedDataParallel._optim_state_dict_impl = staticmethod(_refuse_optimizer_state)
     if state.config["sm_activation_offloading"]:
         checkpoint_wrapper.OffloadWrapper.forward = _offloaded  # type: ignore[method-assign]
 
