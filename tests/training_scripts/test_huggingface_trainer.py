@@ -23,7 +23,7 @@ IDENTITY = {"model": {"num_layers": 2}, "seed": 3}
 def saved(folder: Path, step: int) -> Path:
     """Return a checkpoint as the Trainer leaves it, made whole."""
     checkpoint = folder / f"checkpoint-{step}"
-    checkpoint.mkdir(parents=True)
+    checkpoint.mkdir(parents=True, exist_ok=True)
     (checkpoint / "model.safetensors").write_bytes(b"weights")
     size = checkpoint_files.complete(checkpoint, identity=IDENTITY, history=b"{}\n")
     assert size == len(b"weights") + len(b"{}\n") + len(json.dumps(IDENTITY))
@@ -46,6 +46,35 @@ def test_half_a_checkpoint_is_passed_over(tmp_path: Path, name: str) -> None:
     (tmp_path / "checkpoint-10" / name).write_bytes(content[:-1])
 
     assert checkpoint_files.newest(tmp_path, identity=IDENTITY) == whole
+
+
+def test_a_torn_checkpoint_that_is_saved_again_is_whole(tmp_path: Path) -> None:
+    torn = saved(tmp_path, 20)
+    (torn / "model.safetensors").unlink()
+    (torn / "files.json").write_text('{"files.json": 26, "model.safetensors": 7}')
+    assert checkpoint_files.newest(tmp_path, identity=IDENTITY) is None
+
+    saved(tmp_path, 20)
+
+    assert checkpoint_files.newest(tmp_path, identity=IDENTITY) == torn
+
+
+def test_the_newest_whole_checkpoints_are_kept_and_torn_ones_are_not_counted(
+    tmp_path: Path,
+) -> None:
+    for step in (100, 90, 20):
+        saved(tmp_path, step)
+    (saved(tmp_path, 123) / "model.safetensors").unlink()
+    (tmp_path / "checkpoint-130").mkdir()
+    (tmp_path / "checkpoint-of-the-user").mkdir()
+
+    checkpoint_files.remove_others(tmp_path, keep=2)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint-100",
+        "checkpoint-90",
+        "checkpoint-of-the-user",
+    ]
 
 
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ An interruption may leave half of one in S3. Besides what the Trainer writes, on
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from trainer.run_identity import check_identity
@@ -27,6 +28,9 @@ def complete(checkpoint: Path, *, identity: Mapping[str, Any], history: bytes) -
 
     Fails with OSError: the disk does not take them.
     """
+    (checkpoint / FILES).unlink(
+        missing_ok=True
+    )  # of a torn one of the same step: it would list its own old size
     (checkpoint / IDENTITY).write_text(json.dumps(identity), encoding="utf-8")
     (checkpoint / HISTORY).write_bytes(history)
     sizes = {each.name: each.stat().st_size for each in checkpoint.iterdir()}
@@ -40,12 +44,7 @@ def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
     Raises:
         CheckpointError: it is another run's.
     """
-    found = [
-        path
-        for path in folder.glob("checkpoint-*")
-        if path.name.rpartition("-")[2].isdigit() and _is_whole(path)
-    ]
-    path = max(found, key=step_of, default=None)
+    path = max(filter(_is_whole, _checkpoints(folder)), key=step_of, default=None)
     if path is not None:
         told = path / IDENTITY
         there = json.loads(told.read_bytes()) if told.is_file() else {}
@@ -53,15 +52,26 @@ def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
     return path
 
 
+def remove_others(folder: Path, *, keep: int) -> None:
+    """Remove every checkpoint but the newest `keep` whole ones; what cannot be removed stays.
+
+    The Trainer's own rotation counts torn ones, too, goes by the time a folder was written or restored at, and comes
+    before the newest is whole.
+    """
+    found = _checkpoints(folder)
+    kept = sorted(filter(_is_whole, found), key=step_of)[-keep:]
+    for checkpoint in found:
+        if checkpoint not in kept:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+
+
 def _is_whole(checkpoint: Path) -> bool:
-    listed = checkpoint / FILES
-    if not listed.is_file():
-        return False
     try:
-        sizes = json.loads(listed.read_text(encoding="utf-8"))
-    except ValueError:
+        sizes = json.loads((checkpoint / FILES).read_text(encoding="utf-8"))
+        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
-    return all(
-        (checkpoint / name).is_file() and (checkpoint / name).stat().st_size == size
-        for name, size in sizes.items()
-    )

@@ -131,12 +131,13 @@ class Reports(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002  # the interface
         **_: Any,
     ) -> None:
-        """Make the checkpoint whole."""
+        """Make the checkpoint whole; then the oldest may go."""
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir), f"checkpoint-{state.global_step}")
             size = checkpoint_files.complete(
                 folder, identity=self._identity, history=self._metrics.history()
             )
+            checkpoint_files.remove_others(folder.parent, keep=self._hp.keep_checkpoints)
             seconds = time.monotonic() - self._idle_since
             self._metrics.write("checkpoint", step=state.global_step, stall_seconds=seconds)
             self._metrics.write("durable", step=state.global_step, seconds=seconds, bytes=size)

@@ -125,6 +125,8 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
     folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
     trainer = _trainer(hp, plan, data, folder=folder, reports=reports)
     checkpoint = checkpoint_files.newest(folder, identity=identity)
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        checkpoint_files.remove_others(folder, keep=hp.keep_checkpoints)
     if checkpoint is not None:
         metrics.restore((checkpoint / checkpoint_files.HISTORY).read_bytes())
         step = checkpoint_files.step_of(checkpoint)
@@ -215,7 +217,7 @@ def _arguments(
         fp16=hp.precision == "fp16",
         save_strategy="no" if hp.save_every is None else "steps",
         save_steps=hp.save_every or plan.max_steps,
-        save_total_limit=hp.keep_checkpoints,
+        save_total_limit=None,  # `Reports` removes the oldest.
         eval_strategy="steps" if hp.eval_interval else "no",
         eval_steps=hp.eval_interval or None,
         logging_steps=hp.log_interval,
