@@ -6,6 +6,7 @@ ranks per instance, micro batch and, for the sharded script, its degrees: they b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,19 @@ from include.planning.plan_request import PlanRequest
 from include.planning.plans import make_plans
 from include.planning.shapes import TRAINYARD
 from include.specs.run_conf import RunConf
+from include.specs.run_conf_rules import OF_SHARDS
 from include.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from include.planning.candidates import Candidate
-    from include.planning.plans import Plan
+    from include.planning.plans import Plan, Plans
 
 AUTO = "auto"
 REPLICAS, SHARDS = "ddp", "fsdp"
 _BYTE_VOCABULARY, _ASSUMED_VOCABULARY = 257, 50_304
 _STAND_INS: dict[str, Any] = {
-    "strategy": REPLICAS,
     "instance_type": "ml.m5.large",
     "instance_count": 1,
     "processes_per_instance": 1,
@@ -84,16 +85,12 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
     left_open = open_fields(params)
     if not left_open:
         return dict(params), None
-    stand_ins = {**_STAND_INS, "hyperparameters": _without_degrees(params)}
-    conf = RunConf.from_params({**params, **stand_ins})
+    wanted = params.get("strategy", REPLICAS)
+    conf = RunConf.from_params({**params, **_stand_ins(params, wanted)})
     if findings := [*_unplannable(conf, params)]:
         raise SpecError(findings, subject="auto")
-    wanted = params.get("strategy", REPLICAS)
-    plans = make_plans(_request(conf, params, left_open))
-    fitting = [each for each in plans.plans if wanted != REPLICAS or _is_copies(each.candidate)]
-    if not fitting:
-        raise PlanError([_needs_shards(plans.plans[0])], subject="auto")
-    best = fitting[0]
+    plans = _plans(_request(conf, params, left_open), wanted)
+    best = plans.plans[0]
     chosen = _chosen(best.candidate, conf, left_open, wanted=wanted)
     return {**params, **chosen}, AutoChoice(
         chosen=chosen,
@@ -104,16 +101,36 @@ def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice 
     )
 
 
-def _without_degrees(params: Mapping[str, Any]) -> Any:
-    given = params.get("hyperparameters") or {}
-    return {name: value for name, value in given.items() if name not in _DEGREES}
+def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
+    """Return the values with which the rest of a conf is read: as one of shards unless it says replicas."""
+    if wanted == REPLICAS:
+        return _STAND_INS
+    rest = given = params.get("hyperparameters") or {}
+    if isinstance(given, Mapping):
+        rest = {name: value for name, value in given.items() if name not in OF_SHARDS}
+    return {**_STAND_INS, "strategy": SHARDS if wanted == AUTO else wanted, "hyperparameters": rest}
 
 
-_DEGREES = (
-    "hybrid_shard_degree",
-    "tensor_parallel_degree",
-    "pipeline_parallel_degree",
-    "activation_checkpointing",
+def _plans(request: PlanRequest, wanted: object) -> Plans:
+    """Return the plans that the wanted strategy's script can do.
+
+    Raises:
+        PlanError: there is none, with the reason for each cluster.
+    """
+    if wanted == SHARDS:
+        return make_plans(request, allowed=_is_sharded, since="the conf asks for shards")
+    if wanted != REPLICAS:
+        return make_plans(request)
+    try:
+        return make_plans(request, allowed=_is_copies, since="the conf asks for copies")
+    except PlanError as error:
+        raise PlanError([_NO_COPIES, *error.findings], subject="auto") from error
+
+
+_NO_COPIES = Finding(
+    where="strategy",
+    what="is ddp, and no cluster can do it in whole copies, with nothing computed twice",
+    next_step='read the reason for each cluster; "auto" tries shards and recomputation, too',
 )
 
 
@@ -132,7 +149,8 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
             what="is auto, and capacity_ladder names instances",
             next_step="keep one of them",
         )
-    for name in _DEGREES:
+    # The planner models neither split sequences, nor what goes to the host, nor a schedule other than 1F1B.
+    for name in OF_SHARDS:
         if name in (params.get("hyperparameters") or {}):
             yield Finding(
                 where=f"hyperparameters.{name}",
@@ -176,6 +194,12 @@ def _is_copies(candidate: Candidate) -> bool:
     return is_whole and candidate.batching.recompute is Recompute.NONE
 
 
+def _is_sharded(candidate: Candidate) -> bool:
+    """Tell whether the model is spread over the ranks, where there are several."""
+    mesh = candidate.mesh
+    return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
+
+
 def _chosen(
     best: Candidate, conf: RunConf, left_open: tuple[str, ...], *, wanted: object
 ) -> dict[str, Any]:
@@ -200,15 +224,6 @@ def _chosen(
 
 
 _ASKED = ("strategy", "instance_type", "instance_count")
-
-
-def _needs_shards(plan: Plan) -> Finding:
-    return Finding(
-        where="strategy",
-        what="is ddp, and no cluster holds the model in copies",
-        got=f"the best plan is {plan.candidate.mesh.strategy} on {plan.candidate.name}",
-        next_step='set strategy to "auto" or "fsdp"',
-    )
 
 
 def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[str]:

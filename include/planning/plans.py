@@ -13,7 +13,7 @@ from include.planning.compute import Cluster
 from include.units import format_bytes, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from include.planning.plan_request import PlanRequest
 
@@ -71,8 +71,16 @@ class _Choice:
     layout: str
 
 
-def make_plans(request: PlanRequest) -> Plans:
-    """Return every cluster's best way to train, ranked.
+def _anything(_: Candidate) -> bool:
+    return True
+
+
+def make_plans(
+    request: PlanRequest, *, allowed: Callable[[Candidate], bool] = _anything, since: str = ""
+) -> Plans:
+    """Return every cluster's best way to train, ranked, of those ways that are allowed.
+
+    `since` says why no other is, for the reason of a layout that a simpler one would have been before.
 
     With a deadline the cheapest that meets it comes first; with a budget alone the fastest within it; with neither the
     cheapest. Near the best (5 %), fewer instances and simpler parallelism go first.
@@ -83,7 +91,7 @@ def make_plans(request: PlanRequest) -> Plans:
     kept: list[_Choice] = []
     rejected: list[Rejection] = []
     for cluster in clusters(request):
-        found = _best_of_cluster(request, cluster)
+        found = _best_of_cluster(request, cluster, allowed=allowed, since=since)
         if isinstance(found, _Choice):
             kept.append(found)
         else:
@@ -122,8 +130,10 @@ def _powers_of_two(most: int) -> list[int]:
     return [2**power for power in range(most.bit_length()) if 2**power <= most]
 
 
-def _best_of_cluster(request: PlanRequest, cluster: Cluster) -> _Choice | Rejection:
-    """Return the simplest of the fastest candidates that fit and keep the limits, or why there is none."""
+def _best_of_cluster(
+    request: PlanRequest, cluster: Cluster, *, allowed: Callable[[Candidate], bool], since: str
+) -> _Choice | Rejection:
+    """Return the simplest of the fastest allowed candidates that fit and keep the limits, or why there is none."""
     instance = cluster.hardware.instance
     name = f"{cluster.instance_count} x {instance.name}"
     if cluster.hardware.peak_tflops(request.precision) is None:
@@ -133,13 +143,14 @@ def _best_of_cluster(request: PlanRequest, cluster: Cluster) -> _Choice | Reject
         )
     if cluster.instance_count > 1 and not instance.has_efa:
         return Rejection(cluster=name, reason="several instances, and no EFA between them")
-    every = list(candidates(request, cluster))
+    possible = list(candidates(request, cluster))
+    every = [each for each in possible if allowed(each)]
     fitting = [each for each in every if each.fits]
     if not every:
         return Rejection(
             cluster=name,
             reason=f"a global batch of {request.global_batch_size} cannot be shared out evenly over "
-            f"{cluster.num_ranks} ranks",
+            f"{cluster.num_ranks} ranks{f', and {since}' if possible else ''}",
         )
     if not fitting:
         return Rejection(cluster=name, reason=_too_large(every))
@@ -149,7 +160,9 @@ def _best_of_cluster(request: PlanRequest, cluster: Cluster) -> _Choice | Reject
     broken = _broken_limit(request, best)
     if broken:
         return Rejection(cluster=name, reason=broken)
-    return _Choice(candidate=best, layout=_why_layout(best, fitting, fastest_s=best_s))
+    refused = [each for each in possible if each.fits and not allowed(each)]
+    layout = _why_layout(best, fitting, refused, fastest_s=best_s, since=since)
+    return _Choice(candidate=best, layout=layout)
 
 
 def _simplicity(each: Candidate) -> tuple[int, int, int, int, float]:
@@ -235,8 +248,15 @@ def _against(each: Candidate, first: Candidate, *, is_by_time: bool) -> str:
     return f"{each.cost_usd / first.cost_usd:.2f} x the money, {each.hours / first.hours:.2f} x the time"
 
 
-def _why_layout(best: Candidate, fitting: list[Candidate], *, fastest_s: float) -> str:
-    """Return why a cluster's ranks are laid out so, against the simpler layouts that fit it, too."""
+def _why_layout(
+    best: Candidate,
+    fitting: list[Candidate],
+    refused: list[Candidate],
+    *,
+    fastest_s: float,
+    since: str,
+) -> str:
+    """Return why a cluster's ranks are laid out so, against the simpler layouts that fit it, allowed or refused."""
     mesh = best.mesh
     if mesh.num_ranks == 1:
         return "one accelerator holds it"
@@ -247,6 +267,8 @@ def _why_layout(best: Candidate, fitting: list[Candidate], *, fastest_s: float) 
         fastest = min(simpler, key=lambda each: each.step.total)
         times = fastest.step.total / fastest_s
         return f"{mesh.strategy}, since {fastest.mesh.strategy} takes {times:.2f} x the time of the fastest"
+    if any(each.mesh.complexity < mesh.complexity for each in refused):
+        return f"{mesh.strategy}, since {since}"
     states = 16 * best.shape.num_parameters
     return (
         f"{mesh.strategy}, since nothing simpler fits: the states alone are {format_bytes(states)}, and an accelerator "

@@ -9,6 +9,7 @@ import pytest
 from include.errors import FindingsError
 from include.planning.auto_plan import resolve_auto
 from include.planning.run_plan import plan_run
+from include.specs.run_conf_rules import OF_SHARDS
 
 LARGE: dict[str, Any] = {
     "num_layers": 32,
@@ -20,6 +21,26 @@ LARGE: dict[str, Any] = {
     "precision": "bf16",
     "deadline_h": 100,
 }
+BEYOND_ONE: dict[str, Any] = {
+    **LARGE,
+    "num_layers": 80,
+    "hidden_size": 8192,
+    "num_heads": 64,
+    "deadline_h": None,
+}
+"""A decoder of 64e9 parameters: 960 GiB of states."""
+TIGHT: dict[str, Any] = {
+    "num_layers": 28,
+    "hidden_size": 2048,
+    "num_heads": 16,
+    "sequence_length": 512,
+    "global_batch_size": 64,
+    "precision": "bf16",
+    "instance_type": "ml.p4d.24xlarge",
+    "instance_count": 0,
+}
+"""Copies fit 40 GB, and shards of one instance are more than a tenth faster."""
+PARTS = ("parameters", "gradients", "optimizer", "activations", "buffers")
 OPEN = {"strategy": "auto", "instance_type": "auto", "instance_count": 0}
 
 
@@ -59,6 +80,81 @@ def test_large_model_is_sharded_and_the_run_s_own_plan_agrees() -> None:
     assert plan.gradient_accumulation_steps == choice.plan["gradient_accumulation_steps"]
 
 
+def test_shards_that_the_conf_asks_for_are_planned_where_copies_would_do() -> None:
+    params, choice = resolve_auto({"strategy": "fsdp", "instance_type": "auto"})
+
+    assert choice is not None
+    ranks = 2 * params["processes_per_instance"]  # the conf's default is 2 instances
+    assert params["hyperparameters"]["hybrid_shard_degree"] == ranks
+    assert choice.plan["mesh"] == {"dp_replicate": 1, "dp_shard": ranks, "tp": 1, "pp": 1}
+    assert choice.reasons[1].endswith("fsdp, since the conf asks for shards")
+    copies, _ = resolve_auto({"strategy": "auto", "instance_type": "auto"})
+    assert copies["strategy"] == "ddp"
+
+
+def test_one_accelerator_holds_all_shards() -> None:
+    params, choice = resolve_auto(
+        {"strategy": "fsdp", "instance_type": "ml.g5.xlarge", "instance_count": 0}
+    )
+
+    assert choice is not None
+    assert params["processes_per_instance"] == params["instance_count"] == 1
+    assert params["hyperparameters"]["hybrid_shard_degree"] == 1
+    assert "one accelerator holds it" in choice.reasons[1]
+
+
+def test_copies_that_the_conf_asks_for_are_planned_where_shards_are_better() -> None:
+    free, _ = resolve_auto({**TIGHT, "strategy": "auto"})
+    params, choice = resolve_auto({**TIGHT, "strategy": "ddp"})
+
+    assert free["strategy"] == "fsdp"
+    assert choice is not None
+    assert (params["strategy"], params["instance_count"]) == ("ddp", 1)
+    assert "hyperparameters" not in params
+    assert choice.plan["mesh"]["dp_replicate"] == 8
+    assert choice.plan["recompute"] == "none"
+    assert sum(choice.plan["memory_bytes"][part] for part in PARTS) <= choice.plan["usable_bytes"]
+
+
+def test_copies_that_no_cluster_holds_are_refused_with_the_reason_for_each() -> None:
+    said = refused(**BEYOND_ONE, strategy="ddp", instance_type="ml.p5.48xlarge", instance_count=0)
+
+    assert "strategy: is ddp, and no cluster can do it in whole copies" in said
+    for count in (1, 2, 4, 8, 16):
+        assert f" {count} x ml.p5.48xlarge: does not fit: at least 1.1" in said
+    assert f"of states, dp_replicate {16 * 8}, recompute none" in said
+
+
+def test_copies_of_a_batch_too_small_for_all_ranks_are_refused_with_that_reason() -> None:
+    said = refused(**{**TIGHT, "strategy": "ddp", "global_batch_size": 4})
+
+    assert "a global batch of 4 cannot be shared out evenly over 8 ranks, and the conf asks" in said
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "auto"])
+@pytest.mark.parametrize("name", OF_SHARDS)
+def test_what_belongs_to_a_layout_is_the_planner_s(name: str, strategy: str) -> None:
+    said = refused(strategy=strategy, instance_type="auto", hyperparameters={name: 2})
+
+    assert "1 problem" in said
+    assert f"hyperparameters.{name}: is what the planner chooses" in said
+
+
+def test_layouts_of_shards_are_not_for_copies() -> None:
+    said = refused(strategy="ddp", instance_type="auto", hyperparameters={"cpu_offload": True})
+
+    assert "hyperparameters.cpu_offload: is no key anybody knows here" in said
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "auto"])
+def test_other_hyperparameters_stay(strategy: str) -> None:
+    params, _ = resolve_auto(
+        {"strategy": strategy, "instance_type": "auto", "hyperparameters": {"num_workers": 2}}
+    )
+
+    assert params["hyperparameters"]["num_workers"] == 2
+
+
 def test_what_is_said_stays() -> None:
     params, choice = resolve_auto(
         {**LARGE, "strategy": "auto", "instance_type": "ml.p5.48xlarge", "instance_count": 2}
@@ -90,19 +186,8 @@ def test_limit_shorter_than_the_plan_is_told() -> None:
             {**OPEN, "hyperparameters": {"tensor_parallel_degree": 2}},
             "hyperparameters.tensor_parallel_degree: is what the planner chooses",
         ),
-        (
-            {
-                **LARGE,
-                "strategy": "ddp",
-                "instance_type": "auto",
-                "instance_count": 16,
-                "num_layers": 80,
-                "hidden_size": 8192,
-                "num_heads": 64,
-                "deadline_h": None,
-            },
-            "no cluster holds the model in copies",
-        ),
+        ({**OPEN, "strategy": "horovod"}, "strategy: is not a choice"),
+        ({**OPEN, "hyperparameters": "none"}, "hyperparameters: has the wrong type"),
         (
             {**LARGE, **OPEN, "deadline_h": 0.2, "budget_usd": 1},
             "no plan fits",
@@ -115,7 +200,8 @@ def test_limit_shorter_than_the_plan_is_told() -> None:
         "bad conf",
         "ladder",
         "degrees",
-        "copies",
+        "strategy",
+        "bad hyperparameters",
         "deadline and budget",
     ],
 )
