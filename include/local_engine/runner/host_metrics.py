@@ -44,11 +44,15 @@ _NVIDIA_SMI = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process: its parent, its processor seconds with those of the children it has waited for."""
+    """One process: its parent, its processor seconds with those of the children it has waited for.
+
+    `space` tells processes of one PID namespace from those of others; 0 where it could not be read.
+    """
 
     pid: int
     parent: int
     cpu_s: float
+    space: int = 0
 
 
 def read_processes(proc: Path = _PROC) -> dict[int, Process]:
@@ -62,20 +66,39 @@ def read_processes(proc: Path = _PROC) -> dict[int, Process]:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
+        try:
+            space = (entry / "ns" / "pid").stat().st_ino
+        except OSError:
+            space = 0
         ticks = sum(int(each) for each in fields[11:15])  # utime, stime, cutime, cstime
         pid = int(entry.name)
-        found[pid] = Process(pid=pid, parent=int(fields[1]), cpu_s=ticks / _TICKS_PER_S)
+        found[pid] = Process(
+            pid=pid, parent=int(fields[1]), cpu_s=ticks / _TICKS_PER_S, space=space
+        )
     return found
 
 
 def family(processes: Mapping[int, Process], first: int) -> list[Process]:
-    """Return a process and all that descend from it; empty where it has ended."""
+    """Return a process, all of its PID namespace and all that descend from them; empty where it has ended.
+
+    A program that the warm parent runs descends from that one, but is in the instance's namespace. Where the machine
+    gave the instance none of its own, it is in that of this process, which says nothing.
+    """
+    if first not in processes:
+        return []
     children = defaultdict(list)
     for each in processes.values():
         children[each.parent].append(each)
-    found = [processes[first]] if first in processes else []
+    ours = processes[os.getpid()].space if os.getpid() in processes else 0
+    space = processes[first].space
+    found = [processes[first]]
+    if space not in {0, ours}:
+        found += [each for each in processes.values() if each.space == space and each.pid != first]
+    known = {each.pid for each in found}
     for each in found:  # grows as it is walked
-        found += children[each.pid]
+        new = [child for child in children[each.pid] if child.pid not in known]
+        known.update(child.pid for child in new)
+        found += new
     return found
 
 

@@ -29,6 +29,17 @@ def test_a_family_is_a_process_and_all_that_descend_from_it() -> None:
     assert family(processes, 99) == []
 
 
+def test_program_of_the_warm_parent_belongs_to_the_instance_whose_namespace_it_is_in() -> None:
+    spaces = {os.getpid(): (1, 7), 10: (1, 8), 20: (1, 7), 21: (20, 8), 22: (21, 9), 30: (1, 0)}
+    processes = {
+        pid: Process(pid=pid, parent=parent, cpu_s=1.0, space=space)
+        for pid, (parent, space) in spaces.items()
+    }
+
+    assert {each.pid for each in family(processes, 10)} == {10, 21, 22}
+    assert {each.pid for each in family(processes, 20)} == {20, 21, 22}, "no namespace of its own"
+
+
 def test_a_process_is_read_with_the_time_of_its_children(tmp_path: Path) -> None:
     ticks = os.sysconf("SC_CLK_TCK")
     (tmp_path / "7").mkdir()
