@@ -6,11 +6,13 @@ Nothing here needs transformers: tests/local_engine/runner/test_huggingface_jobs
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 
 from huggingface_trainer import checkpoint_files
+from huggingface_trainer.divergence import divergence
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
 from trainer.errors import CheckpointError, HyperparameterError
 
@@ -96,6 +98,34 @@ def test_what_the_trainer_has_one_way_of_is_refused(name: str, value: object) ->
 
     (finding,) = caught.value.findings
     assert finding.startswith(f"{name} {value!r} is not what train_huggingface.py does")
+
+
+def found(precision: str = "bf16", **logs: float) -> str | None:
+    """Return what is said of the logs of the steps 11 to 20."""
+    hp = HuggingFaceHyperparameters(precision=precision)
+    error = divergence({"loss": 2.5, "learning_rate": 0.01} | logs, since=10, step=20, hp=hp)
+    return None if error is None else str(error)
+
+
+@pytest.mark.parametrize(
+    ("logs", "says"),
+    [
+        ({"loss": math.nan}, "in steps 11 to 20 the mean loss is nan; learning rate 0.01"),
+        ({"loss": math.inf, "grad_norm": 1.0}, "the mean loss is inf"),
+        ({"grad_norm": math.inf}, "the loss is 2.500000 but the gradient norm is inf"),
+        ({"grad_norm": math.nan}, "the gradient norm is nan"),
+    ],
+)
+def test_a_loss_or_a_gradient_that_is_not_finite_ends_the_run(
+    logs: dict[str, float], says: str
+) -> None:
+    assert says in str(found(**logs))
+
+
+def test_a_run_that_is_well_goes_on() -> None:
+    assert found() is None
+    assert found(grad_norm=40.0) is None
+    assert found(precision="fp16", grad_norm=math.inf) is None  # the scaler skips it
 
 
 @pytest.mark.parametrize(("interval", "every"), [(0, 10), (3, 3), (-1, None)])

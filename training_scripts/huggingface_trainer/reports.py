@@ -14,6 +14,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from huggingface_trainer import checkpoint_files
+from huggingface_trainer.divergence import divergence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +89,11 @@ class Reports(TrainerCallback):
         logs: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Say the mean loss of the steps since the last line."""
+        """Say the mean loss of the steps since the last line; each save has one before it.
+
+        Raises:
+            NonFiniteError: it, or the gradient's norm, is NaN or infinite; on all ranks alike.
+        """
         if not logs or "loss" not in logs:
             return
         now, tokens = time.monotonic(), self._hp.global_batch_size * self._hp.sequence_length
@@ -103,7 +108,10 @@ class Reports(TrainerCallback):
             gradient_norm=float(logs.get("grad_norm", math.nan)),
             max_steps=state.max_steps,
         )
+        error = divergence(logs, since=self._said_step, step=state.global_step, hp=self._hp)
         self._said_at, self._said_step, self._idle_since = now, state.global_step, now
+        if error:
+            raise error
 
     def on_evaluate(
         self,

@@ -106,6 +106,7 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
         DataError: the data cannot be used.
         CheckpointError: the checkpoint is another run's.
         HyperparameterError: the global batch does not divide into the ranks.
+        NonFiniteError: the loss or the gradient became NaN or infinite.
     """
     if hp.num_threads:
         torch.set_num_threads(hp.num_threads)
