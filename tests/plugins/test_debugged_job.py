@@ -111,6 +111,54 @@ def test_known_refused_combination_is_judged_by_us_and_says_what_why_and_source(
     assert facts["debugger_why"] in line
 
 
+PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:{}-cpu-py312"
+
+
+@pytest.mark.parametrize(
+    ("members", "looked_up"),
+    [
+        ({"image_uri": PYTORCH.format("2.1.0")}, None),
+        ({"image_uri": None}, PYTORCH.format("2.6.0")),
+    ],
+    ids=["image-of-the-spec", "image-looked-up"],
+)
+def test_rules_over_an_image_without_a_hook_are_judged_by_us(
+    members: dict[str, Any], looked_up: str | None
+) -> None:
+    spec, facts = debugged(asked(**members), region="us-east-1", image_uri=looked_up)
+
+    assert (spec.rules, spec.debugger_hook_config, spec.image_uri) == (
+        (),
+        None,
+        members["image_uri"],
+    )
+    assert facts["debugger"] == "own"
+    assert "finds no hook in the image: nothing will be saved" in facts["debugger_why"]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"image_uri": PYTORCH.format("2.0.1")},
+        {"image_uri": PYTORCH.format("2.6.0"), "rules": [], "profiler_rules": [PROFILER_RULE]},
+    ],
+    ids=["hook-in-the-image", "rules-that-need-no-hook"],
+)
+def test_rules_that_have_what_they_need_go_to_the_service(members: dict[str, Any]) -> None:
+    _, facts = debugged(asked(**members), region="us-east-1")
+    assert facts == {"debugger": "service"}
+
+
+def test_linter_says_who_judges_an_image_without_a_hook() -> None:
+    def told(debugger: str) -> str | None:
+        spec = asked(debugger=debugger, image_uri=PYTORCH.format("2.6.0"))
+        (found,) = [each for each in lint(spec) if "finds no hook" in each.what]
+        return found.next_step
+
+    assert "our evaluator judges instead" in str(told("service"))
+    assert "install smdebug" in str(told("own"))
+
+
 def test_region_without_an_evaluator_is_judged_by_us() -> None:
     spec, facts = debugged(asked(), region="xx-nowhere-1")
     assert spec.rules == ()

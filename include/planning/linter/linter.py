@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from include.specs.training_job import TrainingJobSpec
 
 _OF_DEBUGGER = frozenset({"debugger_hook_config", "rules", "profiler_rules"})
+_SAVES_NOTHING = "debugger-hook-not-in-image"
+"""A warning of the table's: a script may bring a hook. Rules over an image without one have nothing to judge."""
 
 
 def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[Finding, ...]:
@@ -33,25 +35,34 @@ def lint(spec: TrainingJobSpec, *, table: SupportTable | None = None) -> tuple[F
     found = dict.fromkeys(each for facts in job_facts(spec) for each in _of_facts(facts, table))
     found |= dict.fromkeys(missing_hyperparameters(spec))
     if spec.debugger == Debugger.SERVICE:
-        found = dict.fromkeys(_as_fallback(each) for each in found)
+        refused = _refusals(spec, tuple(found), table)
+        found = dict.fromkeys(_as_fallback(each) if each in refused else each for each in found)
     return tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR))
 
 
 def debugger_refusals(spec: TrainingJobSpec) -> tuple[Finding, ...]:
-    """Return why the service's Debugger would not judge this job: the combinations that it is known not to evaluate."""
-    as_sent = replace(spec, debugger=Debugger.OWN)
-    return tuple(each for each in lint(as_sent) if _is_refusal_of_debugger(each))
+    """Return why the service's Debugger would not judge this job: the combinations that it is known not to evaluate.
+
+    Rules over an image that saves nothing for them are one of these: the service starts them, and they find nothing.
+    """
+    table = support_table()
+    return _refusals(spec, lint(replace(spec, debugger=Debugger.OWN), table=table), table)
 
 
-def _is_refusal_of_debugger(finding: Finding) -> bool:
-    member = finding.where.rpartition(": ")[2]
-    return finding.severity is Severity.ERROR and member in _OF_DEBUGGER
+def _refusals(
+    spec: TrainingJobSpec, found: tuple[Finding, ...], table: SupportTable
+) -> tuple[Finding, ...]:
+    nothing_saved = {each.what for each in table.combinations if each.id == _SAVES_NOTHING}
+    return tuple(
+        each
+        for each in found
+        if each.where.rpartition(": ")[2] in _OF_DEBUGGER
+        and (each.severity is Severity.ERROR or (spec.rules and each.what in nothing_saved))
+    )
 
 
 def _as_fallback(finding: Finding) -> Finding:
     """Return a refusal of Debugger's as a warning: with `debugger: service` our evaluator judges instead."""
-    if not _is_refusal_of_debugger(finding):
-        return finding
     instead = "our evaluator judges instead; set debugger to own to say so yourself"
     return replace(finding, severity=Severity.WARNING, next_step=instead)
 

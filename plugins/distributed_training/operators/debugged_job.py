@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from include.errors import QuotaExceededError, QuotaTooSmallError, RejectedRequestError, SpecError
@@ -28,15 +29,23 @@ DEBUGGER, WHY = "debugger", "debugger_why"
 _OF_QUOTA = (QuotaExceededError, QuotaTooSmallError)
 
 
-def debugged(spec: TrainingJobSpec, *, region: str) -> tuple[TrainingJobSpec, dict[str, Any]]:
+def debugged(
+    spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
+) -> tuple[TrainingJobSpec, dict[str, Any]]:
     """Return the job as the one sees it who is to judge it, and facts of who that is; none where nobody was asked.
 
     With `debugger: service` it is the service, unless the combination is known not to be evaluated, or the region has
     no evaluator: then it is our evaluator, and a warning says why.
+
+    Args:
+        spec: the job.
+        region: where it is to run.
+        image_uri: the image that was looked up for a spec that names none: it tells the framework's version.
     """
     if spec.debugger != Debugger.SERVICE:
         return spec, {}
-    refusals = debugger_refusals(spec)
+    looked_up = None if spec.algorithm_name else image_uri
+    refusals = debugger_refusals(replace(spec, image_uri=spec.image_uri or looked_up))
     if refusals:
         first = refusals[0]
         return judged_by_us(spec), _fall_back(

@@ -68,9 +68,9 @@ class TrainingJobOperator(SageMakerJobOperator):
         for finding in lint(launched_by(spec, self._trainer_launch)):
             self.log.warning("%s: %s", finding.severity.value, finding)
         clients = self.clients
-        spec, judge = debugged(spec, region=clients.region)
-        code = training_code(clients, spec)
         image = job_image(spec, region=clients.region)
+        spec, judge = debugged(spec, region=clients.region, image_uri=image)
+        code = training_code(clients, spec)
         request = render_training_job(
             spec,
             name=name,
