@@ -92,10 +92,26 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def judged_elsewhere(evaluations: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of the rules that the service judges: not those whose evaluator failed.
+
+    Args:
+        evaluations: as `JobSnapshot.rule_evaluations` has them.
+    """
+    return frozenset(each["name"] for each in evaluations if each["status"] != RuleStatus.ERROR)
+
+
+def known_status(status: str) -> RuleStatus | None:
+    """Return a rule's status as the service names it; None for a name that the service did not have when we looked."""
+    return RuleStatus(status) if status in list(RuleStatus) else None
+
+
 def with_service(
     verdicts: Sequence[Verdict], evaluations: Sequence[Mapping[str, Any]]
 ) -> list[Verdict]:
     """Return the verdicts with those of the service in place of what our evaluator left to it.
+
+    Where the service's evaluator failed ours stands. A status that nobody knows is one in progress.
 
     Args:
         verdicts: ours, some of rules that were left out.
@@ -106,17 +122,16 @@ def with_service(
 
 
 def _said_by_service(verdict: Verdict, evaluation: Mapping[str, Any] | None) -> Verdict:
-    if evaluation is None:
+    if evaluation is None or evaluation["status"] == RuleStatus.ERROR:
         return verdict
     issue = service_issue(evaluation, verdict.severity)
-    is_error = evaluation["status"] == RuleStatus.ERROR
     return replace(
         verdict,
-        status=RuleStatus(evaluation["status"]),
+        status=known_status(evaluation["status"]) or RuleStatus.IN_PROGRESS,
         not_evaluated=None,
         issues=() if issue is None else (issue,),
         num_issues=0 if issue is None else 1,
-        error=f"SageMaker's evaluator failed: {evaluation['details']}" if is_error else None,
+        error=None,
     )
 
 

@@ -249,6 +249,52 @@ def test_an_evaluator_of_the_service_that_failed_says_nothing_of_the_training() 
     assert told["watched"]["num_issues"] == 0
 
 
+def test_a_rule_that_the_service_gave_up_is_judged_by_us_from_the_first_step(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = WatchPlan(rules=("NonFinite", "LRSanity"))
+    files = statistics(learning_rate=0.0)
+    services = Services(files=files, evaluations=[evaluation("InProgress")])
+    services.fails = {"stop_training_job"}
+    look = looking(services, plan)
+    looks(look, 1)
+    found_before = [each.name for each in look.findings.found]
+    assert found_before
+    assert set(found_before) == {"LRSanity"}
+
+    services.evaluations = [evaluation("Error", "InternalServerError")]
+    looks(look, 2)
+    services.fails.clear()
+    told = looks(look, 2)
+
+    assert told is not None
+    names = [each["name"] for each in told["watched"]["issues"]]
+    assert names == [*found_before, "NonFinite"], "nothing is told twice"
+    (document,) = services.documents.values()
+    verdict = next(each for each in document["verdicts"] if each["name"] == "NonFinite")
+    assert (verdict["status"], verdict["num_issues"]) == ("IssuesFound", 1)
+    (warning,) = [each for each in caplog.messages if "Debugger's evaluator" in each]
+    assert "NonFinite failed" in warning
+    assert "InternalServerError" in warning
+
+
+@pytest.mark.parametrize("unknown", ["", "Waiting"])
+def test_a_status_that_nobody_knows_keeps_no_job_from_its_stop(
+    unknown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = WatchPlan(rules=("NonFinite", {"rule": "NonFinite", "name": "ours"}))
+    services = Services(files=statistics(), evaluations=[evaluation(unknown)])
+
+    told = looks(looking(services, plan), 2)
+
+    assert told is not None
+    assert told["watched"]["stopped_by"]["name"] == "ours"
+    (document,) = services.documents.values()
+    statuses = {each["name"]: each["status"] for each in document["verdicts"]}
+    assert statuses == {"NonFinite": "InProgress", "ours": "IssuesFound"}
+    assert sum(f"has the status {unknown!r}" in each for each in caplog.messages) == 1
+
+
 @pytest.mark.parametrize("status", ["Failed", "Completed"])
 def test_a_job_that_ended_by_itself_was_stopped_by_nothing(status: str) -> None:
     found_late = Services(files=statistics(), status=status)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from include.errors import Severity, shortened
 from include.rules.document import rules_document
-from include.rules.evaluation import evidence
+from include.rules.evaluation import RuleStatus, evidence
 from include.rules.reactions import Reaction, worst_reaction
 from include.rules.rule import RuleAction
-from include.rules.service_rules import with_service
+from include.rules.service_rules import known_status, with_service
 from include.runs.notifier import rule_notice
 from include.sagemaker_api.rule_stop import service_stop
 
@@ -67,11 +67,29 @@ class RuleFindings:
         self._untold += new
 
     def log_service_rules(self, snapshot: JobSnapshot) -> None:
-        """Log what the service's own rules say, where it is news."""
+        """Log what the service's own rules say, where it is news; with a warning where the service judges nothing."""
         for each in snapshot.rule_evaluations:
-            if self._service_says.get(each["name"]) != each["status"]:
-                self._service_says[each["name"]] = each["status"]
-                log.info("Debugger's rule %s: %s %s", each["name"], each["status"], each["details"])
+            name, status = each["name"], each["status"]
+            if self._service_says.get(name) == status:
+                continue
+            self._service_says[name] = status
+            if status == RuleStatus.ERROR:
+                log.warning(
+                    "Debugger's evaluator of rule %s failed, ours judges in its place where the plan has the rule: %s",
+                    name,
+                    each["details"],
+                )
+            elif known_status(status) is None:
+                log.warning(
+                    "Debugger's rule %s has the status %r, which is not known; allowed: %s; taken for %s: %s",
+                    name,
+                    status,
+                    ", ".join(RuleStatus),
+                    RuleStatus.IN_PROGRESS,
+                    each["details"],
+                )
+            else:
+                log.info("Debugger's rule %s: %s %s", name, status, each["details"])
 
     def notices(self, job_name: str, *, has_stopped: bool) -> list[Notice]:
         """Return what is to be told to whom the run tells: the first new issue of severity error of each rule."""

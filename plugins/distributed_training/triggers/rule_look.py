@@ -22,7 +22,7 @@ from distributed_training.triggers.synced_statistics import (
 )
 from include.rules.live_evaluation import planned_evaluation
 from include.rules.reactions import Reaction, Reactions, planned_reactions
-from include.rules.service_rules import service_issue
+from include.rules.service_rules import judged_elsewhere, service_issue
 from include.rules.watch_plan import POLL_INTERVAL_S
 from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.snapshot import JobSnapshot
@@ -88,6 +88,8 @@ class RuleLook:
     _description: dict[str, Any] = field(default_factory=dict)
     _judged_by_service: set[str] = field(default_factory=set)
     _live: LiveEvaluation | None = None
+    _elsewhere: frozenset[str] = frozenset()
+    _noted: frozenset[tuple[object, ...]] = frozenset()
     _reactions: Reactions = field(init=False)
     _stopping: RuleStopping = field(init=False)
 
@@ -143,13 +145,17 @@ class RuleLook:
 
     async def _read(self, snapshot: JobSnapshot) -> None:
         """Take what is new of the statistics, and note what is to follow, a bounded piece of work after the other."""
-        if self._live is None:
+        elsewhere = judged_elsewhere(snapshot.rule_evaluations)
+        if self._live is None or self._elsewhere - elsewhere:
+            # Of a rule that the service gave up all is read again; what was told before is not told twice.
+            self._elsewhere = elsewhere
+            self._noted = frozenset(_mark(each.name, each.issue) for each in self.findings.found)
             self._live = await asyncio.to_thread(
                 planned_evaluation,
                 self.plan,
                 since=float(snapshot.created_at or 0.0),
                 hyperparameters=self._description.get("HyperParameters", {}),
-                judged_elsewhere=[each["name"] for each in snapshot.rule_evaluations],
+                judged_elsewhere=elsewhere,
             )
         live, s3 = self._live, self.clients["s3"]
         sizes = await statistics_sizes(s3, place_of_statistics(self._description))
@@ -158,7 +164,8 @@ class RuleLook:
             pieces = [(piece, await read_piece(s3, piece)) for piece in wanted]
             # Of many lines it is seconds of work: not on the loop that all triggers share.
             issues = await asyncio.to_thread(_judged, live, pieces, _trains_since(snapshot))
-            self.findings.note([self._reactions.of(name, issue) for name, issue in issues])
+            new = [each for each in issues if _mark(*each) not in self._noted]
+            self.findings.note([self._reactions.of(name, issue) for name, issue in new])
             if not live.is_behind or not any(data for _, data in pieces):
                 return
 
@@ -170,6 +177,11 @@ class RuleLook:
         """Tell whom the run tells; no one waits for a stop because of it."""
         for notice in self.findings.notices(self.job_name, has_stopped=self._stopping.has_stopped):
             await notify_from_trigger(self.clients.aws, self.notifier, notice)
+
+
+def _mark(name: str, issue: Issue) -> tuple[object, ...]:
+    """Return what is the same of an issue that is found again."""
+    return name, issue.step, issue.rank, issue.key, issue.severity
 
 
 def _judged(
