@@ -107,6 +107,49 @@ def test_what_a_script_takes(script: str, ranks: int, own: dict[str, Any]) -> No
     assert judge(SCRIPTS / script, own, ranks=ranks) == []
 
 
+def test_what_names_no_class_is_another_constant(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("HYPERPARAMETERS = 'learning_rate=0.1'\n")
+
+    assert declared(script) is None
+    assert judge(script, {"anything": 1}, ranks=1) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("import a_library_that_is_not_here", "ModuleNotFoundError: No module named 'a_library"),
+        ("Misspelt = 1", "AttributeError: module 'own' has no attribute 'Own'"),
+        ("raise SystemExit('no GPU')", "SystemExit: no GPU"),
+        ("class Own:\n  load = lambda *_: 1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_one_that_cannot_be_asked_keeps_nobody_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, says: str
+) -> None:
+    (tmp_path / "own.py").write_text(f"print('I am imported')\n{module}\n")
+    (tmp_path / "train_own.py").write_text("HYPERPARAMETERS = 'own:Own'\n")
+    jobs = [
+        {"entry_point": str(path), "hyperparameters": {"nothing": 1}, "ranks": 1}
+        for path in (tmp_path / "train_own.py", SCRIPTS / "train_ddp.py")
+    ]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainer.judging"],
+        input=json.dumps(jobs),
+        cwd=SCRIPTS,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    own, (other,) = json.loads(ended.stdout)
+    assert own.startswith(says)
+    assert "unknown hyperparameter" in other
+
+
 def test_scripts_are_judged_without_any_framework() -> None:
     jobs = [{"entry_point": name, "hyperparameters": {"nothing": 1}, "ranks": 1} for name in KINDS]
     blocked = "import sys; sys.modules.update(dict.fromkeys(['torch', 'numpy', 'tensorflow']))"

@@ -4,14 +4,16 @@
 
 A script says by what it is judged: `HYPERPARAMETERS = "module:Class"`, a subclass of `Hyperparameters`. One that does
 not is judged by nobody. Reads a JSON list of `{"entry_point", "hyperparameters", "ranks"}` on stdin and writes, in
-their order, a JSON list of the sentences about each.
+their order, a JSON list: of each the list of sentences about it, or a text why it cannot be judged.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from trainer.hyperparameters import Hyperparameters
 
 DECLARATION = "HYPERPARAMETERS"
+PLACE = re.compile(r"([\w.]+):(\w+)")
+"""Of a class: its module and its name."""
 
 
 def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> list[str]:
@@ -38,7 +42,10 @@ def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> li
 
 
 def declared(script: Path) -> type[Hyperparameters] | None:
-    """Return the class that a script names; None where it names none or is no Python. It is read, not run."""
+    """Return the class that a script names; None where it names none or is no Python. It is read, not run.
+
+    Fails with what importing the class's module fails with, or AttributeError: that has no such class.
+    """
     try:
         statements = ast.parse(script.read_bytes()).body
     except (FileNotFoundError, SyntaxError):
@@ -46,20 +53,25 @@ def declared(script: Path) -> type[Hyperparameters] | None:
     for node in statements:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(place))) if (
-                name == DECLARATION
+                name == DECLARATION and (told := PLACE.fullmatch(place))
             ):
-                module, _, attribute = place.partition(":")
-                kind: type[Hyperparameters] = getattr(importlib.import_module(module), attribute)
+                kind: type[Hyperparameters] = getattr(importlib.import_module(told[1]), told[2])
                 return kind
     return None
 
 
+def answer(job: Mapping[str, Any]) -> list[str] | str:
+    """Return the sentences about a job; one text where its script's class, which may be a user's, cannot be asked."""
+    try:
+        return judge(Path(job["entry_point"]), job["hyperparameters"], ranks=job["ranks"])
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a module of the user's raises
+        return f"{type(error).__name__}: {error}"
+
+
 def main() -> None:
     """Judge what stdin says."""
-    told = [
-        judge(Path(each["entry_point"]), each["hyperparameters"], ranks=each["ranks"])
-        for each in json.load(sys.stdin)
-    ]
+    with contextlib.redirect_stdout(sys.stderr):  # A module may print as it is imported.
+        told = [answer(each) for each in json.load(sys.stdin)]
     json.dump(told, sys.stdout)
 
 

@@ -53,7 +53,7 @@ def test_degrees_multiply_to_the_ranks_or_are_refused(world_size, shard, tensor,
         num_heads=12,
         num_layers=4,
         hidden_size=96,
-        sequence_length=96,
+        sequence_length=288,
     )
     fits = (
         world_size % (pipeline * tensor) == 0
@@ -120,6 +120,8 @@ def test_the_toolkits_option_of_smps_parameters_is_left_to_sm_hps():
     ("values", "said"),
     [
         ({"mp_parameters": {"expert_parallel_degree": 2}}, "no model here has experts"),
+        ({"mp_parameters": {"expert_parallel_degree": "two"}}, "expert_parallel_degree 'two'"),
+        ({"mp_parameters": {"expert_parallel_degree": None}}, "leave it at 1"),
         ({"mp_parameters": {"partitions": 2}}, "unknown key 'partitions'"),
         ({"mp_parameters": "nonsense"}, "is not JSON"),
         ({"mp_parameters": "[1]"}, "must be a JSON object"),

@@ -68,11 +68,11 @@ class ShardedHyperparameters(Hyperparameters):
         values = dict(given)
         asked = values.pop(MODEL_PARALLEL, None)
         parameters = _decoded(asked)
-        experts = int(parameters.pop("expert_parallel_degree", 1))
+        experts = parameters.pop("expert_parallel_degree", 1)
         findings = []
-        if experts > 1:
+        if str(experts) != "1":
             findings.append(
-                f"{MODEL_PARALLEL}: expert_parallel_degree {experts}, but no model here has experts"
+                f"{MODEL_PARALLEL}: expert_parallel_degree {experts!r}, but no model here has experts; leave it at 1"
             )
         for name, value in parameters.items():
             ours = OF_SMP.get(name)
