@@ -149,7 +149,7 @@ def _trainer(
     trainer = ScheduledTrainer(
         make_schedule(hp, max_steps=plan.max_steps),
         model=LlamaForCausalLM(_config(hp, vocab_size=data.index.vocab_size)),
-        args=_arguments(hp, plan, folder=folder),
+        args=_arguments(hp, plan, folder=folder, num_samples=len(data.train)),
         train_dataset=Samples(data.train, range(len(data.train))),
         eval_dataset=Samples(data.validation, data.evaluated),
         callbacks=[reports],
@@ -202,7 +202,7 @@ def _config(hp: HuggingFaceHyperparameters, *, vocab_size: int) -> LlamaConfig:
 
 
 def _arguments(
-    hp: HuggingFaceHyperparameters, plan: BatchPlan, *, folder: Path
+    hp: HuggingFaceHyperparameters, plan: BatchPlan, *, folder: Path, num_samples: int
 ) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(folder),
@@ -226,6 +226,8 @@ def _arguments(
         logging_nan_inf_filter=False,
         dataloader_num_workers=hp.num_workers,
         dataloader_pin_memory=False,
+        # Else the ranks fill an epoch's last batch with samples of its first: a loss that one process does not have.
+        dataloader_drop_last=num_samples >= hp.global_batch_size,
         ddp_timeout=max(1, round(hp.distributed_timeout_s)),
         ddp_find_unused_parameters=False,
         seed=hp.seed,
