@@ -230,21 +230,44 @@ def test_models_beyond_a_tenth_off_are_off_in_the_direction_that_their_reason_sa
         ("llama3-8b", Mesh(dp_shard=128), 2, SELECTIVE, 62.0, 0.05),
         ("llama3-8b", Mesh(dp_shard=8), 2, SELECTIVE, 82.4, 0.06),
         ("llama3-8b", Mesh(dp_shard=128), 2, SELECTIVE, 67.0, 0.05),
-        ("llama3-70b", Mesh(dp_shard=32, tp=8), 16, FULL, 67.6, 0.16),
     ],
-    ids=["8 compiled", "128 compiled", "8 eager", "128 eager", "70B, float8 and its copies"],
+    ids=["8 compiled", "128 compiled", "8 eager", "128 eager"],
 )
 def test_a_rank_takes_about_as_many_bytes_as_torchtitan_report(
     name: str, mesh: Mesh, micro: int, recompute: Recompute, gib: float, tolerance: float
 ) -> None:
-    """They report what the allocator reserved (metrics.py: max_reserved_gib), of which tensors have a share."""
+    assert reserved_gib(name, mesh, micro, recompute) == pytest.approx(gib, rel=tolerance)
+
+
+def reserved_gib(name: str, mesh: Mesh, micro: int, recompute: Recompute) -> float:
+    """Return what they report: what the allocator reserved, of which tensors have a share (metrics.py)."""
     batching = Batching(
         micro_batch_size=micro, num_micro_batches=1, precision="bf16", recompute=recompute
     )
+    return memory_use(PUBLISHED[name], mesh, batching).total / USABLE_SHARE / BYTES_PER_GIB
 
-    use = memory_use(PUBLISHED[name], mesh, batching)
 
-    assert use.total / USABLE_SHARE / BYTES_PER_GIB == pytest.approx(gib, rel=tolerance)
+@pytest.mark.parametrize(
+    ("published_gib", "low_gib", "unexplained_gib"),
+    [(67.6, 10.5, 2.3), (71.9, 14.8, 6.6)],
+    ids=["AsyncTP", "gathered inputs"],
+)
+def test_split_layers_under_torch_s_parallel_loss_are_planned_low_by_this_much(
+    published_gib: float, low_gib: float, unexplained_gib: float
+) -> None:
+    """Table 4, 70B with float8: the plan is 15.5 % and 20.6 % low, and this says by what.
+
+    8.2 GiB are the logits in fp32 once more, 4 sbV/t, which the formula lacks: at its peak the backward pass of
+    `loss_parallel` has 16 bytes of each logit beside the logits themselves, that of the plain loss 12 (torch 2.13,
+    measured; torch/distributed/tensor/parallel/loss.py keeps `torch.exp(x)` beside its sum). For the rest nobody
+    published a cause. It is hardly float8: with it 8B takes 0.2 GiB less (tables 1 and 3).
+    """
+    planned = reserved_gib("llama3-70b", Mesh(dp_shard=32, tp=8), 16, FULL)
+    logits_once_more = 4 * 8192 * 16 * 128_256 / 8 / USABLE_SHARE / BYTES_PER_GIB
+
+    assert planned == pytest.approx(57.1, abs=0.05)
+    assert published_gib - planned == pytest.approx(low_gib, abs=0.05)
+    assert published_gib - planned - logits_once_more == pytest.approx(unexplained_gib, abs=0.05)
 
 
 @pytest.mark.parametrize("case", [name for name, each in MEASURED.items() if "p4de" in each.on])
