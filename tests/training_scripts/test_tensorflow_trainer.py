@@ -63,7 +63,7 @@ def test_samples_are_those_of_the_other_trainers_across_shards(root: Path) -> No
         ShardIndex.load(root / "index"), "train", root / "train", sequence_length=16, verify=True
     )
     samples = TokenSamples.open(
-        read_index(root / "index"), "train", root / "train", sequence_length=16
+        read_index(root / "index"), "train", root / "train", sequence_length=16, verify=True
     )
 
     assert len(samples) == len(blocks)
@@ -73,12 +73,30 @@ def test_samples_are_those_of_the_other_trainers_across_shards(root: Path) -> No
     assert found[:, 1:].tolist() == targets.tolist()
 
 
+def opened(root: Path, *, verify: bool) -> TokenSamples:
+    index = read_index(root / "index")
+    return TokenSamples.open(index, "train", root / "train", sequence_length=16, verify=verify)
+
+
 def test_a_shard_that_was_cut_is_told(root: Path) -> None:
     shard = next((root / "train").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1])
 
-    with pytest.raises(DataError, match="the index says"):
-        TokenSamples.open(read_index(root / "index"), "train", root / "train", sequence_length=16)
+    with pytest.raises(DataError, match="bytes, the index says"):
+        opened(root, verify=False)
+
+
+def test_a_damaged_shard_of_the_same_size_is_told_unless_shards_are_not_verified(
+    root: Path,
+) -> None:
+    shard = next((root / "train").iterdir())
+    content = bytearray(shard.read_bytes())
+    content[0] ^= 1
+    shard.write_bytes(content)
+
+    with pytest.raises(DataError, match=rf"shard {shard} has SHA-256 \w+, the index says"):
+        opened(root, verify=True)
+    assert len(opened(root, verify=False))
 
 
 def test_the_newest_whole_checkpoint_is_found_and_older_ones_go(tmp_path: Path) -> None:
@@ -142,6 +160,8 @@ def test_a_checkpoint_that_does_not_tell_its_run_is_refused(tmp_path: Path) -> N
         ("profile_steps", 3),
         ("trace_steps", "2:3"),
         ("tensorboard_dir", "scalars"),
+        ("num_workers", 2),
+        ("distributed_timeout_s", 30.0),
     ],
 )
 def test_what_this_trainer_has_not_is_refused(name: str, value: object) -> None:

@@ -26,6 +26,8 @@ class TensorFlowHyperparameters(FrameworkHyperparameters):
         "precision": "fp32",
         "dropout": 0.0,
         "compile": False,
+        "num_workers": 0,
+        "distributed_timeout_s": 600.0,
         "on_non_finite": "fail",
         "most_skipped_steps": 5,
         "early_stopping_patience": 0,

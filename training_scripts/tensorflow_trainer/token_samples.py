@@ -26,11 +26,20 @@ class TokenSamples:
         self._tokens, self.sequence_length = tokens, sequence_length
 
     @classmethod
-    def open(cls, index: Mapping[str, Any], split: str, channel: Path, *, sequence_length: int):
+    def open(
+        cls,
+        index: Mapping[str, Any],
+        split: str,
+        channel: Path,
+        *,
+        sequence_length: int,
+        verify: bool,
+    ):
         """Return the samples of a split whose shards lie in the folder `channel`.
 
         Raises:
-            DataError: a shard is missing or has another size than the index says, or the split is too short.
+            DataError: a shard is missing or has another size than the index says, or if asked another SHA-256; or the
+                split is too short.
         """
         parts = []
         for shard in index["splits"][split]["shards"]:
@@ -41,10 +50,16 @@ class TokenSamples:
                     f"shard {path} has {size} bytes, the index says {shard['bytes']}; give the channels index and "
                     f"{split} the same data set, on every host (FullyReplicated)"
                 )
+            content = path.read_bytes()
+            if verify and (digest := hashlib.sha256(content).hexdigest()) != shard["sha256"]:
+                raise DataError(
+                    f"shard {path} has SHA-256 {digest}, the index says {shard['sha256']}; its content is damaged: "
+                    "shard again"
+                )
             column = next(each for each in shard["columns"] if each["name"] == "tokens")
             kind = np.dtype(column["dtype"])
             count = column["bytes"] // kind.itemsize
-            parts.append(np.fromfile(path, kind, count=count, offset=column["offset"]))
+            parts.append(np.frombuffer(content, kind, count=count, offset=column["offset"]))
         samples = cls(np.concatenate(parts), sequence_length=sequence_length)
         if not len(samples):
             raise DataError(

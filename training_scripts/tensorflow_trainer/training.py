@@ -50,7 +50,11 @@ class TensorFlowTraining:
         index = read_index(paths.channels.get("index"))
         self._train, self._validation = (
             TokenSamples.open(
-                index, split, paths.channels[split], sequence_length=hp.sequence_length
+                index,
+                split,
+                paths.channels[split],
+                sequence_length=hp.sequence_length,
+                verify=hp.verify_shards,
             )
             for split in ("train", "validation")
         )
