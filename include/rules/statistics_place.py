@@ -1,8 +1,25 @@
-"""Where the statistics of a training lie: beside its checkpoints, and in a run's folder. Pure."""
+"""Where the statistics of a training lie: with Debugger's outputs or beside its checkpoints; in a run's folder. Pure."""
 
 from __future__ import annotations
 
 STATISTICS_FOLDER = "statistics"
+
+
+def statistics_place(
+    *, job_name: str, hook_s3_uri: str | None, checkpoint_s3_uri: str | None
+) -> str | None:
+    """Return where a job syncs its statistics to; None where it syncs none.
+
+    The trainer writes them where the service's hook does, if the request has one, else beside its checkpoints.
+
+    Args:
+        job_name: of the training job.
+        hook_s3_uri: `S3OutputPath` of the request's DebugHookConfig.
+        checkpoint_s3_uri: of the request's CheckpointConfig.
+    """
+    if hook_s3_uri:
+        return hook_uri(hook_s3_uri, job_name)
+    return statistics_uri(checkpoint_s3_uri) if checkpoint_s3_uri else None
 
 
 def statistics_uri(checkpoint_s3_uri: str) -> str:

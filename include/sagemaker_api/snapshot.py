@@ -62,6 +62,7 @@ class JobSnapshot:
             no such member: the time it ran stands in for it.
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.
+        hook_s3_uri: where Debugger's hook writes, of a training job that has one.
         rule_evaluations: of the service's Debugger and profiler, as `rule_stop.rule_evaluations` reads them.
     """
 
@@ -89,6 +90,7 @@ class JobSnapshot:
     model_package_arn: str | None = None
     output_path: str | None = None
     checkpoint_s3_uri: str | None = None
+    hook_s3_uri: str | None = None
     image_uri: str | None = None
     warm_pool_status: str | None = None
     transitions: tuple[Transition, ...] = ()
@@ -225,6 +227,7 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "model_package_arn": d.get("OutputModelPackageArn"),
         "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
         "checkpoint_s3_uri": d.get("CheckpointConfig", {}).get("S3Uri"),
+        "hook_s3_uri": d.get("DebugHookConfig", {}).get("S3OutputPath"),
         "image_uri": d.get("AlgorithmSpecification", {}).get("TrainingImage"),
         "warm_pool_status": d.get("WarmPoolStatus", {}).get("Status"),
         "transitions": transitions,

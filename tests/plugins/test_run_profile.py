@@ -11,6 +11,8 @@ import pytest
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.pipelines import training_statistics
 from distributed_training.pipelines.run_profile import write_profile
+from distributed_training.triggers.synced_statistics import place_of_statistics
+from include.sagemaker_api.snapshot import JobSnapshot
 
 pytestmark = pytest.mark.engine
 
@@ -76,15 +78,17 @@ def written(s3: Any, bucket: str, prefix: str) -> dict[str, bytes]:
     }
 
 
-def profiled(place: str) -> dict[str, Any]:
+def profiled(place: str, **members: str) -> dict[str, Any]:
     """Write the profile of what the training left."""
-    return write_profile(
+    found = write_profile(
         AwsClients(ConnectionArguments()).client("s3"),
-        checkpoint_s3_uri=f"{place}/checkpoints",
+        training={"name": "train-1", "checkpoint_s3_uri": f"{place}/checkpoints", **members},
         conf={},
         run_id="manual__1",
         to=f"{place}/report",
     )
+    assert found is not None
+    return found
 
 
 def test_statistics_and_traces_come_beside_the_report(
@@ -117,6 +121,28 @@ def test_statistics_and_traces_come_beside_the_report(
     here, away = document["traces"]
     assert here["file"] == f"statistics/{TRACES[0]}"
     assert away["file"] == f"{place}/checkpoints/statistics/{TRACES[1]}"
+
+
+def test_statistics_of_a_request_with_a_hook_are_read_where_the_hook_writes(
+    s3: Any, aws_connection: Any, task: Any, place: str
+) -> None:
+    described = {
+        "TrainingJobName": "train-1",
+        "TrainingJobStatus": "Completed",
+        "DebugHookConfig": {"S3OutputPath": f"{place}/out/"},
+    }
+    key = f"{task.run_id}/out/train-1/debug-output/rank-00000.attempt-0001.part-0001.jsonl"
+    s3.put_object(Bucket=aws_connection.bucket, Key=key, Body=statistics(0))
+    training = JobSnapshot.from_describe(described).to_dict()
+
+    summary = profiled(place, hook_s3_uri=training["hook_s3_uri"])
+
+    assert summary["bottleneck"]["title"] == "Waiting for data"
+    assert place_of_statistics(described) == f"{place}/out/train-1/debug-output/"
+
+
+def test_a_training_that_syncs_nothing_has_no_profile() -> None:
+    assert write_profile(None, training={}, conf={}, run_id="manual__1", to="s3://b/report") is None
 
 
 def test_a_training_without_statistics_says_so(

@@ -223,12 +223,9 @@ class ReportOperator(ClosingReportOperator):
         """Return the profile's summary; None where no training ran, or none that syncs a folder."""
         from distributed_training.pipelines.run_profile import write_profile
 
-        checkpoints = training.get("checkpoint_s3_uri")
-        if not checkpoints:
-            return None
         return write_profile(
             self.clients.client("s3"),
-            checkpoint_s3_uri=str(checkpoints),
+            training=training,
             conf=conf,
             run_id=paths.run_id,
             to=paths.report,

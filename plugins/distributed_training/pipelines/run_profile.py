@@ -19,7 +19,7 @@ from include.errors import TrainingRunError
 from include.rules.conf_facts import facts_of
 from include.rules.records import Facts, HostSample, Mark, Start, StepRecord
 from include.rules.statistics_file import read_statistics
-from include.rules.statistics_place import statistics_uri
+from include.rules.statistics_place import statistics_place
 from include.runs.profile import Profile, profile_document, profile_of, profile_summary
 from include.runs.profile.document import DATA_NAME, PAGE_NAME
 from include.runs.report.profile_page import render_profile_html
@@ -37,18 +37,20 @@ _NEEDED = (Start, HostSample, Mark)
 def write_profile(
     client: Any,
     *,
-    checkpoint_s3_uri: str,
+    training: Mapping[str, Any],
     conf: Mapping[str, Any],
     run_id: str,
     to: str,
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Write profile.html, profile.json and the statistics below `to`; return what report.json holds of the profile.
 
-    Statistics that cannot be read make a profile that says so.
+    Nothing is written, and None returned, where no training ran, or none that syncs a folder. Statistics that cannot be
+    read make a profile that says so. Of a training with Debugger's hook, whose every job writes to a place of its own,
+    it is the profile of the last job.
 
     Args:
         client: a boto3 client of S3.
-        checkpoint_s3_uri: of the training.
+        training: the training task's result, as of its last job; empty where none ran.
         conf: of the run: its rules, and what it says of the training.
         run_id: of the run, for the page.
         to: the report's prefix, `s3://bucket/...`.
@@ -56,8 +58,15 @@ def write_profile(
     Raises:
         TrainingRunError: the bucket refuses the profile.
     """
+    place = statistics_place(
+        job_name=str(training.get("name")),
+        hook_s3_uri=training.get("hook_s3_uri"),
+        checkpoint_s3_uri=training.get("checkpoint_s3_uri"),
+    )
+    if place is None:
+        return None
     with TemporaryDirectory(prefix="trainyard-statistics-") as folder:
-        profile = _profile(client, statistics_uri(checkpoint_s3_uri), conf, Path(folder), to)
+        profile = _profile(client, place, conf, Path(folder), to)
     objects = S3Objects(client)
     data = json.dumps(profile_document(profile), indent=1).encode()
     objects.write(f"{to}/{DATA_NAME}", data, content_type="application/json")

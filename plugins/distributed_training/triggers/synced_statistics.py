@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import code_and_message, is_absent_object
-from include.rules.statistics_place import hook_uri, statistics_uri
+from include.rules.statistics_place import statistics_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,15 +17,12 @@ if TYPE_CHECKING:
 
 
 def place_of_statistics(description: Mapping[str, Any]) -> str | None:
-    """Return where a job syncs its statistics to, by its Describe answer; None where it syncs none.
-
-    The trainer writes them where the service's hook does, if the request has one, else beside its checkpoints.
-    """
-    hook = description.get("DebugHookConfig", {}).get("S3OutputPath")
-    if hook:
-        return hook_uri(hook, description["TrainingJobName"])
-    checkpoints = description.get("CheckpointConfig", {}).get("S3Uri")
-    return statistics_uri(checkpoints) if checkpoints else None
+    """Return where a job syncs its statistics to, by its Describe answer; None where it syncs none."""
+    return statistics_place(
+        job_name=description["TrainingJobName"],
+        hook_s3_uri=description.get("DebugHookConfig", {}).get("S3OutputPath"),
+        checkpoint_s3_uri=description.get("CheckpointConfig", {}).get("S3Uri"),
+    )
 
 
 async def statistics_sizes(s3: Any, place: str | None) -> dict[str, int]:
