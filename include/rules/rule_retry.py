@@ -38,7 +38,7 @@ ACTIONS = (Remedy.LOWER, Remedy.SKIP, ASK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRetry:
-    """Trains on after a rule's stop, `most` times at most; the stop after that is the result.
+    """Trains on after a rule's stop, `most` times at most (a question once); the stop after that is the result.
 
     Attributes:
         action: `Remedy.LOWER` or `Remedy.SKIP`, or `ask` for a human's choice among all remedies.
@@ -74,6 +74,14 @@ class RuleRetry:
             yield _finding("rollback_steps", "is too small", self.rollback_steps, "from 1")
         if not 1 <= self.most <= MOST_RETRIES:
             yield _finding("most", "is out of range", self.most, f"1 to {MOST_RETRIES}")
+        elif self.action == ASK and self.most > 1:
+            yield Finding(
+                where="most",
+                what="is too much for a question: Airflow would show the second one with the first one's verdict",
+                got=str(self.most),
+                allowed="1",
+                next_step='leave most out; the stop after the answer is the verdict, or take another action than "ask"',
+            )
         if not 1 <= self.timeout_s <= LONGEST_WAIT_S:
             allowed = f"1 to {LONGEST_WAIT_S:.0f}"
             yield _finding("timeout_s", "is out of range", self.timeout_s, allowed)
@@ -89,7 +97,7 @@ class RuleRetry:
 def skipped_steps(step: int, onset: int | None) -> range:
     """Return the steps whose batches a retry leaves out: from the first violation to the rule's step, at most ten.
 
-    Worked value: step 7 with the onset 5 is 5, 6, 7.
+    Worked value: step 7 with the onset 5 is 5, 6, 7. Step 0, of a rule that told none, has no steps.
     """
     first = step if onset is None else min(onset, step)
     return range(max(1, first, step - MOST_SKIPPED + 1), step + 1)

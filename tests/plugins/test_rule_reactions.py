@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
+from botocore.exceptions import ClientError
 
-from distributed_training.operators.rule_question import OPTIONS, answer_of, ask_human
+from distributed_training.operators.rule_question import OPTIONS, answer_of, ask_human, question
 from distributed_training.operators.rule_retry import EarlierStop, change_request
 from distributed_training.operators.watched_training import WatchedTrainingJobOperator
-from include.errors import SpecError
+from include.errors import SpecError, ThrottledError
 from include.rules.rule_retry import ASK, Remedy, RuleRetry, read_retry, skipped_steps, steps_text
 from include.rules.watch_plan import WatchPlan
-from include.sagemaker_api.rule_stop import RuleStop, remedy_of
+from include.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
+from tests.plugins.conftest import StateStore
 from tests.plugins.test_check_rules import watched
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import RunningEngine
 
 # One rank with a checkpoint at step 2; step 4 is NaN unless it is left out; tells where and without what it went on.
@@ -58,7 +62,14 @@ ASKING = {"action": "ask", "factor": 0.1, "timeout_s": 60, "default": "end"}
 
 @pytest.mark.parametrize(
     ("step", "onset", "expected"),
-    [(7, 5, [5, 6, 7]), (7, None, [7]), (7, 9, [7]), (40, 2, list(range(31, 41))), (1, 0, [1])],
+    [
+        (7, 5, [5, 6, 7]),
+        (7, None, [7]),
+        (7, 9, [7]),
+        (40, 2, list(range(31, 41))),
+        (1, 0, [1]),
+        (0, 0, []),
+    ],
 )
 def test_bad_steps_are_those_from_the_onset_on_and_not_many(
     step: int, onset: int | None, expected: list[int]
@@ -112,7 +123,7 @@ def test_skipping_goes_on_before_the_onset_and_keeps_the_learning_rate() -> None
 
 
 def test_each_stop_keeps_the_remedy_that_a_human_chose_for_it() -> None:
-    retry = RuleRetry(action=ASK, factor=0.1, most=3)
+    retry = RuleRetry(action=ASK, factor=0.1)
     first = EarlierStop(step=5, checkpoints="s3://b/c", chosen=Remedy.LOWER)
     second = EarlierStop(step=6, onset=6, checkpoints="s3://b/c", chosen=Remedy.SKIP)
     third = EarlierStop(step=9, checkpoints="s3://b/c-rule-retry-2", chosen=Remedy.CONTINUE)
@@ -136,6 +147,23 @@ def test_a_cleared_task_whose_stop_was_left_at_that_goes_on_unchanged(
     assert (request["CheckpointConfig"]["S3Uri"], copied) == ("s3://b/c", [])
 
 
+@pytest.mark.parametrize("step", [None, 0])
+@pytest.mark.parametrize("action", [Remedy.LOWER, Remedy.SKIP])
+def test_stop_without_a_step_goes_on_at_the_last_checkpoint(
+    step: int | None, action: Remedy
+) -> None:
+    stop = EarlierStop(step=step, onset=step, checkpoints="s3://b/c-rule-retry-1")
+    facts, request, copied = changed(RuleRetry(action=action), stop)
+    assert (request["CheckpointConfig"]["S3Uri"], copied) == (stop.checkpoints, [])
+    assert not {"skip_steps", "resumes_at"} & set(facts)
+    assert "skip_steps" not in request["HyperParameters"]
+
+
+def test_human_is_asked_once_only() -> None:
+    with pytest.raises(SpecError, match=r"most: .*second one.*; got 2; allowed: 1; leave most out"):
+        read_retry({"action": "ask", "most": 2})
+
+
 def test_what_is_no_question_is_refused() -> None:
     with pytest.raises(SpecError, match=r"(?s)action.*timeout_s.*default"):
         read_retry({"action": "pause", "timeout_s": 0, "default": "wait"})
@@ -155,8 +183,32 @@ def test_default_follows_where_nobody_answers() -> None:
     }
     late = {"chosen_options": [OPTIONS[Remedy.SKIP]], "timedout": True}
 
-    assert answer_of(said, retry) == (Remedy.LOWER, "Eva")
-    assert answer_of(late, retry) == (Remedy.SKIP, "nobody within 1 day, 0:00:00")
+    verdict = {"step": 4}
+    assert answer_of(said, retry, verdict) == (Remedy.LOWER, "Eva")
+    assert answer_of(late, retry, verdict) == (Remedy.SKIP, "nobody within 1 day, 0:00:00")
+    assert answer_of(late, retry, {"step": None})[0] is Remedy.END
+
+
+@pytest.mark.parametrize(("option", "step"), [("Pause", 4), (OPTIONS[Remedy.SKIP], 0)])
+def test_answer_that_was_not_offered_is_told_as_such(option: str, step: int) -> None:
+    event = {"chosen_options": [option], "responded_by_user": {"name": "Eva"}}
+    chosen, by = answer_of(event, RuleRetry(action=ASK), {"step": step})
+    assert chosen is Remedy.END
+    assert by == f"the plan, for Eva said {option!r}, which was not offered"
+
+
+def test_question_without_a_step_offers_no_batches_to_leave_out() -> None:
+    verdict = {
+        "rule": "Overfit",
+        "step": None,
+        "evidence": "",
+        "rules_uri": "",
+        "last_checkpoint": None,
+    }
+    body = question(verdict, RuleRetry(action=ASK, default=Remedy.SKIP))
+    assert OPTIONS[Remedy.SKIP] not in body
+    assert "step(s) before" not in body
+    assert body.rstrip().endswith("*End the training*.")
 
 
 class Supervisor:
@@ -164,18 +216,27 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.got: list[Any] = []
+        self.is_busy = False
 
     def send(self, msg: Any) -> None:
+        if self.is_busy:
+            raise ConnectionError("the API server is busy")
         self.got.append(msg)
 
 
 @pytest.fixture
-def questions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The messages that reach Airflow's supervisor, which is not there."""
-    supervisor = Supervisor()
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """What takes the place of Airflow's supervisor, which is not there."""
+    made = Supervisor()
     monkeypatch.setattr(
-        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False
+        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", made, raising=False
     )
+    return made
+
+
+@pytest.fixture
+def questions(supervisor: Supervisor) -> list[Any]:
+    """The messages that reach the supervisor."""
     return supervisor.got
 
 
@@ -282,3 +343,168 @@ def test_no_answer_in_time_ends_the_training_with_its_verdict(
     assert result["ended_by"] == "rule"
     assert result["verdict"]["decided_by"] == "nobody within 0:01:00"
     assert train.jobs.describe(train.name_of(task.context, 2)) is None
+
+
+# Stands at the learning rate at which it is stopped, or ends at once by its own guard against NaN.
+STANDING = """
+import json, os, pathlib, sys, time
+hp = json.loads(os.environ["SM_HPS"])
+if hp["learning_rate"] > 0.01 and hp.get("guard"):
+    pathlib.Path("/opt/ml/output/failure").write_text(
+        "NonFiniteError: Training diverged: in step 4 (samples 0 to 1 of the run's order) the loss is nan")
+    sys.exit(1)
+time.sleep(120 * (hp["learning_rate"] > 0.01))
+"""
+
+
+class DeafStore(StateStore):
+    """A task state store that takes nothing."""
+
+    def set(self, key: str, value: Any) -> None:
+        raise ConnectionError(f"{key} = {value} is not taken")
+
+
+class DumbStore(DeafStore):
+    """One that also tells nothing."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise ConnectionError(f"{key} is not told, nor {default}")
+
+
+@pytest.fixture
+def ended(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
+    """Return a function that has a job ended by a rule, or by its guard, and returns what makes a try of its task."""
+    task.context["ti"].id = uuid.uuid4()
+
+    def make(
+        on_stop: dict[str, Any], *, step: int = 4, guard: bool = False
+    ) -> Callable[[], WatchedTrainingJobOperator]:
+        spec = script(
+            STANDING,
+            hyperparameters={"learning_rate": 0.05, "guard": guard},
+            checkpoint_s3_uri=f"s3://{aws_connection.bucket}/watched/{uuid.uuid4().hex}",
+        )
+        plan = WatchPlan(rules=("NonFinite",), on_stop=on_stop)
+
+        def a_try() -> WatchedTrainingJobOperator:
+            return WatchedTrainingJobOperator(
+                task_id="train", spec=spec, watch=plan, deferrable=False
+            )
+
+        train = a_try()
+        name = train.name_of(task.context, 1)
+        train.jobs.create(train.render(task.context, name=name, place={})[0])
+        if not guard:
+            arn = train.jobs.describe(name).arn
+            for tag in RuleStop(rule="NonFinite", step=step, onset=step).tags:
+                train.jobs.add_tag(arn, tag)
+            train.jobs.stop(name)
+        train._follow(name)
+        return a_try
+
+    return make
+
+
+def parked(train: WatchedTrainingJobOperator, task: Any) -> dict[str, Any]:
+    """Return what the task, which asks, is resumed with; nothing is paid while it waits."""
+    with pytest.raises(TaskAwaitingInput) as question:
+        train.execute(task.context)
+    assert num_jobs(train, task) == 1
+    return dict(question.value.kwargs)
+
+
+def num_jobs(train: WatchedTrainingJobOperator, task: Any) -> int:
+    """Return how many jobs the task has made."""
+    names = (train.name_of(task.context, attempt) for attempt in (1, 2, 3))
+    return sum(train.jobs.describe(name) is not None for name in names)
+
+
+def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: Remedy) -> Any:
+    """Return what the task returns after an answer."""
+    event = {"chosen_options": [OPTIONS[said]], "responded_by_user": {"name": "Eva"}}
+    return train.execute_answered(task.context, event, **kwargs)
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("guard", "store"),
+    [
+        (False, StateStore),
+        pytest.param(True, StateStore, marks=pytest.mark.slow),
+        pytest.param(True, DumbStore, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_is_paid_between_the_question_and_the_answer(
+    ended: Any, task: Any, supervisor: Supervisor, guard: bool, store: type[StateStore]
+) -> None:
+    a_try, task.store = ended(ASKING, guard=guard), store()
+    supervisor.is_busy = True
+    with pytest.raises(ConnectionError, match="busy"):
+        a_try().execute(task.context)
+    supervisor.is_busy = False
+    kwargs = parked(a_try(), task)
+
+    train = a_try()
+    refused = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}
+    refusal = ClientError(refused, "AddTags")  # type: ignore[arg-type]  # of botocore's stubs
+
+    def refuse(**_: Any) -> None:
+        raise refusal
+
+    events = train.jobs._client.meta.events
+    events.register("before-call.sagemaker.AddTags", refuse, unique_id="refuse")
+    with pytest.raises(ThrottledError):
+        answered(train, task, kwargs, Remedy.END)
+    events.unregister("before-call.sagemaker.AddTags", unique_id="refuse")
+    assert num_jobs(train, task) == 1
+
+    kwargs = parked(a_try(), task)
+    told = answered(a_try(), task, kwargs, Remedy.END)
+    assert (told["ended_by"], told["verdict"]["decided_by"]) == ("rule", "Eva")
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("guard", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_answer_counts_although_nothing_else_was_kept_of_it(
+    ended: Any, task: Any, questions: list[Any], guard: bool
+) -> None:
+    a_try, task.store = ended(ASKING, guard=guard), DeafStore()
+    kwargs = parked(a_try(), task)
+    answered(a_try(), task, kwargs, Remedy.END)
+    again = a_try()
+    assert again.execute(task.context)["ended_by"] == "rule"
+    assert num_jobs(again, task) == 1
+
+    again.jobs.add_tag(kwargs["result"]["arn"], remedy_tag(Remedy.LOWER))
+    result = a_try().execute(task.context)
+
+    assert (result["attempt"], result["status"]) == (2, "Completed")
+    assert result["learning_rate"] == pytest.approx(0.005)
+    asked = [each for each in questions if isinstance(each, CreateHITLDetailPayload)]
+    assert len(asked) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("guard", [False, True])
+def test_retry_does_not_wait_for_a_store_that_takes_nothing(
+    ended: Any, task: Any, guard: bool
+) -> None:
+    a_try = ended({"action": "retry_with_lower_learning_rate", "factor": 0.1}, guard=guard)
+    task.store = DeafStore()
+    result = a_try().execute(task.context)
+    assert (result["attempt"], result["status"]) == (2, "Completed")
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(120)
+def test_stop_without_a_step_is_the_verdict_where_batches_were_to_be_left_out(
+    ended: Any, task: Any
+) -> None:
+    train = ended(SKIP, step=0)()
+    assert train.execute(task.context)["ended_by"] == "rule"
+    assert num_jobs(train, task) == 1

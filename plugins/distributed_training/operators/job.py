@@ -185,9 +185,13 @@ class SageMakerJobOperator(EndingJobTask):
     def _standing(self, context: Context) -> Standing:
         return find_standing(
             lambda attempt: self.jobs.describe(self.name_of(context, attempt)),
-            reported=TaskMemory(context).reported_attempt,
+            reported=self._reported(context),
             hands_on=self.hands_on,
         )
+
+    def _reported(self, context: Context) -> int | None:
+        """Return the last attempt whose failure Airflow has seen, 0 for none; None when no store tells."""
+        return TaskMemory(context).reported_attempt
 
     def _submit(
         self, context: Context, name: str, place: Mapping[str, Any]

@@ -28,7 +28,7 @@ class EarlierStop:
     """A stop by a rule of an earlier job of the task.
 
     Attributes:
-        step: the rule's; None where it is not known. onset: the first violation that led to it; likewise.
+        step: the rule's; None or 0 where it is not known. onset: the first violation that led to it; likewise.
         checkpoints: S3 URI of the job's.
         is_verdict: whether it was the task's result, after which somebody cleared the task.
         chosen: the remedy that a human chose; None where nobody did.
@@ -117,9 +117,9 @@ def change_request(
         facts["skip_steps"] = steps_text(_skipped_already(hyperparameters), spans)
         hyperparameters["skip_steps"] = json.dumps(facts["skip_steps"])
     config = request.get("CheckpointConfig")
-    if config and taken[-1] is Remedy.CONTINUE:
+    if config and (taken[-1] is Remedy.CONTINUE or not last.step):
         request["CheckpointConfig"] = {**config, "S3Uri": last.checkpoints}
-    elif config and last.step is not None:
+    elif config and last.step:
         target = f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}"
         bad = skipped_steps(last.step, last.onset)[0] if taken[-1] is Remedy.SKIP else last.step
         before = bad - retry.rollback_steps

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import SkipMixin
 
+from distributed_training.operators.attempts import Step
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import RuleViolatedError
 from include.rules.rule import RuleAction
 from include.rules.rule_retry import ASK, Remedy, RuleRetry
 from include.rules.watch_plan import WatchPlan
-from include.sagemaker_api.rule_stop import RuleStop, remedy_tag
+from include.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +40,8 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
     happened, run. Where the rule's action is `fail`, the task fails by `RuleViolatedError`.
 
     With the plan's `on_stop` the training goes on by itself, or a human is asked how: then the task waits in
-    `awaiting_input`, without a worker, and `execute_answered` does what was chosen.
+    `awaiting_input`, without a worker, and `execute_answered` does what was chosen. No job begins before the stopped
+    one has the answer as a tag: a retry and a clear before that ask again.
 
     To go on with the training all the same, clear the task and the one that watches it: its next attempt begins at the
     last checkpoint.
@@ -54,6 +57,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         super().__init__(**kwargs)
         self.watch = watch
         self._told: set[str] = set()
+        self._last_told = 0
         self._skips = False
 
     def render(
@@ -79,8 +83,13 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         return request, {**facts, **changed}
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether a rule stopped the job, and nobody was told so yet: then that is the task's result."""
-        return snapshot.name not in self._told and self._stops.of(snapshot) is not None
+        """Return whether a rule stopped the job, and nobody was told so yet: then that is the task's result.
+
+        Not where a human has said how the training goes on.
+        """
+        if snapshot.name in self._told or self._stops.of(snapshot) is None:
+            return False
+        return self._chosen(snapshot) in {None, Remedy.END}
 
     def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         """Return the job's result; with its verdict where a rule stopped it.
@@ -113,10 +122,61 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         self.skip(context["ti"], follow)
 
     def _standing(self, context: Context) -> Standing:
-        """Return where the task stands; attempts whose verdict was told are over, so that a clear goes on."""
-        reported = TaskMemory(context).reported_attempt or 0
-        self._told = {self.name_of(context, attempt) for attempt in range(1, reported + 1)}
-        return super()._standing(context)
+        """Return where the task stands; attempts whose verdict was told are over, so that a clear goes on.
+
+        A job that its script's guard ended is not over while a human's answer is due, whatever the store tells.
+        """
+        told = self._reported(context) or 0
+        self._told = {self.name_of(context, attempt) for attempt in range(1, told + 1)}
+        standing = super()._standing(context)
+        if standing.step is not Step.SUBMIT or not standing.earlier:
+            return standing
+        *earlier, last = standing.earlier
+        if last.name in self._told or not self._awaits_answer(last):
+            return standing
+        return replace(
+            standing,
+            step=Step.REPORT,
+            attempt=standing.attempt - 1,
+            snapshot=last,
+            earlier=tuple(earlier),
+        )
+
+    def _reported(self, context: Context) -> int | None:
+        """Return the last attempt that was told, also where the store did not take it."""
+        known = super()._reported(context)
+        return max(self._last_told, known or 0) if self._last_told else known
+
+    def _note_told(self, context: Context, attempt: int) -> None:
+        TaskMemory(context).note_reported(attempt)
+        self._last_told = attempt
+
+    def _awaits_answer(self, job: JobSnapshot) -> bool:
+        """Return whether a question follows the job's end, or its answer "End" does."""
+        return (
+            self._asks
+            and self._guarded(job) is not None
+            and self._guard_action is RuleAction.STOP
+            and self._chosen(job) in {None, Remedy.END}
+        )
+
+    def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
+        """Return step and evidence of a job that its script ended for a NaN; None for every other."""
+        from include.rules.training_log import divergence_of
+
+        return None if self.watch is None else divergence_of(job.failure_reason)
+
+    @property
+    def _guard_action(self) -> RuleAction | None:
+        """What follows a NaN; None where the plan has no rule against it."""
+        from include.rules.reactions import planned_reactions
+
+        return planned_reactions(self._plan).of_rule(_GUARD)
+
+    def _chosen(self, job: JobSnapshot) -> Remedy | None:
+        """Return what a human said of a stopped job; None where nobody did, or was asked."""
+        chosen = remedy_of(self.jobs.tags(job.arn)) if self._asks else None
+        return None if chosen is None else Remedy(chosen)
 
     def _failed(
         self,
@@ -126,11 +186,8 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         earlier: Sequence[JobSnapshot],
     ) -> dict[str, Any]:
         """Take a job that died of a NaN for stopped by the rule that says the same."""
-        from include.rules.reactions import planned_reactions
-        from include.rules.training_log import divergence_of
-
-        diverged = None if self.watch is None else divergence_of(snapshot.failure_reason)
-        action = None if diverged is None else planned_reactions(self._plan).of_rule(_GUARD)
+        diverged = self._guarded(snapshot)
+        action = None if diverged is None else self._guard_action
         if diverged is None or action in {None, RuleAction.WARN}:
             return super()._failed(context, snapshot, result, earlier)
         step, evidence = diverged
@@ -155,11 +212,14 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
             evidence,
             checkpoint or "none",
         )
-        TaskMemory(context).note_reported(int(result["attempt"]))
-        retry = None if stop.fails else self._retry
-        if retry and len(self._stops_before(context, snapshot.name)) < retry.most:
-            if retry.action == ASK:
+        retry = None if stop.fails else self._retry_after(context, snapshot, stop)
+        if retry and retry.action == ASK:
+            chosen = self._chosen(snapshot)
+            if chosen is None:
                 self._ask(context, verdict, retry, result=result)
+            return self._go_on(context, chosen, result, verdict)
+        self._note_told(context, int(result["attempt"]))
+        if retry:
             self.log.warning("The training goes on: %s", retry)
             return self._run(context)
         TaskMemory(context).note_verdict(int(result["attempt"]))
@@ -171,6 +231,18 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
                 next_step=f"mend what it names; the last checkpoint is {checkpoint or 'none'}",
             )
         return self._told_verdict(result, verdict)
+
+    def _retry_after(
+        self, context: Context, snapshot: JobSnapshot, stop: RuleStop
+    ) -> RuleRetry | None:
+        """Return the retry that follows a stop; None where the stop is the verdict."""
+        retry = self._retry
+        if retry is None or len(self._stops_before(context, snapshot.name)) >= retry.most:
+            return None
+        if retry.action == Remedy.SKIP and not stop.step:
+            self.log.warning("Rule %s told no step: there is no batch to leave out", stop.rule)
+            return None
+        return retry
 
     def _told_verdict(self, result: dict[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
         self._skips = True
@@ -206,13 +278,20 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         """
         from distributed_training.operators.rule_question import answer_of
 
-        chosen, by = answer_of(event, self._retry or RuleRetry(action=ASK))
+        chosen, by = answer_of(event, self._retry or RuleRetry(action=ASK), verdict)
         self.log.warning("After rule %s: %s, said %s", verdict["rule"], chosen, by)
         self.jobs.add_tag(result["arn"], remedy_tag(chosen))
+        return self._go_on(context, chosen, result, {**verdict, "decided_by": by})
+
+    def _go_on(
+        self, context: Context, chosen: Remedy, result: dict[str, Any], verdict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Do what a human chose, which the stopped job has as a tag."""
+        self._note_told(context, int(result["attempt"]))
         if chosen is not Remedy.END:
             return self._run(context)
         TaskMemory(context).note_verdict(int(result["attempt"]))
-        return self._told_verdict(result, {**verdict, "decided_by": by})
+        return self._told_verdict(result, verdict)
 
     @property
     def _retry(self) -> RuleRetry | None:
@@ -220,15 +299,18 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
         return None if self.watch is None else read_retry(self._plan.on_stop)
 
+    @property
+    def _asks(self) -> bool:
+        return self._retry is not None and self._retry.action == ASK
+
     def _stops_before(self, context: Context, name: str) -> list[EarlierStop]:
         """Return the stop of each earlier job that a rule ended."""
-        asks = self._retry is not None and self._retry.action == ASK
         stops: list[EarlierStop] = []
         last_verdict, attempt = TaskMemory(context).verdict_attempt, 0
         while self.name_of(context, attempt + 1) != name:
             attempt += 1
             job = self.name_of(context, attempt)
-            stop = self._stops.earlier(job, is_verdict=attempt <= last_verdict, asks=asks)
+            stop = self._stops.earlier(job, is_verdict=attempt <= last_verdict, asks=self._asks)
             if stop is not None:
                 stops.append(stop)
         return stops
