@@ -1,4 +1,4 @@
-"""Where the statistics of a training lie: with Debugger's outputs or beside its checkpoints; in a run's folder. Pure."""
+"""Where the statistics of a training lie: with Debugger's outputs or beside its checkpoints. Pure."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -24,6 +25,7 @@ from include.rules.document import rules_document
 from include.rules.evaluation import evaluate
 from include.rules.records import Facts, StepRecord
 from include.runs.builder import build_run_record, job_record
+from include.runs.report.rules_view import rules_view
 from include.runs.verify.__main__ import main
 from tests.local_engine.faults.putting import faults
 from tests.runs.interrupted_run import Break, InterruptedRun
@@ -138,41 +140,95 @@ def test_a_log_that_cannot_be_read_is_said_and_costs_nothing_else(
     assert [each["Key"].rpartition("/")[2] for each in found["Contents"]] == [NAMES[0], NAMES[3]]
 
 
-def verdicts(job: str, *, num_records: int, text: str) -> bytes:
+def verdicts(job: str, *, num_records: int, text: str, service: bool = False) -> bytes:
     """Return what the watch of a job leaves: an issue of NonFinite at step 4 where there is a text."""
+    says = {"name": "NonFinite", "status": "NoIssuesFound", "details": ""}
     record = StepRecord(step=4, rank=0, loss=math.nan if text else 1.0)
     content = rules_document(evaluate(configured_rules(["NonFinite"]), [record], Facts()))
-    return json.dumps({**content, "job": job, "num_records": num_records}).encode()
+    content |= {"job": job, "num_records": num_records, "service_rules": [says] * service}
+    return json.dumps(content).encode()
+
+
+class Report:
+    """Writes the proof of some jobs, whose verdicts lie below an output."""
+
+    def __init__(self, bucket: str, run_id: str, logs: Any = None) -> None:
+        clients, self.place = AwsClients(ConnectionArguments()), f"s3://{bucket}/{run_id}"
+        self.objects = S3Objects(clients.client("s3"))
+        self._logs = logs or clients.client("logs")
+
+    def put(self, job: str, document: bytes) -> None:
+        """Leave what the watch of a job leaves."""
+        uri = f"{self.place}/output/{job}/rule-output/rules.json"
+        self.objects.write(uri, document, content_type="application/json")
+
+    def rules(self, jobs: Any, *, watched: bool = True) -> Any:
+        """Return rules.json."""
+        return write_proof(
+            self._logs,
+            self.objects,
+            jobs=jobs,
+            shard_index=None,
+            conf={},
+            to=f"{self.place}/report",
+            output=f"{self.place}/output" if watched else None,
+        ).rules
+
+
+class Logs:
+    """CloudWatch Logs with the lines of a run in the stream of every job."""
+
+    def get_paginator(self, _: str) -> Logs:
+        return self
+
+    def paginate(self, *, logStreamNamePrefix: str, **_: str) -> list[dict[str, Any]]:  # noqa: N803
+        return [{"logStreams": [{"logStreamName": f"{logStreamNamePrefix}algo-1"}]}]
+
+    def get_log_events(self, *, nextToken: str = "", **_: Any) -> dict[str, Any]:  # noqa: N803
+        lines = () if nextToken else RUN.lines
+        events = [{"message": each.text, "timestamp": each.time_ms} for each in lines]
+        return {"events": events, "nextForwardToken": "end"}
 
 
 def test_the_watched_jobs_verdicts_come_before_those_of_the_log(
     aws_connection: Any, task: Any
 ) -> None:
-    clients, place = (
-        AwsClients(ConnectionArguments()),
-        f"s3://{aws_connection.bucket}/{task.run_id}",
-    )
-    objects, job = S3Objects(clients.client("s3")), RUN.jobs[0]
-    uri = f"{place}/output/{job.name}/rule-output/rules.json"
-    told = verdicts(job.name, num_records=9, text="nan")
-    objects.write(uri, told, content_type="application/json")
+    report, job = Report(aws_connection.bucket, task.run_id), RUN.jobs[0]
+    report.put(job.name, verdicts(job.name, num_records=9, text="nan"))
 
-    def rules(output: str | None, jobs: Any) -> Any:
-        return write_proof(
-            clients.client("logs"),
-            objects,
-            jobs=jobs,
-            shard_index=None,
-            conf={},
-            to=f"{place}/report",
-            output=output,
-        ).rules
+    found = report.rules(RUN.jobs)
 
-    found = rules(f"{place}/output", RUN.jobs)
     assert found["judged"] == "statistics"
+    assert "unwatched" not in found
     assert [each["num_issues"] for each in found["verdicts"]] == [1]
-    assert json.loads(objects.read(f"{place}/report/rules.json")) == found
-    assert rules(None, RUN.jobs) is None, "without a watch, and without a line in the log"
-    empty = verdicts(job.name, num_records=0, text="")
-    objects.write(uri, empty, content_type="application/json")
-    assert rules(f"{place}/output", RUN.jobs) is None
+    assert json.loads(report.objects.read(f"{report.place}/report/rules.json")) == found
+    assert report.rules(RUN.jobs, watched=False) is None, "no watch, and no line in the log"
+    report.put(job.name, verdicts(job.name, num_records=0, text=""))
+    assert report.rules(RUN.jobs) is None
+
+
+def test_verdicts_of_some_jobs_do_not_pass_for_those_of_all(aws_connection: Any, task: Any) -> None:
+    first = RUN.jobs[0]
+    second, never_started = replace(first, name="a-2"), replace(first, name="a-3", started_at=None)
+    report = Report(aws_connection.bucket, task.run_id)
+    with_log = Report(aws_connection.bucket, task.run_id, Logs())
+    report.put(first.name, verdicts(first.name, num_records=9, text="nan"))
+
+    by_log, found = with_log.rules([first, second]), report.rules([first, second])
+    record = build_run_record(dag_id="d", run_id="r", jobs=[first, second], rules=by_log)
+
+    assert (by_log["judged"], by_log["unwatched"]) == ("log", ["a-2"])
+    assert (found["judged"], found["unwatched"]) == ("statistics", ["a-2"]), "without a log"
+    view = rules_view(record)
+    assert view is not None
+    assert "nothing watched job a-2" in view.sentence
+    assert "unwatched" not in with_log.rules([first, never_started])
+
+
+def test_verdicts_of_the_service_count_without_a_record_of_the_ranks(
+    aws_connection: Any, task: Any
+) -> None:
+    report, job = Report(aws_connection.bucket, task.run_id), RUN.jobs[0]
+    report.put(job.name, verdicts(job.name, num_records=0, text="", service=True))
+
+    assert report.rules(RUN.jobs)["judged"] == "statistics"

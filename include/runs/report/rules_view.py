@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from include.rules.table import VerdictRow, summary_sentence, verdict_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.runs.record import RunRecord
 
 _BY = {
@@ -34,10 +36,16 @@ def rules_view(record: RunRecord) -> RulesView | None:
         return None
     rows = verdict_rows(record.rules["verdicts"])
     return RulesView(
-        sentence=summary_sentence(record.rules["verdicts"])
-        + _BY.get(str(record.rules.get("judged")), ""),
+        sentence=summary_sentence(record.rules["verdicts"]) + _judged_by(record.rules),
         tone=_TONES[record.rules["worst"]],
         judged=tuple(row for row in rows if row.tone),
         not_judged=tuple(row for row in rows if not row.tone),
         again=f"make rules RUN={record.run_id}",
     )
+
+
+def _judged_by(rules: Mapping[str, Any]) -> str:
+    """Return by what the training was judged, and which of its jobs nothing watched where something watched others."""
+    unwatched = ", ".join(rules.get("unwatched", ()))
+    by = _BY.get(str(rules.get("judged")), "")
+    return f"{by} (nothing watched job {unwatched} to its end)" if unwatched else by

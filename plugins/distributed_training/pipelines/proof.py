@@ -52,8 +52,9 @@ def write_proof(
 ) -> Proof:
     """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
 
-    The rules' verdicts are those that the task beside the training wrote, of its ranks' statistics. Where there are
-    none, the log is judged, which holds less. `judged` in rules.json says which.
+    The rules' verdicts are those that the task beside the training wrote, of its ranks' statistics, where it did so for
+    every job that started. Else the log is judged, which holds less. `judged` in rules.json says which, and `unwatched`
+    names the jobs without verdicts where others have some.
 
     The log passes through a file, so that memory holds a page of it. A log that cannot be read is
     left out, with a warning, and the continuity says why it is not known.
@@ -74,9 +75,11 @@ def write_proof(
         file = Path(folder) / LOG_NAME
         why_no_log = _copy_log(logs, jobs, file)
         continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
-        rules = _watched(objects, jobs, output)
-        if rules is None and not why_no_log:
-            rules = _judged(file, conf, continuity, jobs)
+        rules, unwatched = _watched(objects, jobs, output)
+        if (rules is None or unwatched) and not why_no_log:
+            rules = _judged(file, conf, continuity, jobs) or rules
+        if rules is not None and unwatched:
+            rules["unwatched"] = unwatched
         objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
     if shard_index is not None:
         index = json.dumps(shard_index, indent=1).encode()
@@ -91,14 +94,29 @@ def write_proof(
 
 def _watched(
     objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
-) -> dict[str, Any] | None:
-    """Return the verdicts that were written beside the training, of all its jobs; None without statistics."""
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the verdicts that were written beside the training's jobs, and the jobs that started and have none.
+
+    None, and no job, where no verdicts were written, or only some of nothing: without a record of the ranks, or a word
+    of the service's rules.
+    """
     if output is None:
-        return None
-    addresses = [document_below(output, job.name) for job in jobs]
-    documents = [json.loads(objects.read(each)) for each in addresses if objects.exists(each)]
-    told = [each for each in documents if each["num_records"]]
-    return {**merged(told), "judged": "statistics"} if told else None
+        return None, []
+    addresses = {job.name: document_below(output, job.name) for job in jobs}
+    documents = {
+        name: json.loads(objects.read(each))
+        for name, each in addresses.items()
+        if objects.exists(each)
+    }
+    told = [each for each in documents.values() if each["num_records"] or each.get("service_rules")]
+    if not told:
+        return None, []
+    unwatched = [
+        job.name for job in jobs if job.started_at is not None and job.name not in documents
+    ]
+    if unwatched:
+        log.warning("No verdicts were written beside job %s", ", ".join(unwatched))
+    return {**merged(told), "judged": "statistics"}, unwatched
 
 
 def _judged(
