@@ -23,15 +23,19 @@ _MEMBERS = (
 def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> TrainingJobSpec:
     """Return the job with what its rules need and the author left open: image, hook and profiler.
 
-    Tensors and profiles go below the job's output. A rule with an image of its own keeps it.
+    Tensors and profiles go below the job's output where the author named no place. A rule with an image of its own
+    keeps it. A profiler that is switched off is left as it is: the service takes no place of it.
     """
     place = {"S3OutputPath": spec.output_path}
+    hook, profiler = spec.debugger_hook_config, spec.profiler_config
+    is_off = spec.disable_profiler or (profiler or {}).get("DisableProfiler")
+    has_profiler = not is_off and (spec.profiler_rules or profiler)
     return replace(
         spec,
         rules=_with_image(spec.rules, evaluator_image),
         profiler_rules=_with_image(spec.profiler_rules, evaluator_image),
-        debugger_hook_config=spec.debugger_hook_config or (place if spec.rules else None),
-        profiler_config=spec.profiler_config or (place if spec.profiler_rules else None),
+        debugger_hook_config={**place, **(hook or {})} if spec.rules or hook else hook,
+        profiler_config={**place, **(profiler or {})} if has_profiler else profiler,
     )
 
 

@@ -19,6 +19,7 @@ from include.errors import QuotaExceededError, RejectedRequestError, Severity, S
 from include.planning.linter.linter import lint
 from include.rules.service_rules import service_rules
 from include.rules.watch_plan import WatchPlan
+from include.sagemaker_api.training_request import render_training_job
 from include.specs.run_conf import RunConf
 from include.specs.training_job import TrainingJobSpec
 from tests.plugins.test_check_rules import watched
@@ -75,6 +76,28 @@ def test_what_the_author_wrote_of_image_and_hook_stays() -> None:
 
     assert spec.rules == (own,)
     assert spec.debugger_hook_config == hook
+
+
+def test_hook_and_profiler_without_an_address_write_below_the_output() -> None:
+    collections = {"CollectionConfigurations": [{"CollectionName": "losses"}]}
+    interval = {"ProfilingIntervalInMilliseconds": 500}
+    given = asked(debugger_hook_config=collections, profiler_config=interval)
+
+    spec, _ = debugged(given, region="us-east-1")
+
+    place = {"S3OutputPath": "s3://bucket/out"}
+    assert spec.debugger_hook_config == {**place, **collections}
+    assert spec.profiler_config == {**place, **interval}
+    request = render_training_job(
+        spec, name="job", region="us-east-1", code_s3_uri="s3://bucket/c", image_uri=spec.image_uri
+    )
+    assert request["DebugHookConfig"] == {**place, **collections}
+
+
+@pytest.mark.parametrize("members", [{"DisableProfiler": True}, None])
+def test_a_profiler_that_is_off_gets_no_address(members: dict[str, Any] | None) -> None:
+    given = asked(profiler_config=members, disable_profiler=None if members else True)
+    assert debugged(given, region="us-east-1")[0].profiler_config == members
 
 
 @pytest.mark.parametrize(
