@@ -67,9 +67,10 @@ def run(
     more: dict[str, str] | None = None,
     *,
     hears: bool = False,
+    ends: str = "Completed",
     **members: Any,
 ) -> JobRow:
-    """Train to the end; the script hears of a stop as Trainyard's own jobs do, or not at all."""
+    """Train until the job ends as it should; the script hears of a stop as Trainyard's own jobs do, or not at all."""
     files = {str(path.relative_to(SCRIPTS)): path.read_bytes() for path in SCRIPTS.rglob("*.py")}
     names = ("train", "validation", "index")
     members = {
@@ -81,7 +82,7 @@ def run(
     yard.train(name, algorithm={**IMAGE, **(HEARS if hears else {})}, **members)
     row = yard.wait(name, limit_s=LIMIT_S)
     said = [row.state.get("FailureReason", ""), *yard.log(name)[-40:]]
-    assert row.status == "Completed", "\n".join(said)
+    assert row.status == ends, "\n".join(said)
     return row
 
 
@@ -130,3 +131,15 @@ def test_a_notice_to_one_host_ends_all_ranks_after_the_same_step(data: Yard) -> 
     steps = [line.split()[1] for line in log if line.startswith("trainyard step=")]
     assert steps == [f"step={n}" for n in range(1, 121)]
     assert losses(data, "job") == pytest.approx(losses(data, "alone"), abs=LONG_TOLERANCE)
+
+
+def test_a_run_that_diverges_fails_on_all_hosts_and_saves_no_nan(data: Yard) -> None:
+    """Its weights overflow in the first step; only the line before the checkpoint of step 3 tells."""
+    wild = {"learning_rate": "1e30", "log_interval": "1000", "checkpoint_interval": "3"}
+
+    row = run(data, "job", wild, ends="Failed", instances=2, **SPOT | SPOT_LIMITS)
+
+    assert "Training diverged: in steps 2 to 3 the mean loss is nan" in row.state["FailureReason"]
+    assert "loss=nan" in next(each for each in data.log("job") if "trainyard step=3 " in each)
+    assert [key for key in data.keys("checkpoints") if "checkpoint-" in key] == []
+    assert "model.safetensors" not in data.archive("out/job/output/model.tar.gz")
