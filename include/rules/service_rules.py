@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from include.errors import Finding
+from include.errors import Finding, Severity
 from include.rules.catalogue import RULES
 from include.rules.configuration import configured_rules
 from include.rules.evaluation import ConfiguredRule, Issue, RuleStatus, Verdict
@@ -16,8 +16,6 @@ from include.specs.service_debugger import MAX_SERVICE_RULES, Debugger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from include.errors import Severity
 
 _STEP = re.compile(r"at step (\d+)")
 
@@ -78,6 +76,20 @@ def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Findin
                 allowed=f"at most {MAX_SERVICE_RULES}",
                 next_step='drop some, or set debugger to "own": our evaluator has no such limit',
             )
+
+
+def unwatched_findings(debugger: str, *, is_watched: bool) -> Iterator[Finding]:
+    """Yield a warning where the service is asked to judge a training that nothing of ours watches."""
+    if debugger == Debugger.SERVICE and not is_watched:
+        yield Finding(
+            where="watch_rules",
+            what="is off, and debugger is the service: what its rules find has no action of ours, and where it cannot "
+            "judge only the report does",
+            got="false",
+            allowed="true",
+            next_step='set watch_rules to true, or debugger to "own"',
+            severity=Severity.WARNING,
+        )
 
 
 def _configuration(given: object, configured: ConfiguredRule) -> dict[str, Any]:

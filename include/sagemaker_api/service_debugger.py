@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from include.specs.service_debugger import Debugger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from include.specs.training_job import TrainingJobSpec
 
-_MEMBERS = (
-    "DebugHookConfig",
-    "DebugRuleConfigurations",
-    "ProfilerConfig",
-    "ProfilerRuleConfigurations",
-)
+_MEMBERS = {
+    "DebugHookConfig": "debugger_hook_config",
+    "DebugRuleConfigurations": "rules",
+    "ProfilerConfig": "profiler_config",
+    "ProfilerRuleConfigurations": "profiler_rules",
+}
+"""A request's members of the service's Debugger and Profiler, and the spec's."""
 
 
 def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> TrainingJobSpec:
@@ -54,6 +56,27 @@ def judged_by_us(spec: TrainingJobSpec) -> TrainingJobSpec:
 def request_without_rules(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a CreateTrainingJob request without anything of the service's Debugger and Profiler."""
     return {name: value for name, value in request.items() if name not in _MEMBERS}
+
+
+def settings_of_service(spec: TrainingJobSpec) -> str:
+    """Return which of the job's settings are the service's Debugger's and Profiler's, its rules by name."""
+    return _told({name: getattr(spec, name) for name in _MEMBERS.values()})
+
+
+def members_of_service(request: Mapping[str, Any]) -> str:
+    """Return the same of a CreateTrainingJob request."""
+    return _told({name: request.get(name) for name in _MEMBERS})
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    """Return the settings that there are. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
+    return ", ".join(
+        name
+        if isinstance(value, Mapping)
+        else f"{name} ({', '.join(str(each.get('RuleConfigurationName')) for each in value)})"
+        for name, value in settings.items()
+        if value
+    )
 
 
 def _with_image(

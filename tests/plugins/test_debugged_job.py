@@ -132,6 +132,10 @@ def test_known_refused_combination_is_judged_by_us_and_says_what_why_and_source(
     assert "(developer guide, debugger" in facts["debugger_why"]
     (line,) = [each.getMessage() for each in caplog.records]
     assert facts["debugger_why"] in line
+    assert line.endswith(
+        "(watch_rules) judges by its own plan; without one only the run's report does. "
+        "These settings were dropped: rules (Overfit)."
+    )
 
 
 PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:{}-cpu-py312"
@@ -245,6 +249,18 @@ def test_a_run_of_many_ranks_is_warned_at_preflight_that_we_judge() -> None:
     assert with_judge(asked(), RunConf()) == asked()
 
 
+@pytest.mark.parametrize(
+    ("debugger", "watch_rules", "count"),
+    [("service", False, 1), ("service", True, 0), ("own", False, 0)],
+)
+def test_preflight_warns_where_the_service_judges_and_nothing_watches(
+    debugger: str, watch_rules: bool, count: int
+) -> None:
+    conf = {"debugger": debugger, "rules": ["Overfit"], "watch_rules": watch_rules}
+    found = [each for each in params_findings(conf) if each.where == "watch_rules"]
+    assert [each.severity for each in found] == [Severity.WARNING] * count
+
+
 @dataclass
 class Service:
     """The service of an account without Debugger, or without anything: `refuses` tells of a request."""
@@ -292,6 +308,10 @@ def test_account_without_debugger_gets_one_job_that_we_judge(
     assert facts["debugger"] == "own"
     assert "not open to new customers" in facts["debugger_why"]
     assert "not open to new customers" in caplog.text
+    assert (
+        "dropped: DebugHookConfig, DebugRuleConfigurations (Overfit), ProfilerRuleConfigurations "
+        "(IOBottleneck)."
+    ) in caplog.text
 
 
 def test_account_with_debugger_gets_the_rules() -> None:

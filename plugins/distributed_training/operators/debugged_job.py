@@ -12,7 +12,9 @@ from include.sagemaker_api.images import rule_evaluator_image
 from include.sagemaker_api.service_debugger import (
     judged_by_service,
     judged_by_us,
+    members_of_service,
     request_without_rules,
+    settings_of_service,
 )
 from include.specs.service_debugger import Debugger
 
@@ -35,7 +37,7 @@ def debugged(
     """Return the job as the one sees it who is to judge it, and facts of who that is; none where nobody was asked.
 
     With `debugger: service` it is the service, unless the combination is known not to be evaluated, or the region has
-    no evaluator: then it is our evaluator, and a warning says why.
+    no evaluator: then it is our evaluator, where something watches, and a warning says why and what was dropped.
 
     Args:
         spec: the job.
@@ -48,14 +50,13 @@ def debugged(
     refusals = debugger_refusals(replace(spec, image_uri=spec.image_uri or looked_up))
     if refusals:
         first = refusals[0]
-        return judged_by_us(spec), _fall_back(
-            f"{first.where} {first.what}: {first.why} ({first.source})"
-        )
+        why = f"{first.where} {first.what}: {first.why} ({first.source})"
+        return judged_by_us(spec), _fall_back(why, dropped=settings_of_service(spec))
     try:
         image = rule_evaluator_image(region)
     except SpecError:
         why = f"region {region} has no rule evaluator image (table of the SageMaker SDK)"
-        return judged_by_us(spec), _fall_back(why)
+        return judged_by_us(spec), _fall_back(why, dropped=settings_of_service(spec))
     return judged_by_service(spec, evaluator_image=image), {DEBUGGER: Debugger.SERVICE.value}
 
 
@@ -77,14 +78,17 @@ def create_debugged(
         if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(error, _OF_QUOTA):
             raise
         jobs.create(request_without_rules(request))
-        return _fall_back(f"the service refused the job with its rules: {error}")
+        why = f"the service refused the job with its rules: {error}"
+        return _fall_back(why, dropped=members_of_service(request))
     return {}
 
 
-def _fall_back(why: str) -> dict[str, Any]:
+def _fall_back(why: str, *, dropped: str) -> dict[str, Any]:
     log.warning(
-        "debugger is service, and SageMaker's Debugger will not judge this training: %s. Our evaluator judges it, by "
-        "the plan of the task that watches it; the job has no rules of the service.",
+        "debugger is service, and SageMaker's Debugger will not judge this training: %s. A task that watches it "
+        "(watch_rules) judges by its own plan; without one only the run's report does. These settings were dropped: "
+        "%s.",
         why,
+        dropped,
     )
     return {DEBUGGER: Debugger.OWN.value, WHY: why}

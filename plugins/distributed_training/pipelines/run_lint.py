@@ -30,7 +30,7 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     """
     from include.rules.configuration import rules_findings
     from include.rules.rule_retry import retry_findings
-    from include.rules.service_rules import service_findings
+    from include.rules.service_rules import service_findings, unwatched_findings
 
     try:
         conf = RunConf.from_params(params)
@@ -39,7 +39,8 @@ def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     wrong = rules_findings(conf.rules) or tuple(service_findings(conf.debugger, conf.rules))
     # Who judges by them is linted where they can be read.
     linted = conf_findings(replace(conf, debugger=Debugger.OWN) if wrong else conf)
-    return (*linted, *wrong, *retry_findings(conf.on_rule_stop))
+    unwatched = unwatched_findings(conf.debugger, is_watched=conf.watch_rules)
+    return (*linted, *wrong, *unwatched, *retry_findings(conf.on_rule_stop))
 
 
 def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
