@@ -248,13 +248,13 @@ def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws
 
 
 def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws_connection, s3):
-    dag_run, states = run(database, hyperparameters={"dropout": 7})
+    dag_run, states = run(database, global_batch_size=65536)  # more than the split has: a rank sees
 
     assert str(dag_run.state) == "failed"
     assert states["train"] == "failed"
     assert states["report"] == "success"
     record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
     assert record["failure"]["task_id"] == "train"
-    assert "dropout" in json.dumps(record["failure"])
+    assert "fewer than one global_batch_size" in json.dumps(record["failure"])
     assert record["failure"]["log_tail"]
     assert [job["status"] for job in record["jobs"]] == ["Failed"]
