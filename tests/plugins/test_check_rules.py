@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import time
 import uuid
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferred
+from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
 from distributed_training.hooks.aws_clients import ConnectionArguments
 from distributed_training.operators.check_rules import CheckRulesOperator
@@ -21,11 +23,11 @@ from include.errors import RuleViolatedError, SpecError
 from include.rules.rule import RuleAction
 from include.rules.rule_retry import RuleRetry, read_retry
 from include.rules.watch_plan import WatchPlan
+from tests.plugins.conftest import TaskSurroundings
 
 if TYPE_CHECKING:
     from include.runs.notifier import Notifier
     from tests.conftest import RunningEngine
-    from tests.plugins.conftest import TaskSurroundings
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
@@ -86,6 +88,7 @@ def watched(
     *,
     absent_s: float = 60.0,
     notifier: Notifier | None = None,
+    watched_task: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the one event of a trigger that watches a job."""
     trigger = RulesTrigger(
@@ -95,6 +98,7 @@ def watched(
         connection=ConnectionArguments().to_dict(),
         deferred_at=0.0,
         notifier=notifier.to_dict() if notifier else None,
+        watched_task=watched_task,
     )
 
     async def events() -> list[dict[str, Any]]:
@@ -334,3 +338,92 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
 
     assert deferred.value.trigger.job_name == train.name_of(task.context, 2)
     assert time.monotonic() - began < 60
+
+
+ASKED = WatchPlan(on_stop={"action": "ask"}, poll_interval_s=0.5)
+FOUND = {
+    "watched_job": "first",
+    "job_status": "Stopped",
+    "num_records": 4,
+    "num_issues": 0,
+    "issues": [],
+    "stopped_by": {"name": "NonFinite", "step": 4},
+}
+
+
+def test_what_was_found_outlasts_a_question_whose_answer_is_the_end(
+    aws_connection: RunningEngine, task: Any
+) -> None:
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=ASKED)
+    task.state = "awaiting_input"
+    event: dict[str, Any] = {"watched": FOUND, "absent_s": 20.0}
+    kwargs: dict[str, Any] = {}
+    for absent_s in (20.0, 40.0, 80.0, 160.0, 160.0):
+        with pytest.raises(TaskDeferred) as deferred:
+            check.execute_complete(task.context, event, **kwargs)
+        kwargs = deferred.value.kwargs
+        assert deferred.value.trigger.absent_s == absent_s
+        assert deferred.value.trigger.watched_task == {
+            "dag_id": task.dag_id,
+            "run_id": task.run_id,
+            "task_id": "train",
+        }
+        event = {"absent": "second", "absent_s": absent_s}
+    task.state = "success"
+
+    assert check.execute_complete(task.context, event, **kwargs) == FOUND
+
+
+class Looked(TaskSurroundings):
+    """A task whose watched one waits for an answer; notes at each look how deep the stack is."""
+
+    depths: list[int]
+
+    def get_task_states(self, **_: Any) -> dict[str, dict[str, str]]:
+        self.depths.append(len(inspect.stack(context=0)))
+        return {self.run_id: {"train": "awaiting_input" if len(self.depths) < 6 else "skipped"}}
+
+
+def test_a_worker_that_waits_for_an_answer_does_not_recurse(
+    aws_connection: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = "distributed_training.operators.check_rules"
+    for name in ("SHORTEST_ABSENCE_S", "LONGEST_ABSENCE_S"):
+        monkeypatch.setattr(f"{place}.{name}", 0.0)
+    check = CheckRulesOperator(
+        task_id="watch_rules", watched_task_id="train", watch=ASKED, deferrable=False
+    )
+    task = Looked(run_id=f"run-{uuid.uuid4().hex[:8]}")
+    task.depths = []
+
+    result = check.execute_complete(task.context, {"watched": FOUND, "absent_s": 0.0})
+
+    assert result == FOUND
+    assert len(task.depths) == 6
+    assert len(set(task.depths)) == 1
+
+
+class Telling:
+    """Airflow's supervisor, which tells the state of the watched task: one after the other."""
+
+    def __init__(self, *states: str) -> None:
+        self.states = list(states)
+
+    def send(self, msg: GetTaskStates) -> TaskStatesResult:
+        (run_id,), (task_id,) = msg.run_ids or (), msg.task_ids or ()
+        return TaskStatesResult(task_states={run_id: {task_id: self.states.pop(0)}})
+
+
+def test_no_worker_is_woken_while_the_watched_task_waits_for_an_answer(
+    aws_connection: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Telling("awaiting_input", "up_for_retry", "awaiting_input", "success", "never")
+    monkeypatch.setattr(
+        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False
+    )
+    task = {"dag_id": "dag", "run_id": "run", "task_id": "train"}
+
+    told = watched("no-such-job", ASKED, absent_s=0.0, watched_task=task)
+
+    assert told == {"absent": "no-such-job", "absent_s": 0.0}
+    assert supervisor.states == ["never"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 
 from distributed_training.triggers.interruptible import run_interruptible
+from distributed_training.triggers.watched_task import (
+    LONGEST_ABSENCE_S,
+    RESTING,
+    SHORTEST_ABSENCE_S,
+    WatchedTask,
+)
 from include.errors import error_from_dict
 from include.rules.watch_plan import POLL_INTERVAL_S, WatchPlan
 from include.runs.notifier import Notifier
@@ -24,12 +30,8 @@ if TYPE_CHECKING:
     from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
     from distributed_training.hooks.jobs import SageMakerJobs
 
-SHORTEST_ABSENCE_S, LONGEST_ABSENCE_S = 20.0, 160.0
-"""How long a job may not be there until the task looks what the watched task does: first, and at most."""
 NOT_BEGUN = frozenset({None, "none", "scheduled"})
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-RESTING = frozenset({"up_for_retry", "up_for_reschedule", "awaiting_input"})
-"""Neither ended nor about to: the next attempt comes later, perhaps after a human's answer."""
 _AGAIN_S = 5.0
 _SETTLING_LOOKS = 20
 
@@ -41,8 +43,9 @@ class CheckRulesOperator(BaseOperator):
     what the service's own Debugger says, where the job has its rules. A stop is asked of the service, after the job
     was tagged with the rule and the step: the watched task (`WatchedTrainingJobOperator`) ends with a verdict.
 
-    The job's own end ends the watch; a next attempt of the watched task is watched as well. Whatever happens to this
-    task, the training goes on.
+    The job's own end ends the watch; a next attempt of the watched task is watched as well. While that task rests,
+    before its next try or for a human's answer, this one waits without a worker; where nothing follows, it returns what
+    it found last. Whatever happens to this task, the training goes on.
 
     Returns the name of the last job, what was found (`issues`), what stopped it (`stopped_by`), and where the document
     of all verdicts lies (`rules_uri`).
@@ -104,29 +107,48 @@ class CheckRulesOperator(BaseOperator):
         if self.watched_task_id and self._watched_state(context) in NOT_BEGUN:
             again = datetime.now(UTC) + timedelta(seconds=_AGAIN_S)
             raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
-        return self._watch(context, absent_s=SHORTEST_ABSENCE_S)
+        return self.execute_complete(context, self._watch(context, absent_s=SHORTEST_ABSENCE_S))
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+    def execute_complete(
+        self,
+        context: Context,
+        event: Mapping[str, Any],
+        watched: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Return what was found, or watch on: the next attempt, or a job that is still not there.
+
+        Args:
+            context: the task's.
+            event: of the trigger.
+            watched: what was found of the job before, if there was one.
 
         Raises:
             TrainingRunError: the job could not be watched.
         """
-        if "error" in event:
-            error = error_from_dict(event["error"])
-            raise error
-        result: dict[str, Any] = event.get("watched") or {"watched_job": None, "issues": []}
-        if "watched" in event:
-            # A stop may be followed by a retry of the plan's: then the watched task says when all is over.
-            is_last = bool(result["stopped_by"]) and not self._plan.on_stop
-            has_verdict = is_last or result["job_status"] == "Completed"
-            if has_verdict or not self.watched_task_id or self._has_ended(context, _SETTLING_LOOKS):
-                return self._told(result)
-            return self._watch(context, absent_s=SHORTEST_ABSENCE_S)
-        if not self.watched_task_id or self._has_ended(context, 1):
-            self.log.info("There was no job to watch")
-            return result
-        return self._watch(context, absent_s=min(LONGEST_ABSENCE_S, 2 * event["absent_s"]))
+        while True:
+            if "error" in event:
+                error = error_from_dict(event["error"])
+                raise error
+            watched = event.get("watched") or watched
+            if self._is_all(context, event):
+                return self._told(watched)
+            absent_s = (
+                SHORTEST_ABSENCE_S
+                if "watched" in event
+                else min(LONGEST_ABSENCE_S, 2 * event["absent_s"])
+            )
+            event = self._watch(context, absent_s=absent_s, watched=watched)
+
+    def _is_all(self, context: Context, event: Mapping[str, Any]) -> bool:
+        """Return whether no job follows what a trigger told."""
+        if not self.watched_task_id:
+            return True
+        if "watched" not in event:
+            return self._has_ended(context, 1)
+        # A stop may be followed by a retry of the plan's: then the watched task says when all is over.
+        is_last = bool(event["watched"]["stopped_by"]) and not self._plan.on_stop
+        has_verdict = is_last or event["watched"]["job_status"] == "Completed"
+        return has_verdict or self._has_ended(context, _SETTLING_LOOKS)
 
     @cached_property
     def jobs(self) -> SageMakerJobs:
@@ -160,12 +182,15 @@ class CheckRulesOperator(BaseOperator):
             self._plan, poll_interval_s=self._plan.poll_interval_s or float(told or POLL_INTERVAL_S)
         )
 
-    def _watch(self, context: Context, *, absent_s: float) -> dict[str, Any]:
+    def _watch(
+        self, context: Context, *, absent_s: float, watched: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the event of one watch in the worker; in the triggerer `execute_complete` gets it."""
         self.watch = self._with_interval()
         name = self._name(context)
         self.log.info("Watching job %s every %g s", name, self._plan.poll_interval_s)
         if self.deferrable:
-            self._defer(name, absent_s)
+            self._defer(context, name, absent_s, watched)
         from distributed_training.triggers.rule_look import watch_job
 
         event = run_interruptible(
@@ -177,11 +202,15 @@ class CheckRulesOperator(BaseOperator):
                 notifier=Notifier.from_dict(self.notifier),
             )
         )
-        return self.execute_complete(context, {**event, "absent_s": absent_s})
+        return {**event, "absent_s": absent_s}
 
-    def _defer(self, name: str, absent_s: float) -> NoReturn:
+    def _defer(
+        self, context: Context, name: str, absent_s: float, watched: dict[str, Any] | None
+    ) -> NoReturn:
         from distributed_training.triggers.rules import RulesTrigger
 
+        ti, task_id = context["ti"], self.watched_task_id
+        task = WatchedTask(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id) if task_id else None
         self.defer(
             trigger=RulesTrigger(
                 job_name=name,
@@ -189,8 +218,10 @@ class CheckRulesOperator(BaseOperator):
                 plan=self._plan.to_dict(),
                 connection=self._connection.to_dict(),
                 notifier=told.to_dict() if (told := Notifier.from_dict(self.notifier)) else None,
+                watched_task=asdict(task) if task else None,
             ),
             method_name=self.execute_complete.__name__,
+            kwargs={"watched": watched},
         )
 
     def _name(self, context: Context) -> str:
@@ -225,9 +256,9 @@ class CheckRulesOperator(BaseOperator):
             if looks > 1 and self._goes_on(context):
                 return False
             state = self._watched_state(context)
-            if state in ENDED:
-                return True
-            if look + 1 < looks and state not in RESTING:
+            if state in ENDED or state in RESTING:
+                return state in ENDED
+            if look + 1 < looks:
                 time.sleep(1.0)
         return False
 
@@ -247,7 +278,10 @@ class CheckRulesOperator(BaseOperator):
         )
         return dict(states.get(ti.run_id, {})).get(self.watched_task_id)
 
-    def _told(self, result: dict[str, Any]) -> dict[str, Any]:
+    def _told(self, result: dict[str, Any] | None) -> dict[str, Any]:
+        if result is None:
+            self.log.info("There was no job to watch")
+            return {"watched_job": None, "issues": []}
         for each in result["issues"]:
             self.log.info(
                 "%s at step %s: %s (%s)",

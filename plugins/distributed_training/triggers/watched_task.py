@@ -1,0 +1,41 @@
+"""The task whose job is watched: how long its job may be absent, and whether it rests meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+log = logging.getLogger(__name__)
+
+SHORTEST_ABSENCE_S, LONGEST_ABSENCE_S = 20.0, 160.0
+"""How long a job may not be there until somebody looks what the watched task does: first, and at most."""
+RESTING = frozenset({"up_for_retry", "up_for_reschedule", "awaiting_input"})
+"""Neither ended nor about to: the next attempt comes later, perhaps after a human's answer, in a month."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedTask:
+    """A task of the same run."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+
+    async def rests(self) -> bool:
+        """Return whether the task rests, as the triggerer learns it; False where Airflow does not tell."""
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        ask = partial(
+            RuntimeTaskInstance.get_task_states,
+            dag_id=self.dag_id,
+            task_ids=[self.task_id],
+            run_ids=[self.run_id],
+        )
+        try:
+            states = await asyncio.to_thread(ask)
+        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, a worker is told of it
+            log.warning("Airflow does not tell the state of task %s (%s)", self.task_id, error)
+            return False
+        return dict(states.get(self.run_id, {})).get(self.task_id) in RESTING
