@@ -32,14 +32,21 @@ class RenewedClients:
         return self._by_service[service]
 
     async def __aenter__(self) -> Self:
-        """Open the clients unless they are open."""
+        """Open the clients unless they are open; after a failure of that the connection is read anew as well."""
         if self._open is None:
-            async with AsyncExitStack() as stack:
-                for service in self._services:
-                    opened = await self.aws.async_client(service)
-                    self._by_service[service] = await stack.enter_async_context(opened)
-                self._open = stack.pop_all()
+            try:
+                await self._open_all()
+            except BaseException:  # Python leaves out `__aexit__` where `__aenter__` raises
+                self.aws = AwsClients(self._connection)
+                raise
         return self
+
+    async def _open_all(self) -> None:
+        async with AsyncExitStack() as stack:
+            for service in self._services:
+                opened = await self.aws.async_client(service)
+                self._by_service[service] = await stack.enter_async_context(opened)
+            self._open = stack.pop_all()
 
     async def __aexit__(
         self,
