@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from include.rules.pace import StepOutlier
 from include.rules.records import Mark, Record
-from include.rules.series import LEAST_OBSERVATIONS, SIGMA_PER_MAD, median_and_mad
+from include.rules.series import LEAST_OBSERVATIONS
 from include.runs.profile.step_times import Part, StepTime
 
 if TYPE_CHECKING:
@@ -53,15 +53,10 @@ class Outliers:
 
 
 def outlier_limit(seconds: Sequence[float]) -> float | None:
-    """Return what a step must exceed to be an outlier, by rule StepOutlier's robust measure; None for too few steps.
-
-    Median plus 5 standard deviations (1.4826 times the MAD each), and twice the median at least. Worked: steps of 9, 10
-    and 11 s in equal numbers have the MAD 1: 10 + 5 * 1.4826 = 17.4 is less than 20, so 20 s.
-    """
+    """Return what a step must exceed to be an outlier, by rule StepOutlier in the robust profile; None for too few."""
     if len(seconds) < LEAST_OBSERVATIONS:
         return None
-    middle, mad = median_and_mad(seconds)
-    return max(middle + StepOutlier().stddev * SIGMA_PER_MAD * mad, 2 * middle)
+    return StepOutlier(**StepOutlier.ROBUST).robust_limit(seconds)
 
 
 def find_outliers(times: Sequence[StepTime], records: Iterable[Record]) -> Outliers:
