@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator
-
+from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.triggers.interruptible import run_interruptible
 from distributed_training.triggers.watched_task import (
     LONGEST_ABSENCE_S,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
     from distributed_training.hooks.jobs import SageMakerJobs
 
 NOT_BEGUN = frozenset({None, "none", "scheduled"})
@@ -36,7 +34,7 @@ _AGAIN_S = 5.0
 _SETTLING_LOOKS = 20
 
 
-class CheckRulesOperator(BaseOperator):
+class CheckRulesOperator(ConnectedOperator):
     """Judges the training job of `watched_task_id` by rules, beside it, and stops it where a rule says so.
 
     It reads the statistics that the job's ranks write into its checkpoint folder, by what S3 has of them, and tells
@@ -77,8 +75,6 @@ class CheckRulesOperator(BaseOperator):
         job_name: str | None = None,
         notifier: Mapping[str, Any] | str | None = None,
         deferrable: bool = True,
-        aws_conn_id: str | None = "aws_default",
-        region_name: str | None = None,
         **kwargs: Any,
     ) -> None:
         if (watched_task_id is None) == (job_name is None):
@@ -89,8 +85,6 @@ class CheckRulesOperator(BaseOperator):
         self.job_name = job_name
         self.notifier = notifier
         self.deferrable = deferrable
-        self.aws_conn_id = aws_conn_id
-        self.region_name = region_name
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return what was found once the job has ended.
@@ -158,19 +152,6 @@ class CheckRulesOperator(BaseOperator):
 
         return SageMakerJobs(self.clients, JobKind.TRAINING)
 
-    @cached_property
-    def clients(self) -> AwsClients:
-        """The connection's clients."""
-        from distributed_training.hooks.aws_clients import AwsClients
-
-        return AwsClients(self._connection)
-
-    @property
-    def _connection(self) -> ConnectionArguments:
-        from distributed_training.hooks.aws_clients import ConnectionArguments
-
-        return ConnectionArguments(aws_conn_id=self.aws_conn_id, region_name=self.region_name)
-
     @property
     def _plan(self) -> WatchPlan:
         return WatchPlan.of(self.watch)
@@ -197,7 +178,7 @@ class CheckRulesOperator(BaseOperator):
             watch_job(
                 name,
                 plan=self._plan,
-                connection=self._connection,
+                connection=self.connection,
                 absent_s=absent_s,
                 notifier=Notifier.from_dict(self.notifier),
             )
@@ -209,14 +190,13 @@ class CheckRulesOperator(BaseOperator):
     ) -> NoReturn:
         from distributed_training.triggers.rules import RulesTrigger
 
-        ti, task_id = context["ti"], self.watched_task_id
-        task = WatchedTask(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id) if task_id else None
+        task = self._watched_task(context) if self.watched_task_id else None
         self.defer(
             trigger=RulesTrigger(
                 job_name=name,
                 absent_s=absent_s,
                 plan=self._plan.to_dict(),
-                connection=self._connection.to_dict(),
+                connection=self.connection.to_dict(),
                 notifier=told.to_dict() if (told := Notifier.from_dict(self.notifier)) else None,
                 watched_task=asdict(task) if task else None,
             ),
@@ -271,12 +251,13 @@ class CheckRulesOperator(BaseOperator):
             attempt += 1
         return False
 
+    def _watched_task(self, context: Context) -> WatchedTask:
+        ti = context["ti"]
+        return WatchedTask(dag_id=ti.dag_id, run_id=ti.run_id, task_id=str(self.watched_task_id))
+
     def _watched_state(self, context: Context) -> str | None:
         ti: Any = context["ti"]
-        states = ti.get_task_states(
-            dag_id=ti.dag_id, task_ids=[self.watched_task_id], run_ids=[ti.run_id]
-        )
-        return dict(states.get(ti.run_id, {})).get(self.watched_task_id)
+        return self._watched_task(context).state(ti.get_task_states)
 
     def _told(self, result: dict[str, Any] | None) -> dict[str, Any]:
         if result is None:

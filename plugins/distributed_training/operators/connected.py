@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 if TYPE_CHECKING:
-    from distributed_training.hooks.aws_clients import AwsClients
+    from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
     from distributed_training.hooks.objects import S3Objects
 
 
@@ -31,14 +31,19 @@ class ConnectedOperator(BaseOperator):
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
 
+    @property
+    def connection(self) -> ConnectionArguments:
+        """What names the connection, also to a trigger."""
+        from distributed_training.hooks.aws_clients import ConnectionArguments
+
+        return ConnectionArguments(aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+
     @cached_property
     def clients(self) -> AwsClients:
         """The connection's clients."""
-        from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+        from distributed_training.hooks.aws_clients import AwsClients
 
-        return AwsClients(
-            ConnectionArguments(aws_conn_id=self.aws_conn_id, region_name=self.region_name)
-        )
+        return AwsClients(self.connection)
 
     @cached_property
     def objects(self) -> S3Objects:

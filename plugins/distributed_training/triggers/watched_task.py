@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -23,19 +26,22 @@ class WatchedTask:
     run_id: str
     task_id: str
 
+    def state(self, get_task_states: Callable[..., Mapping[str, Any]]) -> str | None:
+        """Return the task's state; None where it has none yet.
+
+        Args:
+            get_task_states: the task SDK's, which a worker has on its own task instance.
+        """
+        states = get_task_states(dag_id=self.dag_id, task_ids=[self.task_id], run_ids=[self.run_id])
+        return dict(states.get(self.run_id, {})).get(self.task_id)
+
     async def rests(self) -> bool:
         """Return whether the task rests, as the triggerer learns it; False where Airflow does not tell."""
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-        ask = partial(
-            RuntimeTaskInstance.get_task_states,
-            dag_id=self.dag_id,
-            task_ids=[self.task_id],
-            run_ids=[self.run_id],
-        )
         try:
-            states = await asyncio.to_thread(ask)
+            state = await asyncio.to_thread(self.state, RuntimeTaskInstance.get_task_states)
         except Exception as error:  # noqa: BLE001  # whatever ails Airflow, a worker is told of it
             log.warning("Airflow does not tell the state of task %s (%s)", self.task_id, error)
             return False
-        return dict(states.get(self.run_id, {})).get(self.task_id) in RESTING
+        return state in RESTING
