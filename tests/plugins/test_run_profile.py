@@ -133,12 +133,12 @@ def test_statistics_of_a_request_with_a_hook_are_read_where_the_hook_writes(
     }
     key = f"{task.run_id}/out/train-1/debug-output/rank-00000.attempt-0001.part-0001.jsonl"
     s3.put_object(Bucket=aws_connection.bucket, Key=key, Body=statistics(0))
-    training = JobSnapshot.from_describe(described).to_dict()
+    snapshot = JobSnapshot.from_describe(described)
 
-    summary = profiled(place, hook_s3_uri=training["hook_s3_uri"])
+    summary = profiled(place, hook_s3_uri=snapshot.to_dict()["hook_s3_uri"])
 
     assert summary["bottleneck"]["title"] == "Waiting for data"
-    assert place_of_statistics(described) == f"{place}/out/train-1/debug-output/"
+    assert place_of_statistics(snapshot) == f"{place}/out/train-1/debug-output/"
 
 
 def test_a_training_that_syncs_nothing_has_no_profile() -> None:

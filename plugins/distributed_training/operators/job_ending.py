@@ -139,6 +139,10 @@ class EndingJobTask(WaitingJobTask):
         raise judged
 
     def _telling_log(self, name: str) -> Sequence[str]:
+        """Return the lines that tell why the job failed: of its own log, unless other jobs did its work."""
+        return self._own_log(name)
+
+    def _own_log(self, name: str) -> Sequence[str]:
         """Return the last lines of the host whose log names the cause, else of the one that ended last."""
         from distributed_training.hooks.job_logs import last_lines
 
@@ -154,7 +158,7 @@ class EndingJobTask(WaitingJobTask):
             failed: (name, failure reason) of jobs that a job without a log of its own ran.
         """
         logs = (
-            [*EndingJobTask._telling_log(self, name), *([reason] if reason else [])]
+            [*self._own_log(name), *([reason] if reason else [])]
             for name, reason in islice(failed, _MOST_CHILDREN)
         )
         first: Sequence[str] = ()

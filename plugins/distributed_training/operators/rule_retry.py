@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, SpecError
+from include.rules.conf_facts import decoded
 from include.rules.rule_retry import ASK, Remedy, skipped_steps, steps_text
 
 if TYPE_CHECKING:
@@ -130,12 +131,8 @@ def change_request(
 
 
 def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:
-    given = hyperparameters.get("skip_steps", "null")
-    try:
-        decoded = json.loads(given)
-    except ValueError:  # of a container that is sent plain texts
-        return given
-    return str(decoded) if decoded else None
+    given = decoded(hyperparameters).get("skip_steps")
+    return str(given) if given else None
 
 
 def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:

@@ -158,7 +158,7 @@ class RuleLook:
                 judged_elsewhere=elsewhere,
             )
         live, s3 = self._live, self.clients["s3"]
-        sizes = await statistics_sizes(s3, place_of_statistics(self._description))
+        sizes = await statistics_sizes(s3, place_of_statistics(snapshot))
         while True:
             wanted = live.wanted(sizes, is_final=snapshot.is_terminal)
             pieces = [(piece, await read_piece(s3, piece)) for piece in wanted]

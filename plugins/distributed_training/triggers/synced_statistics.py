@@ -11,17 +11,16 @@ from distributed_training.hooks.refusals import code_and_message, is_absent_obje
 from include.rules.statistics_place import statistics_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from include.rules.live import Piece
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 
-def place_of_statistics(description: Mapping[str, Any]) -> str | None:
-    """Return where a job syncs its statistics to, by its Describe answer; None where it syncs none."""
+def place_of_statistics(snapshot: JobSnapshot) -> str | None:
+    """Return where a job syncs its statistics to; None where it syncs none."""
     return statistics_place(
-        job_name=description["TrainingJobName"],
-        hook_s3_uri=description.get("DebugHookConfig", {}).get("S3OutputPath"),
-        checkpoint_s3_uri=description.get("CheckpointConfig", {}).get("S3Uri"),
+        job_name=snapshot.name,
+        hook_s3_uri=snapshot.hook_s3_uri,
+        checkpoint_s3_uri=snapshot.checkpoint_s3_uri,
     )
 
 
