@@ -16,6 +16,15 @@ GPT3, LLAMA3 = PUBLISHED["gpt3-175b"], PUBLISHED["llama3-8b"]
 S, H, A, V = 2048, 12288, 96, 51200
 ONE = Batching(micro_batch_size=1, num_micro_batches=8, precision="bf16", recompute=Recompute.NONE)
 
+SMALL = ModelShape(
+    num_layers=4,
+    hidden_size=128,
+    num_heads=4,
+    vocab_size=256,
+    sequence_length=128,
+    family=TRAINYARD,
+)
+
 
 @pytest.mark.parametrize(
     ("tp", "recompute", "expected"),
@@ -93,14 +102,7 @@ def test_the_first_of_several_stages_holds_as_many_micro_batches_as_there_are_st
 
 def test_each_micro_batch_of_a_step_has_a_buffer_of_its_own_to_receive_gradients() -> None:
     """Worked: 2 stages, of 4 micro batches 4 buffers, 2 outputs in flight and one being sent; of 8 four more."""
-    shape = ModelShape(
-        num_layers=4,
-        hidden_size=128,
-        num_heads=4,
-        vocab_size=256,
-        sequence_length=128,
-        family=TRAINYARD,
-    )
+    shape = SMALL
     four = Batching(
         micro_batch_size=4, num_micro_batches=4, precision="fp32", recompute=Recompute.NONE
     )
@@ -124,14 +126,7 @@ def test_stages_keep_their_weights_gathered_and_their_gradients_whole() -> None:
 
 def test_the_worked_number_of_gathered_inputs() -> None:
     """Over tp ranks our decoder's layers keep two inputs that are not split."""
-    shape = ModelShape(
-        num_layers=4,
-        hidden_size=128,
-        num_heads=4,
-        vocab_size=256,
-        sequence_length=128,
-        family=TRAINYARD,
-    )
+    shape = SMALL
     alone, split = (
         layer_activation_bytes(
             shape, micro_batch_size=4, tp=each, recompute=Recompute.NONE, bytes_per_value=4

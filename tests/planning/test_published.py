@@ -185,6 +185,15 @@ MEASURED = {
 }
 
 
+def _batching(each: Measured) -> Batching:
+    return Batching(
+        micro_batch_size=each.micro,
+        num_micro_batches=each.batch // each.mesh.dp // each.micro,
+        precision="bf16",
+        recompute=each.recompute,
+    )
+
+
 @pytest.mark.parametrize("case", MEASURED)
 def test_a_step_takes_about_as_long_as_published(case: str) -> None:
     each = MEASURED[case]
@@ -212,12 +221,7 @@ def test_models_beyond_a_tenth_off_are_off_in_the_direction_that_their_reason_sa
         "Llama 3 70B, FSDP 32 x TP 8 on H100": False,
     }.items():
         each = MEASURED[case]
-        batching = Batching(
-            micro_batch_size=each.micro,
-            num_micro_batches=each.batch // each.mesh.dp // each.micro,
-            precision="bf16",
-            recompute=each.recompute,
-        )
+        batching = _batching(each)
         on = Cluster(hardware=hardware()[each.on], instance_count=each.count)
         step = step_time(each.shape, each.mesh, batching, on, global_batch_size=each.batch)
         assert (each.seconds > step.total) is is_slower
@@ -274,12 +278,7 @@ def test_split_layers_under_torch_s_parallel_loss_are_planned_low_by_this_much(
 def test_what_was_run_on_an_accelerator_fits_it(case: str) -> None:
     """To 1 %: of 1T's 512 micro batches torch's stages have 6 GiB of buffers, Megatron's only those in flight."""
     each = MEASURED[case]
-    batching = Batching(
-        micro_batch_size=each.micro,
-        num_micro_batches=each.batch // each.mesh.dp // each.micro,
-        precision="bf16",
-        recompute=each.recompute,
-    )
+    batching = _batching(each)
     on = Cluster(hardware=hardware()[each.on], instance_count=each.count)
 
     assert memory_use(each.shape, each.mesh, batching).total <= 1.01 * usable_bytes(on)
