@@ -6,7 +6,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from include.stack.airflow_environment import REGION
+from include.stack.airflow_environment import ENGINE_LOGIN, ENGINE_SECRET, REGION
 from include.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def exports(url: str) -> tuple[str, str]:
     """Return the two shell lines with which any SageMaker client uses the engine."""
     return (
         f"export AWS_ENDPOINT_URL={shlex.quote(url)}",
-        f"export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION={REGION}",
+        f"export AWS_ACCESS_KEY_ID={ENGINE_LOGIN} AWS_SECRET_ACCESS_KEY={ENGINE_SECRET} AWS_DEFAULT_REGION={REGION}",
     )
 
 

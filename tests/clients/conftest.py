@@ -99,7 +99,7 @@ class Outside:
             "HOME": str(self.home),  # no configuration of whoever runs the tests
             "AWS_ENDPOINT_URL": self.engine.endpoint_url,
             "AWS_ACCESS_KEY_ID": "local",
-            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_SECRET_ACCESS_KEY": "engine-takes-any-secret",
             "AWS_DEFAULT_REGION": self.engine.region,
             "SAGEMAKER_USER_CONFIG_OVERRIDE": str(EXAMPLES / "sagemaker_config.yaml"),
             "BUCKET": self.engine.bucket,

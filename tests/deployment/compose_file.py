@@ -24,7 +24,7 @@ SECRETS = {
 LOCAL = {
     "AWS_ENDPOINT_URL": "http://engine:4566",
     "AWS_ACCESS_KEY_ID": "local",
-    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_SECRET_ACCESS_KEY": "engine-takes-any-secret",
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from airflow.sdk._shared.secrets_masker import SecretsMasker
 
 from include.errors import TrainingRunError
 from include.stack import components
@@ -16,6 +18,7 @@ from include.stack.engine_alone import exports
 from include.stack.home import Home
 from include.stack.identity import load_or_create
 from include.stack.stack import acquire, read_record
+from tests.conftest import REPOSITORY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +80,19 @@ def test_the_aws_connection_leads_to_the_engine(home: Home) -> None:
     }
 
 
+def test_masking_the_engines_secret_leaves_the_words_of_a_log(home: Home) -> None:
+    addresses = choose(usual=False)
+    env = airflow_environment(home=home, identity=load_or_create(home), addresses=addresses)
+    connection = json.loads(env["AIRFLOW_CONN_AWS_DEFAULT"])
+    masker = SecretsMasker()
+    masker.add_mask(connection["password"])
+    masker.add_mask(connection["extra"])
+    line = "local_rank: 0 of localhost, engine ready, no local runtime stands in for image 'test'"
+
+    assert masker.redact(line) == line
+    assert masker.redact(f"key {connection['password']}") == "key ***"
+
+
 def test_ports_differ_and_are_free() -> None:
     addresses = choose(usual=False)
     ports = {addresses.ui_port, addresses.execution_port, addresses.engine_port}
@@ -103,3 +119,7 @@ def test_the_engine_prints_two_export_lines() -> None:
     first, second = exports("http://127.0.0.1:4566")
     assert first == "export AWS_ENDPOINT_URL=http://127.0.0.1:4566"
     assert second.startswith("export AWS_ACCESS_KEY_ID=")
+    for page in ("docs/clients.md", ".env.example"):
+        secret = re.search(r"AWS_SECRET_ACCESS_KEY=(\S+)", (REPOSITORY / page).read_text())
+        assert secret is not None
+        assert f" {secret[0]} " in second

@@ -63,14 +63,9 @@ class TrainingRun:
         runtime = find_runtime(job, algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
         ground = survey(job)
         asked = job.request.get("HyperParameters", {})
-        missing = (
-            missing_launcher(asked, runtime)
-            or missing_ground(asked, ground)
-            or missing_layer(asked, runtime, ground)
-        )
-        if missing is not None:
-            raise JobError(f"ClientError: {missing}")
+        _require(missing_ground(asked, ground) or missing_layer(asked, runtime, ground))
         supply(job, runtime, order)
+        _require(missing_launcher(asked, runtime))  # Programs are found in a built image only.
         resources = job.request["ResourceConfig"]
         count = len(plan_hosts(resources))
         limits = Limits.of(job.request, created_at=job.created_at)
@@ -221,3 +216,8 @@ class TrainingRun:
                 self.job.finish("Failed", reason=ABANDONED, **members)
             case _:
                 self.job.finish("Failed", reason=reason, **members)
+
+
+def _require(missing: str | None) -> None:
+    if missing is not None:
+        raise JobError(f"ClientError: {missing}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from include.local_engine.runner.container import STUBS_INSIDE
+from include.local_engine.runner.launchers import TORCHRUN
 from tests.local_engine.images.conftest import image_files
 from tests.local_engine.runner.conftest import Yard, statuses
 
@@ -44,6 +45,18 @@ def test_an_image_is_built_by_the_first_job_that_needs_it(image_yard: Yard) -> N
     assert "42" in image_yard.log("first")
     assert image_yard.log("second")[0] == "42"
     assert STUBS_INSIDE not in image_yard.log("second")[1]
+
+
+def test_a_torchrun_job_builds_its_image_before_it_looks_for_torchrun(
+    image_yard: Yard, image_files: Path
+) -> None:
+    path = image_files / "tiny.txt"
+    path.write_text(f"#: layer = environment\n{path.read_text()}")
+
+    row = image_yard.run("first", COMMAND, algorithm=TINY, HyperParameters={TORCHRUN: "true"})
+
+    assert row.status == "Completed", row.state["FailureReason"]
+    assert "42" in image_yard.log("first")
 
 
 def test_what_a_job_installs_stays_in_the_job(image_yard: Yard) -> None:
