@@ -44,6 +44,16 @@ def role_arn(role: str, account: str | None) -> str:
     )
 
 
+def folder_uri(uri: str) -> str:
+    """Return an S3 prefix with one `/` at its end.
+
+    SageMaker restores checkpoints by raw string prefix: `.../ddp-x1` would also bring what lies in `.../ddp-x16`.
+    Worked value: `s3://b/ddp-x1` -> `s3://b/ddp-x1/`. Source: syne-tune issue 363, "if this does not end on '/', the
+    SM training job will sync back anything from S3 with that prefix".
+    """
+    return f"{uri.rstrip('/')}/"
+
+
 def vpc_config(
     subnets: tuple[str, ...], security_group_ids: tuple[str, ...]
 ) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from include.errors import Finding, SpecError
 from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.sagemaker_api.request_check import validate_request
 from include.sagemaker_api.request_parts import (
+    folder_uri,
     present,
     role_arn,
     tag_list,
@@ -243,7 +244,10 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
 
 def _watching(spec: TrainingJobSpec) -> dict[str, Any]:
     """Return the members about checkpoints, retries, debugging, tracking and registration."""
-    checkpoints = {"S3Uri": spec.checkpoint_s3_uri, "LocalPath": spec.checkpoint_local_path}
+    checkpoints = {
+        "S3Uri": folder_uri(spec.checkpoint_s3_uri) if spec.checkpoint_s3_uri else None,
+        "LocalPath": spec.checkpoint_local_path,
+    }
     profiler = dict(spec.profiler_config or {})
     if spec.disable_profiler is not None:
         profiler["DisableProfiler"] = spec.disable_profiler

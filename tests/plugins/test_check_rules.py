@@ -217,7 +217,7 @@ def test_retry_goes_on_before_the_bad_step_with_a_lower_learning_rate(
     assert (result["attempt"], result["status"]) == (2, "Completed")
     assert (result["rule_retries"], result["resumes_at"]) == (1, 2)
     assert result["learning_rate"] == pytest.approx(0.005)
-    assert result["checkpoint_s3_uri"].endswith("-rule-retry-1")
+    assert result["checkpoint_s3_uri"].endswith("-rule-retry-1/")
     assert "verdict" not in result
     assert watched(train.name_of(task.context, 2), plan)["watched"]["stopped_by"] is None
 
@@ -264,6 +264,20 @@ def test_after_a_verdict_the_training_goes_on_where_the_last_job_ended(num_verdi
         "S3Uri": last.checkpoints,
         "LocalPath": "/opt/ml/checkpoints",
     }
+
+
+@pytest.mark.parametrize("given", ["s3://{}/ddp-x1", "s3://{}/ddp-x1/"])
+def test_a_retrys_checkpoints_are_a_folder_beside_the_first_jobs(
+    aws_connection: RunningEngine, given: str
+) -> None:
+    at = given.format(aws_connection.bucket)
+    request = {"HyperParameters": {"learning_rate": "0.5"}, "CheckpointConfig": {"S3Uri": at}}
+
+    stops = [EarlierStop(step=9, checkpoints=at)]
+    change_request(aws_connection.client("s3"), request, RuleRetry(factor=0.5), stops=stops)
+
+    expected = f"s3://{aws_connection.bucket}/ddp-x1-rule-retry-1/"
+    assert request["CheckpointConfig"]["S3Uri"] == expected
 
 
 @pytest.mark.parametrize("sent", [{}, {"learning_rate": '"fast"'}])

@@ -118,7 +118,7 @@ def test_skipping_goes_on_before_the_onset_and_keeps_the_learning_rate() -> None
 
     assert facts == {"rule_retries": 1, "skip_steps": "1,5:6", "resumes_at": 4}
     assert request["HyperParameters"] == {"learning_rate": "0.5", "skip_steps": '"1,5:6"'}
-    assert request["CheckpointConfig"]["S3Uri"] == "s3://b/c-rule-retry-1"
+    assert request["CheckpointConfig"]["S3Uri"] == "s3://b/c-rule-retry-1/"
     assert copied == ["s3://b/c-rule-retry-1/step-00000004/manifest.json"]
 
 
@@ -130,7 +130,7 @@ def test_each_stop_keeps_the_remedy_that_a_human_chose_for_it() -> None:
 
     facts, request, _ = changed(retry, first, second)
     assert (facts["rule_retries"], facts["learning_rate"], facts["skip_steps"]) == (2, 0.05, "6")
-    assert request["CheckpointConfig"]["S3Uri"].endswith("-rule-retry-2")
+    assert request["CheckpointConfig"]["S3Uri"].endswith("-rule-retry-2/")
 
     facts, request, copied = changed(retry, first, second, third)
     assert (facts["learning_rate"], facts["skip_steps"], copied) == (0.05, "6", [])

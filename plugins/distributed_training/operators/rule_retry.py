@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from include.errors import Finding, SpecError
 from include.rules.conf_facts import decoded
 from include.rules.rule_retry import ASK, Remedy, skipped_steps, steps_text
+from include.sagemaker_api.request_parts import folder_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +80,7 @@ def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
     from distributed_training.hooks.objects import S3Address
     from distributed_training.hooks.refusals import refusals_typed
 
-    at = S3Address.parse(uri.rstrip("/") + "/")
+    at = S3Address.parse(folder_uri(uri))
     found = {}
     with refusals_typed(uri):
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key):
@@ -121,7 +122,7 @@ def change_request(
     if config and (taken[-1] is Remedy.CONTINUE or not last.step):
         request["CheckpointConfig"] = {**config, "S3Uri": last.checkpoints}
     elif config and last.step:
-        target = f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}"
+        target = folder_uri(f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}")
         bad = skipped_steps(last.step, last.onset)[0] if taken[-1] is Remedy.SKIP else last.step
         before = bad - retry.rollback_steps
         facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
@@ -150,7 +151,7 @@ def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
     if not old:
         return 0
     step = max(old)
-    at, to = S3Address.parse(old[step] + "/"), S3Address.parse(target + "/")
+    at, to = S3Address.parse(old[step] + "/"), S3Address.parse(target)
     folder = old[step].rpartition("/")[2]
     with refusals_typed(target):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
