@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from include.errors import DataError, near_matches
+from include.errors import DataError, SpecError, near_matches
 from include.sharding.objects import S3_SCHEME
 from include.sharding.settings import PYTHON_STDLIB, DataFormat, Source
 from include.sharding.source_files import COMPRESSIONS, SourceFile, suffix_of
@@ -77,6 +77,7 @@ def list_files(source: Source, objects: Objects) -> tuple[DataFormat, list[Sourc
 
     Raises:
         DataError: the source is missing or empty, or its format cannot be told.
+        SpecError: it leads to a local file that a run may not read.
     """  # noqa: DOC501 - the named function returns a DataError
     found = _found(source, objects)
     if not found:
@@ -98,23 +99,37 @@ def _found(source: Source, objects: Objects) -> list[SourceFile]:
         return _stdlib_files()
     if source.uri.startswith(S3_SCHEME):
         return _remote_files(source.uri, objects)
+    paths, root = _local_paths(source)
+    if source.files:
+        source.files.check(paths, where="source")
+    return [_local_file(path, root) for path in paths]
+
+
+def _local_paths(source: Source) -> tuple[list[Path], Path]:
+    """Return the files of a local source in order, and the folder that their names are relative to.
+
+    Raises:
+        SpecError: a run may not read there; said before a folder is walked.
+    """
+    if source.files and (findings := [*source.files.findings(source.uri, where="source")]):
+        raise SpecError(findings, subject="data source")
     path = Path(source.uri).expanduser()
     if path.is_dir():
-        paths = (each for each in path.rglob("*") if each.is_file())
-        return [_local_file(each, path) for each in sorted(paths) if not _is_hidden(each, path)]
+        found = (each for each in path.rglob("*") if each.is_file())
+        return [each for each in sorted(found) if not _is_hidden(each, path)], path
     if path.is_file():
-        return [_local_file(path, path.parent)]
+        return [path], path.parent
     matches = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207 - the pattern may be absolute
-    root = Path(str(path).split("*", 1)[0]).parent
-    return [_local_file(each, root) for each in matches if each.is_file()]
+    return [each for each in matches if each.is_file()], Path(str(path).split("*", 1)[0]).parent
 
 
 def _stdlib_files() -> list[SourceFile]:
+    """Return the library's own source. Debian links files of it into /etc, which are left out."""
     root = Path(sysconfig.get_path("stdlib"))
     paths = (
         path
         for path in root.rglob("*.py")
-        if _STDLIB_LEFT_OUT.isdisjoint(path.relative_to(root).parts)
+        if _STDLIB_LEFT_OUT.isdisjoint(path.relative_to(root).parts) and not path.is_symlink()
     )
     return [_local_file(path, root) for path in sorted(paths)]
 

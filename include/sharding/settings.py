@@ -11,6 +11,8 @@ from include.errors import Finding, SpecError, near_matches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from include.sharding.local_files import LocalFiles
+
 PYTHON_STDLIB = "python-stdlib"
 BYTES_TOKENIZER = "bytes"
 
@@ -34,11 +36,13 @@ class Source:
             standard library source).
         data_format: how to read the files.
         max_source_bytes: read no more than about this many bytes, for quick runs; 0 reads everything.
+        files: local files that may be read; None = all that the process can.
     """
 
     uri: str
     data_format: DataFormat = DataFormat.AUTO
     max_source_bytes: int = 0
+    files: LocalFiles | None = None
 
     def __post_init__(self) -> None:
         findings = []

@@ -15,6 +15,8 @@ from include.specs.run_conf import RunConf
 
 MOST_CELLS = 64
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
+ENTRY_POINT = r"(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+\.py"
+"""A script in `training_scripts/`; nothing of it leads out of that folder."""
 _SHARED = (
     *(
         "source",
@@ -86,7 +88,7 @@ class ComparedStrategy:
         """Check what one strategy can know.
 
         Raises:
-            SpecError: its name or its ranks are none.
+            SpecError: its name, its script or its ranks are none.
         """
         findings = [*_rank_findings(self.ranks)]
         if not re.fullmatch(NAME, self.name):
@@ -96,6 +98,15 @@ class ComparedStrategy:
                     what="is malformed",
                     got=repr(self.name),
                     allowed="up to 32 letters, digits, _ and -, such as ddp or tensor-2",
+                )
+            )
+        if not re.fullmatch(ENTRY_POINT, self.entry_point):
+            findings.append(
+                Finding(
+                    where="entry_point",
+                    what="is no script of training_scripts/",
+                    got=repr(self.entry_point),
+                    allowed="its path in that folder, such as train_ddp.py",
                 )
             )
         if findings:

@@ -79,7 +79,7 @@ def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses)
         "TRAINYARD_TRAINING_POOL": TRAINING_POOL,
         "TRAINYARD_TRAINING_POOL_SLOTS": str(TRAINING_POOL_SLOTS),
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(_bundles(home)),
-        "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(aws_connection(addresses.engine)),
+        "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(aws_connection(addresses.engine, home=home)),
     }
 
 
@@ -97,8 +97,11 @@ def _bundles(home: Home) -> list[dict[str, object]]:
     ]
 
 
-def aws_connection(endpoint_url: str) -> dict[str, object]:
-    """Return the connection that leads to the engine; without `endpoint_url` it leads to AWS."""
+def aws_connection(endpoint_url: str, *, home: Home) -> dict[str, object]:
+    """Return the connection that leads to the engine.
+
+    The stack is its user's alone: their runs may read what they can, but not the stack's own state.
+    """
     return {
         "conn_type": "aws",
         "login": ENGINE_LOGIN,
@@ -111,6 +114,8 @@ def aws_connection(endpoint_url: str) -> dict[str, object]:
                 "rules_poll_interval_s": 0.5,
                 "deployment": "local",
                 "execution_role_arn": f"arn:aws:iam::{ACCOUNT}:role/TrainyardExecutionRole",
+                "source_roots": ["/"],
+                "private_folders": [str(home.path)],
             },
         },
     }

@@ -109,3 +109,12 @@ def test_finding_of_some_cells_names_them_and_one_of_all_does_not() -> None:
 )
 def test_comparison_that_makes_no_sense_is_refused(conf: dict[str, Any], what: str) -> None:
     assert what in refused(**conf)
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../secrets.py", "a/../../b.py", "train_ddp", ".py", "a b.py", "x.py\n"]
+)
+def test_a_script_stays_in_its_folder(path: str) -> None:
+    said = refused(strategies=[{"name": "ddp", "entry_point": path}])
+
+    assert "entry_point: is no script of training_scripts/" in said

@@ -67,7 +67,11 @@ class TaskSurroundings:
 
 def connection_json(engine: RunningEngine, *, trainyard: dict[str, Any] | None = None) -> str:
     """Return `AIRFLOW_CONN_AWS_DEFAULT` for an engine."""
-    defaults = {"bucket": engine.bucket, "execution_role_arn": engine.role_arn}
+    defaults = {
+        "bucket": engine.bucket,
+        "execution_role_arn": engine.role_arn,
+        "source_roots": ["/"],
+    }
     extra = {
         "region_name": engine.region,
         "endpoint_url": engine.endpoint_url,

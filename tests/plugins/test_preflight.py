@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -185,6 +186,48 @@ def test_tokenizer_that_is_there_is_no_finding(aws_connection, s3, tmp_path):
     found = [each for at in places for each in account_check.tokenizer_findings(clients, at)]
 
     assert found == []
+
+
+FINDINGS = {
+    "source": account_check.source_findings,
+    "tokenizer": account_check.tokenizer_findings,
+}
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+@pytest.mark.parametrize("path", ["/proc/self/environ", "airflow's", "link"])
+def test_the_workers_own_files_are_no_data(aws_connection, tmp_path, name, path):
+    (tmp_path / "link.json").symlink_to("/etc/passwd")
+    own = {
+        "airflow's": f"{os.environ['AIRFLOW_HOME']}/airflow.cfg",
+        "link": str(tmp_path / "link.json"),
+    }
+
+    found = [*FINDINGS[name](AwsClients(ConnectionArguments()), own.get(path, path))]
+
+    assert [each.where for each in found] == [name]
+    assert "leads to files that no run may read" in str(found[0])
+
+
+def test_local_files_are_data_only_below_the_connections_roots(engine, task, monkeypatch, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "1.txt").write_text("line")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    place = {"bucket": engine.bucket, "execution_role_arn": engine.role_arn}
+    rooted = {**place, "source_roots": [str(tmp_path / "data")]}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, trainyard=place))
+    none = [
+        *FINDINGS["source"](AwsClients(ConnectionArguments()), f"{tmp_path}/data"),
+        *FINDINGS["source"](AwsClients(ConnectionArguments()), "python-stdlib"),
+    ]
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, trainyard=rooted))
+
+    below = refusal(task, source=f"{tmp_path}/data", tokenizer=f"{tmp_path}/tokenizer.json")
+
+    outside = "is not below a folder that runs may read"
+    assert [each.what for each in none] == [outside]
+    assert f"tokenizer: {outside}" in below
+    assert f"source: {outside}" not in below
 
 
 def test_source_may_be_a_glob_as_sharding_reads_it(aws_connection, s3, tmp_path):

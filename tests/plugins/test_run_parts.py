@@ -113,6 +113,21 @@ def test_same_data_is_uploaded_once(aws_connection, task, tmp_path):
     assert objects.exists(f"{first['dataset_uri']}/index/index.json")
 
 
+@pytest.mark.parametrize("name", ["source", "tokenizer"])
+def test_no_shard_is_made_of_the_workers_own_files(aws_connection, task, tmp_path, name):
+    """A DAG of one's own has no preflight, and a link may have been made since."""
+    (tmp_path / "data.json").symlink_to("/etc/passwd")
+    link = str(tmp_path / "data.json")
+    spec = ShardingSpec(
+        source=Source(uri=link if name == "source" else "python-stdlib", data_format="text"),
+        settings=ShardSettings(tokenizer=link if name == "tokenizer" else "bytes"),
+        destination=f"s3://{aws_connection.bucket}/{task.run_id}",
+    )
+
+    with pytest.raises(SpecError, match=f"{name}: leads to files that no run may read"):
+        execute(ShardDatasetOperator(task_id="shard", spec=spec), task)
+
+
 def test_dataset_objects_keep_content_digest_and_order(aws_connection, task, tmp_path):
     objects = S3DatasetObjects(AwsClients(ConnectionArguments()).client("s3"))
     prefix = f"s3://{aws_connection.bucket}/{task.run_id}/"

@@ -77,7 +77,10 @@ def test_the_aws_connection_leads_to_the_engine(home: Home) -> None:
         "execution_role_arn",
         "deployment",
         "rules_poll_interval_s",
+        "source_roots",
+        "private_folders",
     }
+    assert trainyard["private_folders"] == [str(home.path)]
 
 
 def test_masking_the_engines_secret_leaves_the_words_of_a_log(home: Home) -> None:

@@ -20,6 +20,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from distributed_training.hooks.local_files import readable_files
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import is_absent_object, typed
 from include.errors import Finding, Severity, SpecError, ThrottledError
@@ -91,10 +92,12 @@ def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
 
 
 def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
-    """Yield what is wrong with a data source: nothing there, or nothing in it."""
+    """Yield what is wrong with a data source: a run may not read it, nothing there, or nothing in it."""
     if source == STANDARD_LIBRARY:
         return
-    if source.startswith("s3://"):
+    if refused := _local_refusals(clients, source, where="source"):
+        yield from refused
+    elif source.startswith("s3://"):
         missing = Finding(where="source", what="there is no object with bytes below it", got=source)
         yield from _unless_there(
             partial(_has_bytes, clients, source), missing=missing, absent=_NO_BUCKET
@@ -108,8 +111,11 @@ def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
 
 
 def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]:
-    """Yield what is wrong with the tokenizer: there is no such file."""
+    """Yield what is wrong with the tokenizer: a run may not read it, or there is no such file."""
     if tokenizer == BYTES_TOKENIZER:
+        return
+    if refused := _local_refusals(clients, tokenizer, where="tokenizer"):
+        yield from refused
         return
     missing = Finding(
         where="tokenizer",
@@ -121,6 +127,16 @@ def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]
     if not tokenizer.startswith("s3://"):
         there = Path(tokenizer).is_file
     yield from _unless_there(there, missing=missing, absent=_NO_BUCKET)
+
+
+def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Finding, ...]:
+    """Return why a run may not read a local path. It is looked at no further: whether it exists is not said."""
+    if "://" in path:
+        return ()
+    try:
+        return tuple(readable_files(clients).findings(path, where=where))
+    except SpecError as error:
+        return error.findings
 
 
 def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterator[Finding]:

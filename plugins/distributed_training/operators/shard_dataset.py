@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +16,7 @@ from distributed_training.operators.sharding_job import (
     sharding_job_spec,
     uploaded_sharding_code,
 )
+from include.errors import SpecError
 from include.sagemaker_api.processing_request import render_processing_job
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         from include.sharding import shard_dataset
         from include.sharding.plan import finished_index
 
+        self._limit_local_files()
         spec: ShardingSpec = self.spec
         if spec.job is not None:
             check_shardable(spec.source, spec.settings)
@@ -163,6 +165,23 @@ class ShardDatasetOperator(SageMakerJobOperator):
         return self._told(
             context, index, plan.uri, uploaded_bytes=uploaded_bytes, was_reused=False, job=result
         )
+
+    def _limit_local_files(self) -> None:
+        """Let the source lead to no local file that runs may not read.
+
+        Raises:
+            SpecError: the tokenizer is such a file.
+        """
+        from distributed_training.hooks.local_files import readable_files
+        from include.sharding.settings import BYTES_TOKENIZER
+
+        spec: ShardingSpec = self.spec
+        files, tokenizer = readable_files(self.clients), spec.settings.tokenizer
+        if tokenizer != BYTES_TOKENIZER and (
+            findings := [*files.findings(tokenizer, where="tokenizer")]
+        ):
+            raise SpecError(findings, subject="shard settings")
+        self.spec = replace(spec, source=replace(spec.source, files=files))
 
     @cached_property
     def plan(self) -> DatasetPlan:

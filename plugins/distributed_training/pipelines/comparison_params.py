@@ -12,7 +12,13 @@ from distributed_training.pipelines.form_schema import (
     form_params,
 )
 from distributed_training.pipelines.params import SECTIONS
-from include.specs.comparison_conf import NAME, ComparedStrategy, Comparison, is_of_other_runs
+from include.specs.comparison_conf import (
+    ENTRY_POINT,
+    NAME,
+    ComparedStrategy,
+    Comparison,
+    is_of_other_runs,
+)
 from include.specs.run_conf import RunConf
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ _STRATEGIES = {
         "properties": {
             "name": {"type": "string", "pattern": f"^(?:{NAME})$"},
             "distribution": {"type": "object"},
-            "entry_point": {"type": "string", "minLength": 1},
+            "entry_point": {"type": "string", "pattern": f"^(?:{ENTRY_POINT})$"},
             "hyperparameters": {"type": "object"},
             "ranks": _RANKS,
             "image_uri": TEXT_OR_NONE,
