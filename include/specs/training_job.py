@@ -49,7 +49,7 @@ class TrainingJobSpec:
         role: ARN of the execution role, or its bare name where the account is known.
         output_path: S3 prefix of model.tar.gz and output.tar.gz.
         image_uri: the training image; without it `framework`, `framework_version` and `py_version`
-            choose AWS's own image for the region.
+            choose AWS's own image for the region (`include.sagemaker_api.images`).
         source_dir: folder uploaded with the entry point (`.` of a local path, or `s3://...tar.gz`).
         code_location: S3 prefix the code is uploaded under.
         max_run: seconds the job may run. max_wait: seconds with waiting for spot; needs

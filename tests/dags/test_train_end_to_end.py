@@ -111,6 +111,8 @@ def test_run_trains_evaluates_registers_and_reports(
     assert lineage["training_job"] == training["name"]
     assert lineage["data_fingerprint"] == record["dataset"]["fingerprint"]
     assert lineage["code_sha256"] == record["code_sha256"]
+    assert lineage["training_image"] == IMAGE
+    assert "InferenceSpecification" not in package
 
 
 SEARCH = {

@@ -13,10 +13,8 @@ from distributed_training.hooks.dataset_objects import S3DatasetObjects
 from distributed_training.hooks.objects import S3Objects
 from distributed_training.operators.register_model import ModelVersion, RegisterModelOperator
 from distributed_training.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
-from distributed_training.pipelines.task_specs import serving_image
 from include.errors import RejectedRequestError, Severity, SpecError
 from include.sharding import ShardSettings, Source
-from tests.plugins.conftest import IMAGE
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -25,7 +23,6 @@ def version(group: str, **members: Any) -> ModelVersion:
     given = {
         "group": group,
         "model_artifact": "s3://sagemaker-us-east-1-123456789012/registered/model.tar.gz",
-        "image_uri": serving_image(IMAGE),
         "source": "train-job-1",
         "lineage": {"data_fingerprint": "abc", "code_sha256": "def", "nothing": None},
         **members,
@@ -88,9 +85,28 @@ def test_wrong_version_names_every_fault(aws_connection, task):
     assert "ModelApprovalStatus" in str(raised.value)
 
 
-def test_training_image_becomes_its_serving_image():
-    assert serving_image(IMAGE).endswith("/pytorch-inference:2.6.0-cpu-py312")
-    assert serving_image("own.registry/image:1") == "own.registry/image:1"
+def test_model_that_nothing_serves_is_registered_without_an_inference_image(
+    aws_connection, artifact, task, sagemaker
+):
+    given = version(task.run_id)
+    told = execute(RegisterModelOperator(task_id="register", version=given), task)
+
+    package = sagemaker.describe_model_package(ModelPackageName=told["model_package_arn"])
+    assert "InferenceSpecification" not in package
+    assert package["SourceUri"] == given.model_artifact
+
+
+def test_model_with_a_serving_image_says_how_it_is_served(
+    aws_connection, artifact, task, sagemaker
+):
+    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
+    given = version(task.run_id, image_uri=image)
+    told = execute(RegisterModelOperator(task_id="register", version=given), task)
+
+    package = sagemaker.describe_model_package(ModelPackageName=told["model_package_arn"])
+    (container,) = package["InferenceSpecification"]["Containers"]
+    assert (container["Image"], container["ModelDataUrl"]) == (image, given.model_artifact)
+    assert "SourceUri" not in package
 
 
 def test_same_data_is_uploaded_once(aws_connection, task, tmp_path):

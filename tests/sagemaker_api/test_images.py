@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from include.catalog.training_images import training_images
 from include.errors import SpecError
 from include.sagemaker_api.images import image_uri
 
@@ -60,3 +61,110 @@ def test_a_model_parallel_version_that_nobody_wrote_down_is_refused(version: str
             framework_version=version,
             has_model_parallel=True,
         )
+
+
+@pytest.mark.parametrize("version", [None, "2.13", "2.13.0"])
+@pytest.mark.parametrize(
+    ("region", "instance_type", "uri"),
+    [
+        (
+            "us-east-1",
+            "ml.p4d.24xlarge",
+            "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker",
+        ),
+        (
+            "cn-north-1",
+            "ml.m5.large",
+            "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/pytorch:2.13-cpu-amzn2023-sagemaker",
+        ),
+    ],
+    ids=["gpu", "china-cpu"],
+)
+def test_the_default_image_is_the_catalogue_s(
+    region: str, instance_type: str, uri: str, version: str | None
+) -> None:
+    found = image_uri(region=region, instance_type=instance_type, framework_version=version)
+
+    assert found == uri
+
+
+@pytest.mark.filterwarnings("ignore")  # the SDK's own
+@pytest.mark.parametrize("instance_type", ["ml.p5.48xlarge", "ml.c6i.xlarge"])
+def test_the_sdk_agrees_with_the_catalogue_in_every_region(instance_type: str) -> None:
+    from sagemaker.core import image_uris  # type: ignore[import-untyped]  # ships no types
+
+    pinned = training_images().pytorch
+
+    assert {
+        region: image_uris.retrieve(
+            "pytorch-amzn2023",
+            region,
+            version=pinned.version,
+            instance_type=instance_type,
+            image_scope="training",
+        )
+        for region in pinned.accounts
+    } == {
+        region: image_uri(region=region, instance_type=instance_type) for region in pinned.accounts
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # the SDK's own
+def test_a_version_between_the_sdk_s_tables_is_found() -> None:
+    uri = image_uri(region="us-east-1", instance_type="ml.p5.48xlarge", framework_version="2.12")
+
+    assert uri.endswith("/pytorch:2.12-cu130-amzn2023-sagemaker")
+
+
+def test_a_region_without_registry_names_those_that_have_one() -> None:
+    with pytest.raises(SpecError, match="us-east-1"):
+        image_uri(region="us-moon-1", instance_type="ml.m5.large")
+
+
+def test_another_python_than_the_default_image_s_is_refused() -> None:
+    with pytest.raises(SpecError, match="py312"):
+        image_uri(region="us-east-1", instance_type="ml.m5.large", py_version="py311")
+
+
+@pytest.mark.filterwarnings("ignore")  # the SDK's own
+@pytest.mark.parametrize(
+    ("version", "tag"),
+    [
+        (None, "2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04"),
+        ("4.56.2", "2.8.0-transformers4.56.2-gpu-py312-cu129-ubuntu22.04"),
+        ("4.56", "2.8.0-transformers4.56.2-gpu-py312-cu129-ubuntu22.04"),
+    ],
+)
+def test_hugging_face_has_an_image_on_its_newest_torch(version: str | None, tag: str) -> None:
+    uri = image_uri(
+        region="us-east-1",
+        instance_type="ml.p4d.24xlarge",
+        framework="huggingface",
+        framework_version=version,
+    )
+
+    assert uri.endswith(f"/huggingface-pytorch-training:{tag}")
+
+
+@pytest.mark.filterwarnings("ignore")  # the SDK's own
+def test_hugging_face_on_a_cpu_says_that_there_is_no_such_image() -> None:
+    with pytest.raises(SpecError, match="processor: cpu"):
+        image_uri(region="us-east-1", instance_type="ml.m5.large", framework="huggingface")
+
+
+@pytest.mark.filterwarnings("ignore")  # the SDK's own
+def test_a_hugging_face_version_that_never_was_lists_the_known_ones() -> None:
+    with pytest.raises(SpecError, match=r"5\.3\.0"):
+        image_uri(
+            region="us-east-1",
+            instance_type="ml.p4d.24xlarge",
+            framework="huggingface",
+            framework_version="3.1",
+        )
+
+
+@pytest.mark.filterwarnings("ignore")  # the SDK's own
+def test_tensorflow_s_default_version_is_the_catalogue_s() -> None:
+    uri = image_uri(region="us-east-1", instance_type="ml.p4d.24xlarge", framework="tensorflow")
+
+    assert f":{training_images().versions['tensorflow']}-gpu" in uri

@@ -57,6 +57,7 @@ PYTORCH_TRAINING = "sagemaker_pytorch_container.training:main"
 AUTOML_FAMILY = "sagemaker-sklearn-automl"
 SOURCE_FOLDER = Path(__file__).resolve().parents[3]
 FAMILIES: dict[str, str | None] = {
+    "pytorch": PYTORCH_TRAINING,
     "pytorch-training": PYTORCH_TRAINING,
     "pytorch-inference": PYTORCH_TRAINING,
     "huggingface-pytorch-training": PYTORCH_TRAINING,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.catalog.instances import catalogue
 from include.catalog.strategy_support import Version, read_version
+from include.catalog.training_images import training_images
 from include.planning.linter.facts import JobFacts
 
 if TYPE_CHECKING:
@@ -21,9 +22,11 @@ _COMPILER = "sagemaker_training_compiler_enabled"
 _ON = {True, "true", "True", "1"}
 _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::(?P<version>\d+\.\d+)?[^@]*)?(?:@.*)?")
 # AWS's own, whose tags begin with the library's version: `pytorch-training:2.2.0-gpu-py310`. Others count as they like.
+# From PyTorch 2.11 on the repository is `pytorch`: `pytorch:2.13-cu133-amzn2023-sagemaker`.
 _FRAMEWORK_IMAGE = re.compile(
-    r"(?:huggingface-)?(?P<dlc>pytorch|tensorflow)-(?:trcomp-)?training(?:-neuronx?)?"
-    r"|sagemaker-(?P<older>pytorch|tensorflow(?:-scriptmode)?)"
+    r"pytorch"
+    r"|(?:huggingface-)?(?:pytorch|tensorflow)-(?:trcomp-)?training(?:-neuronx?)?"
+    r"|sagemaker-(?:pytorch|tensorflow(?:-scriptmode)?)"
 )
 _BUILT_IN_IMAGES = {
     *("blazingtext", "factorization-machines", "forecasting-deepar", "image-classification"),
@@ -67,16 +70,26 @@ def image_name(uri: str | None) -> str | None:
 
 
 def image_library(spec: TrainingJobSpec) -> tuple[str, Version] | None:
-    """Return torch or tensorflow and its version, by an AWS image's tag or by the spec; None where neither says so."""
+    """Return torch or tensorflow and its version, by an AWS image's tag, the spec or the default image.
+
+    Returns None for an image of the author's own, and for a framework without a default.
+    """
     found = _IMAGE.fullmatch(spec.image_uri or "")
     if found and found["version"]:
         library = framework_of_image(found["name"])
         return (library, read_version(found["version"])) if library else None
     library = _LIBRARY_OF_FRAMEWORK.get(spec.framework)
-    is_version = re.match(r"\d+\.\d+", spec.framework_version or "")
-    if library is None or spec.framework_version is None or not is_version:
+    version = spec.framework_version or _default_version(spec)
+    if library is None or version is None or not re.match(r"\d+\.\d+", version):
         return None
-    return library, read_version(spec.framework_version)
+    return library, read_version(version)
+
+
+def _default_version(spec: TrainingJobSpec) -> str | None:
+    """Return the version of the image that a spec without image and version gets; None if that has no default."""
+    has_own_image = bool(spec.image_uri or spec.algorithm_name)
+    is_pinned = spec.launch is None or spec.launch.strategy.name != "smp_v2"
+    return None if has_own_image or not is_pinned else training_images().version(spec.framework)
 
 
 def framework_of_image(name: str) -> str | None:
@@ -84,7 +97,7 @@ def framework_of_image(name: str) -> str | None:
     found = _FRAMEWORK_IMAGE.fullmatch(name)
     if found is None:
         return None
-    return "tensorflow" if "tensorflow" in (found["dlc"] or found["older"]) else "torch"
+    return "tensorflow" if "tensorflow" in name else "torch"
 
 
 def _capacities(spec: TrainingJobSpec) -> Iterator[tuple[str, str, int, bool]]:

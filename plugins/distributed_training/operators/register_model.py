@@ -28,7 +28,8 @@ class ModelVersion:
     Attributes:
         group: the model package group; made when it is not there.
         model_artifact: S3 address of model.tar.gz.
-        image_uri: the image that serves the model.
+        image_uri: the image that serves the model; None registers the model without an InferenceSpecification, as one
+            that no image can serve by itself: its address is then the package's SourceUri.
         source: what makes this version one and the same when it is registered twice: the training
             job's name.
         metrics_s3_uri: S3 address of the evaluation's JSON; None when there is none.
@@ -38,8 +39,8 @@ class ModelVersion:
 
     group: str
     model_artifact: str
-    image_uri: str
     source: str
+    image_uri: str | None = None
     approval_status: str = "PendingManualApproval"
     metrics_s3_uri: str | None = None
     lineage: Mapping[str, Any] = field(default_factory=dict)
@@ -55,11 +56,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
         "ModelPackageGroupName": version.group,
         "ModelPackageDescription": f"training job {version.source}",
         "ModelApprovalStatus": version.approval_status,
-        "InferenceSpecification": {
-            "Containers": [{"Image": version.image_uri, "ModelDataUrl": version.model_artifact}],
-            "SupportedContentTypes": ["application/json"],
-            "SupportedResponseMIMETypes": ["application/json"],
-        },
+        **_model(version),
         "CustomerMetadataProperties": {
             key: str(value)[:_LONGEST_VALUE]
             for key, value in version.lineage.items()
@@ -74,6 +71,20 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
         request["ModelMetrics"] = {"ModelQuality": {"Statistics": statistics}}
     validate_request("CreateModelPackage", request)
     return request
+
+
+def _model(version: ModelVersion) -> dict[str, Any]:
+    """Return the members that say where the model is, and what serves it if anything does."""
+    if version.image_uri is None:
+        return {"SourceUri": version.model_artifact}
+    container = {"Image": version.image_uri, "ModelDataUrl": version.model_artifact}
+    return {
+        "InferenceSpecification": {
+            "Containers": [container],
+            "SupportedContentTypes": ["application/json"],
+            "SupportedResponseMIMETypes": ["application/json"],
+        }
+    }
 
 
 class RegisterModelOperator(ConnectedOperator):

@@ -179,23 +179,21 @@ def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec
 
 
 def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
-    """Return the model version of the run, with its lineage."""
+    """Return the model version of the run, with its lineage.
+
+    No image is named that serves it: model.tar.gz has weights and no code for inference, and AWS has no inference
+    image of this PyTorch.
+    """
     state = RunState.of(context)
     training, dataset = result_of(context, TRAIN), result_of(context, SHARD)
     return ModelVersion(
         group=state.conf.model_package_group,
         model_artifact=training["model_artifact"],
-        image_uri=serving_image(training["image_uri"]),
         source=training["job_name"],
         approval_status=state.conf.approval_status,
         metrics_s3_uri=f"{state.paths.evaluation}/{EVALUATION_FILE}",
         lineage=_lineage(context, training, dataset),
     )
-
-
-def serving_image(training_image: str) -> str:
-    """Return AWS's inference image that belongs to its training image; any other image as it is."""
-    return training_image.replace("-training:", "-inference:", 1)
 
 
 def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
@@ -208,6 +206,7 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         "data_fingerprint": dataset["fingerprint"],
         "code_sha256": (training.get("code") or {}).get("sha256"),
         "training_job": training["job_name"],
+        "training_image": training["image_uri"],
         "training_attempts": training["attempt"],
         "evaluation_job": evaluation["job_name"],
         **_search_lineage(context),

@@ -410,6 +410,8 @@ SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
     ("SMDDP ends with PyTorch 2.3 and TensorFlow 2.11", "the same page; SDK v2 fw_utils"): (
         "smddp in a newer torch",
         "smddp by the spec's version",
+        "smddp in the newest repository's torch",
+        "smddp by the default image's version",
         "smddp in a newer tensorflow",
         "pytorchddp in a newer torch",
     ),

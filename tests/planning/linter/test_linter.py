@@ -203,6 +203,18 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "has a version of torch that smddp does not exist for; got 2.8; allowed: 1.6 to 2.3",
         {"distribution": SMDDP, "image_uri": f"{REPOSITORY}/pytorch-training:2.3.0-gpu-py311"},
     ),
+    "smddp in the newest repository's torch": (
+        {"distribution": SMDDP, "image_uri": f"{REPOSITORY}/pytorch:2.13-cu133-amzn2023-sagemaker"},
+        E,
+        "has a version of torch that smddp does not exist for; got 2.13; allowed: 1.6 to 2.3",
+        {"distribution": SMDDP, "image_uri": f"{REPOSITORY}/pytorch-training:2.3.0-gpu-py311"},
+    ),
+    "smddp by the default image's version": (
+        {"distribution": SMDDP, "image_uri": None},
+        E,
+        "framework_version: has a version of torch that smddp does not exist for; got 2.13",
+        {"distribution": SMDDP, "image_uri": None, "framework_version": "2.2.0"},
+    ),
     "smddp by the spec's version": (
         {"distribution": SMDDP, "image_uri": None, "framework_version": "2.4.1"},
         E,
