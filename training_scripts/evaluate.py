@@ -2,8 +2,9 @@
 
 Reads `<base>/processing/input/{model/model.tar.gz,test/,index/index.json}` and writes
 `<base>/processing/output/evaluation/evaluation.json`; `<base>` is --base-dir, else
-SAGEMAKER_BASE_DIR, else /opt/ml. One process. Exit codes: 0 measured; 1 failed, with the reason on
-stderr, in `<base>/output/message` (a processing job's ExitMessage) and `<base>/output/failure`.
+SAGEMAKER_BASE_DIR, else /opt/ml. One process, or the ranks of one instance under torchrun: each with the whole model
+and samples of its own (`--layout whole`), or with a shard of it (`--layout shards`). Exit codes: 0 measured; 1 failed,
+with the reason on stderr, in `<base>/output/message` (a processing job's ExitMessage) and `<base>/output/failure`.
 """
 
 from __future__ import annotations
@@ -11,44 +12,54 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import os
 import sys
 import tarfile
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from trainer.artifacts import read_model
 from trainer.data.loader import evaluation_batches
 from trainer.data.shard_index import ShardIndex
-from trainer.distributed import Ranks
+from trainer.distributed import Ranks, joined_ranks
 from trainer.environment import DEFAULT_BASE_DIR, available_cpus
 from trainer.errors import DataError
-from trainer.evaluation import Evaluation, evaluate
+from trainer.evaluation import evaluate
 from trainer.failure import report_failure
-from trainer.precision import Precision
-from trainer.tasks import open_splits
+from trainer.precision import DTYPES, Precision
+from trainer.sharding.frozen import shard_frozen
+from trainer.tasks import Task, open_splits
+from trainer.test_split import describe, write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from torch.utils.data import Dataset
 
 log = logging.getLogger("evaluate")
-MAX_EXPONENT = 700.0
+TOKENS_PER_BATCH = 8192
+TIMEOUT_S = 7200.0
+"""How long ranks wait for the one that unpacks the archive and checks the shards."""
+LAYOUTS = ("whole", "shards")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the evaluation; return the exit code."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
     options = read_options(argv)
-    # A vCPU is half a core: two threads on one core only wait for each other.
-    torch.set_num_threads(options.num_threads or max(1, available_cpus() // 2))
+    output = options.base_dir / "output"
     try:
-        run(options)
+        with joined_ranks(os.environ, timeout_s=TIMEOUT_S) as ranks:
+            # A vCPU is half a core: two threads on one core only wait for each other.
+            cpus = available_cpus() // (2 * ranks.local_world_size)
+            torch.set_num_threads(options.num_threads or max(1, cpus))
+            run(options, ranks)
     except Exception as error:  # noqa: BLE001 the process boundary
-        output = options.base_dir / "output"
         report_failure(error, output / "failure", output / "message")
         return 1
     return 0
@@ -60,34 +71,59 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     base_dir = Path(os.environ.get("SAGEMAKER_BASE_DIR", DEFAULT_BASE_DIR))
     parser.add_argument("--base-dir", type=Path, default=base_dir)
     parser.add_argument("--split", default="test", help="the split of the index that is measured")
-    parser.add_argument("--batch-size", type=int, default=16, help="samples of a forward pass")
+    parser.add_argument(
+        "--tokens-per-batch",
+        type=int,
+        default=TOKENS_PER_BATCH,
+        help="tokens (of a table rows) of a forward pass; a longer sample goes alone",
+    )
     parser.add_argument("--max-samples", type=int, default=0, help="0 = all, else spread evenly")
     parser.add_argument("--num-threads", type=int, default=0, help="0 = half the processors")
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument(
+        "--precision", choices=tuple(DTYPES), help="of matrix products; else that of the training"
+    )
+    parser.add_argument(
+        "--layout", choices=LAYOUTS, default=LAYOUTS[0], help="the model on each rank, or shards"
+    )
     return parser.parse_args(argv)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace, ranks: Ranks) -> None:
     """Load, measure and write."""
     inputs = options.base_dir / "processing" / "input"
-    ranks = Ranks(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    with tempfile.TemporaryDirectory() as scratch:
-        model, task, content = read_model(unpacked(inputs / "model", Path(scratch)))
-    index = ShardIndex.load(inputs / "index")
-    channels = {options.split: inputs / options.split}
-    (samples,) = open_splits(task, index, channels, (options.split,), verify=True)
-    num_samples = min(options.max_samples or len(samples), len(samples))
-    batches = evaluation_batches(
-        samples, num_samples=num_samples, batch_size=options.batch_size, device=ranks.device
+    with opened(inputs / "model", ranks) as folder:
+        with ranks.all_or_none():
+            model, task, content = read_model(folder)
+            index = ShardIndex.load(inputs / "index")
+            channels = {options.split: inputs / options.split}
+            (samples,) = open_splits(
+                task, index, channels, (options.split,), verify=ranks.local_rank == 0
+            )
+        name = options.precision or (content.get("hyperparameters") or {}).get("precision", "fp32")
+        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        model, precision = placed(model, ranks, precision=name, layout=options.layout)
+        num_samples = min(options.max_samples or len(samples), len(samples))
+        if num_samples < len(samples):
+            log.warning("measuring %d of %d samples: --max-samples", num_samples, len(samples))
+        batches = batches_of(options, samples, task, model, ranks, num_samples=num_samples)
+        result = evaluate(task, model, batches, precision=precision, ranks=ranks)
+    if not ranks.is_main:
+        return
+    kept = ("config", "step", "stopped_by", "validation_loss")
+    report = describe(
+        result,
+        task=task,
+        index=index,
+        split=options.split,
+        num_samples=num_samples,
+        measured={
+            "place": "processing",
+            "num_ranks": ranks.world_size,
+            "layout": options.layout,
+            "precision": name,
+        },
+        model={"num_parameters": num_parameters, **{key: content.get(key) for key in kept}},
     )
-    precision = Precision.of(options.precision, ranks.device)
-    result = evaluate(task, model.to(ranks.device), batches, precision=precision, ranks=ranks)
-    report = describe(result, index=index, split=options.split, num_samples=num_samples)
-    report["unit"] = task.unit
-    report["model"] = {
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-        **{key: content.get(key) for key in ("config", "step", "stopped_by", "validation_loss")},
-    }
     report["trained_on_fingerprint"] = content.get("data_fingerprint")
     if report["trained_on_fingerprint"] != index.fingerprint:
         log.warning(
@@ -95,10 +131,72 @@ def run(options: argparse.Namespace) -> None:
             report["trained_on_fingerprint"],
             index.fingerprint,
         )
-    folder = options.base_dir / "processing" / "output" / "evaluation"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_report(options.base_dir / "processing" / "output" / "evaluation", report)
     log.info("evaluation: %s", json.dumps(report["metrics"]))
+
+
+def placed(
+    model: nn.Module, ranks: Ranks, *, precision: str, layout: str
+) -> tuple[nn.Module, Precision]:
+    """Return the model on the device, and the arithmetic of its forward pass.
+
+    Whole, weights stay float32 and matrix products are cast. In shards the weights are cast themselves, as by a
+    training's FSDP. Matrix products of float32 may use TF32 on GPUs.
+    """
+    if ranks.device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    if layout == "shards" and ranks.world_size > 1:
+        return (
+            shard_frozen(model, ranks, dtype=DTYPES[precision]),
+            Precision.of("fp32", ranks.device),
+        )
+    model.requires_grad_(requires_grad=False)
+    return model.to(ranks.device), Precision.of(precision, ranks.device)
+
+
+def batches_of(
+    options: argparse.Namespace,
+    samples: Dataset[Any],
+    task: Task,
+    model: nn.Module,
+    ranks: Ranks,
+    *,
+    num_samples: int,
+) -> Iterator[Any]:
+    """Yield this rank's batches; with shards run the model as often as the rank that has most of them."""
+    size = max(1, options.tokens_per_batch // task.units_per_sample)
+    yield from evaluation_batches(
+        samples,
+        num_samples=num_samples,
+        batch_size=size,
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        device=ranks.device,
+    )
+    most, own = (
+        -(-len(range(rank, num_samples, ranks.world_size)) // size) for rank in (0, ranks.rank)
+    )
+    if options.layout == "shards" and own < most:
+        spare = tuple(part.to(ranks.device) for part in samples[torch.arange(1)])
+        task.outputs(model, spare)
+
+
+@contextmanager
+def opened(folder: Path, ranks: Ranks) -> Iterator[Path]:
+    """Yield a folder with the model's files: the archive's content, or `folder` if it is unpacked already.
+
+    One rank unpacks for all.
+
+    Raises:
+        DataError: there is no archive and no model, or the archive is damaged; on every rank.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        place = None
+        with ranks.all_or_none():
+            if ranks.local_rank == 0:
+                place = unpacked(folder, Path(scratch))
+        yield Path(ranks.broadcast(place))
+        ranks.barrier()  # the files stay until the last rank has read its weights
 
 
 def unpacked(folder: Path, scratch: Path) -> Path:
@@ -121,27 +219,6 @@ def unpacked(folder: Path, scratch: Path) -> Path:
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(f"{archive} cannot be unpacked ({error}); upload it again") from error
     return scratch
-
-
-def describe(
-    result: Evaluation, *, index: ShardIndex, split: str, num_samples: int
-) -> dict[str, Any]:
-    """Return the report's content, without what it says of the model."""
-    metrics: dict[str, float | None] = {"test_loss": result.loss}
-    if index.kind == "tokens":
-        metrics["test_perplexity"] = math.exp(min(result.loss, MAX_EXPONENT))
-        metrics["unigram_loss"] = index.unigram_loss
-    if result.accuracy is not None:
-        metrics["test_accuracy"] = result.accuracy
-    entry = index.split(split)
-    return {
-        "metrics": metrics,
-        "split": split,
-        "num_tokens": result.num_units if index.kind == "tokens" else None,
-        "num_rows": entry["num_rows"],
-        "num_samples": num_samples,
-        "data_fingerprint": index.fingerprint,
-    }
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from include.catalog.instances import catalogue
 from include.cost.job_cost import CostEstimate, cost_ceiling
+from include.planning.evaluation_plan import plan_evaluation, processing_run_s
 from include.planning.search_cost import search_cost
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from include.specs.run_conf import RunConf
 
 TRAIN = "train"
-
-EVALUATION_FALLBACK = "ml.m5.xlarge"
-"""Evaluates where the type of training is none that processing jobs may have (P4, P5, Trainium, ...)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,38 +93,26 @@ def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
     )
 
 
-def evaluation_instance_type(conf: RunConf, *, trained_on: str | None = None) -> str:
-    """Return the type that evaluates: the conf's own, else that of training, else the fallback.
-
-    Args:
-        conf: what the run shall do.
-        trained_on: the type that training got, which a capacity ladder may have moved; None where it is yet to run.
-    """
-    if conf.evaluation_instance_type:
-        return conf.evaluation_instance_type
-    name = trained_on or conf.instance_type
-    training = catalogue().types.get(name)
-    is_allowed = training is not None and training.is_for_processing
-    return name if is_allowed else EVALUATION_FALLBACK
-
-
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
-    """Return one attempt of each job. Each may run for the conf's max_run_s."""
+    """Return one attempt of each job, each for its longest time."""
     rungs = conf.rungs
-    evaluating = {evaluation_instance_type(conf, trained_on=each.instance_type) for each in rungs}
+    evaluating = (plan_evaluation(conf, trained_on=each.instance_type) for each in rungs)
     estimates = {
         TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs),
-        "evaluate": _dearest(_processing_estimate(conf, each, 1) for each in sorted(evaluating)),
+        "evaluate": _dearest(
+            cost_ceiling(
+                instance_type=each.instance_type, instance_count=1, max_run_s=each.max_run_s
+            )
+            for each in evaluating
+        ),
     }
     if conf.shard_instance_count:
-        estimates["shard"] = _processing_estimate(
-            conf, conf.shard_instance_type, conf.shard_instance_count
+        estimates["shard"] = cost_ceiling(
+            instance_type=conf.shard_instance_type,
+            instance_count=conf.shard_instance_count,
+            max_run_s=processing_run_s(conf),
         )
     return estimates
-
-
-def _processing_estimate(conf: RunConf, instance_type: str, count: int) -> CostEstimate:
-    return cost_ceiling(instance_type=instance_type, instance_count=count, max_run_s=conf.max_run_s)
 
 
 def _dearest(estimates: Iterable[CostEstimate]) -> CostEstimate:

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from include.catalog.instances import InstanceType, catalogue
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
+from include.planning.evaluation_plan import (
+    EvaluationPlan,
+    evaluation_findings,
+    plan_evaluation,
+)
 from include.planning.ladder_plan import ladder_plan_findings
-from include.planning.run_cost import RunCost, evaluation_instance_type, run_cost
+from include.planning.run_cost import RunCost, run_cost
 from include.planning.search_cost import search_findings
 from include.specs.run_conf import RunConf
 from include.specs.run_conf_tuning import search_of
@@ -33,6 +38,7 @@ class RunPlan:
         search_usd: what of ceiling_usd is the search's, 0 without one.
         trials: how many the search may run, of trial_steps each.
         cost_note: how the ceiling was worked out.
+        evaluation: how the test split is measured, and why so.
         warnings: findings that do not stop the run.
     """
 
@@ -46,6 +52,7 @@ class RunPlan:
     once_usd: float | None
     search_usd: float | None
     cost_note: str
+    evaluation: EvaluationPlan
     trials: int = 0
     trial_steps: int = 0
     warnings: tuple[Finding, ...] = ()
@@ -101,6 +108,7 @@ def _plan(
         once_usd=cost.once_usd,
         search_usd=cost.search_usd,
         cost_note=cost.note,
+        evaluation=plan_evaluation(conf),
         trials=search.max_jobs if search else 0,
         trial_steps=search.num_steps if search else 0,
         warnings=warnings,
@@ -145,15 +153,8 @@ def _processing_findings(conf: RunConf) -> Iterator[Finding]:
     for where, name in wanted.items():
         if name is not None:
             yield from _processing_type_findings(where, name)
-    used = evaluation_instance_type(conf)
-    if used not in {conf.evaluation_instance_type, conf.instance_type}:
-        yield Finding(
-            where="evaluation_instance_type",
-            what=f"is {used}, since processing jobs cannot have the type of training",
-            got=conf.instance_type,
-            next_step="set it to have the model evaluated on another",
-            severity=Severity.WARNING,
-        )
+    if all(each.instance_type in catalogue().types for each in conf.rungs):
+        yield from evaluation_findings(conf)
 
 
 def _processing_type_findings(where: str, name: str) -> Iterator[Finding]:
@@ -253,14 +254,20 @@ def _keep_budget(conf: RunConf, cost: RunCost) -> None:
         where="budget_usd",
         got=f"up to {format_usd(needed)}{once}: {cost.note}",
         allowed=f"at most {format_usd(budget)}",
-        next_step=f"raise budget_usd, or lower max_run_s to {_max_run_within(conf, cost)}",
+        next_step=f"raise budget_usd, or lower {_max_run_within(conf, cost)}",
     )
 
 
-def _max_run_within(conf: RunConf, cost: RunCost) -> int:
-    """Return the longest training with which the jobs fit into what the search leaves of the budget."""
+def _max_run_within(conf: RunConf, cost: RunCost) -> str:
+    """Return the longest training with which the jobs fit into what the search leaves of the budget.
+
+    A limit of the evaluation's own does not shrink with the training's.
+    """
     budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
-    return int(conf.max_run_s * (budget - search) / (cost.known_usd - search))
+    lower = f"max_run_s to {int(conf.max_run_s * (budget - search) / (cost.known_usd - search))}"
+    evaluation = plan_evaluation(conf)
+    own = "" if evaluation.max_run_s == conf.max_run_s else ", and evaluation_max_run_s alike"
+    return f"{lower}{own}"
 
 
 def _price_warnings(conf: RunConf, cost: RunCost) -> Iterator[Finding]:

@@ -24,7 +24,9 @@ class RunConf:
         num_shards: 0 = chosen to fit the ranks. max_source_bytes: 0 = all.
         shard_instance_count: instances of the processing job that shards; 0 = in the worker.
         ignore_columns, category_columns: of a table: left out, and read as categories.
-        evaluation_instance_type: None = that of training where processing jobs may have it.
+        evaluation_instance_type: None = that of training if processing jobs may have it and it holds the model, else
+            the cheapest that does. evaluation_max_run_s, evaluation_volume_size_gb, evaluation_max_samples: None =
+            derived (include.planning.evaluation_plan).
         checkpoint_interval: steps; 0 = chosen by the script from the measured cost of a checkpoint and
             mean_time_to_interruption_s; -1 = only at the end and when told to stop.
         capacity_ladder: what is tried in turn; its first rung takes the place of instance_type, instance_count and
@@ -75,6 +77,9 @@ class RunConf:
     instance_count: int = 2
     processes_per_instance: int = 1
     evaluation_instance_type: str | None = None
+    evaluation_max_run_s: int | None = None
+    evaluation_volume_size_gb: int | None = None
+    evaluation_max_samples: int | None = None
     use_spot_instances: bool = False
     max_run_s: int = 3600
     max_wait_s: int | None = None

@@ -48,6 +48,8 @@ AT_LEAST_ZERO = (
     "heartbeat_timeout_s",
 )
 MAX_RUN_S = 28 * 24 * 3600
+MAX_PROCESSING_RUN_S = 9 * 24 * 3600
+MAX_PROCESSING_VOLUME_GB = 16_384
 # Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
 FURTHER_HYPERPARAMETERS = (
     "dropout",
@@ -267,6 +269,21 @@ def _limits(conf: RunConf) -> Iterator[Finding]:
             got=str(conf.max_run_s),
             allowed=f"at most {MAX_RUN_S} (28 days)",
         )
+    most = {
+        "evaluation_max_run_s": (MAX_PROCESSING_RUN_S, " (9 days, a processing job's)"),
+        "evaluation_volume_size_gb": (MAX_PROCESSING_VOLUME_GB, " (GiB, a processing job's)"),
+        "evaluation_max_samples": (None, ""),
+    }
+    for name, (limit, whose) in most.items():
+        value = getattr(conf, name)
+        if value is not None and (value < 1 or (limit is not None and value > limit)):
+            yield Finding(
+                where=name,
+                what="is beyond what the service allows" if value > 0 else "is too small",
+                got=str(value),
+                allowed=f"1 to {limit}{whose}" if limit else "at least 1",
+                next_step="leave it out to have it derived",
+            )
 
 
 def _spot(conf: RunConf) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from include.errors import BudgetExceededError, SpecError
-from include.planning.run_cost import evaluation_instance_type, training_budget_usd
+from include.planning.evaluation_plan import plan_evaluation
+from include.planning.run_cost import training_budget_usd
 from include.planning.run_plan import num_parameters, plan_run
 from include.specs.run_conf import RunConf
 
@@ -146,29 +147,24 @@ def test_known_prices_alone_can_break_a_budget() -> None:
 
 
 def test_evaluation_runs_on_the_type_of_training_where_processing_jobs_may_have_it() -> None:
-    assert evaluation_instance_type(RunConf(instance_type="ml.g5.xlarge")) == "ml.g5.xlarge"
+    assert plan_evaluation(RunConf(instance_type="ml.g5.xlarge")).instance_type == "ml.g5.xlarge"
     own = RunConf(instance_type="ml.p4d.24xlarge", evaluation_instance_type="ml.g5.2xlarge")
-    assert evaluation_instance_type(own) == "ml.g5.2xlarge"
-    assert evaluation_instance_type(own, trained_on="ml.g5.xlarge") == "ml.g5.2xlarge"
+    assert plan_evaluation(own).instance_type == "ml.g5.2xlarge"
+    assert plan_evaluation(own, trained_on="ml.g5.xlarge").instance_type == "ml.g5.2xlarge"
 
 
 def test_evaluation_runs_on_the_type_that_training_got() -> None:
     conf = RunConf(instance_type="ml.g5.xlarge")
-    assert evaluation_instance_type(conf, trained_on="ml.m5.xlarge") == "ml.m5.xlarge"
-    assert evaluation_instance_type(conf, trained_on="ml.p4d.24xlarge") == "ml.m5.xlarge"
+    assert plan_evaluation(conf, trained_on="ml.m5.xlarge").instance_type == "ml.m5.xlarge"
+    assert plan_evaluation(conf, trained_on="ml.p4d.24xlarge").instance_type == "ml.m5.xlarge"
 
 
 @pytest.mark.parametrize("name", ["ml.p4d.24xlarge", "ml.p5.48xlarge", "ml.trn1.2xlarge"])
 def test_a_type_for_training_alone_is_evaluated_on_another_and_that_is_said(name: str) -> None:
     plan = plan_run({"instance_type": name, "global_batch_size": 32, "micro_batch_size": 1})
 
-    assert evaluation_instance_type(plan.conf) == "ml.m5.xlarge"
-    said = [str(each) for each in plan.warnings if each.where == "evaluation_instance_type"]
-    assert len(said) == 1
-    assert (
-        f"is ml.m5.xlarge, since processing jobs cannot have the type of training; got {name}"
-        in (said[0])
-    )
+    assert plan.evaluation.instance_type == "ml.m5.xlarge"
+    assert f"since processing jobs cannot have {name}" in plan.evaluation.reason
 
 
 @pytest.mark.parametrize(

@@ -171,3 +171,37 @@ def test_training_may_not_spend_what_a_cleared_search_has_cost() -> None:
 
 def test_training_without_a_search_asks_for_no_winner() -> None:
     assert train_task_spec(context(), None).hyperparameters["learning_rate"] == 4e-3
+
+
+def test_a_model_too_large_for_one_accelerator_is_evaluated_in_shards_under_torchrun() -> None:
+    spec = evaluate_task_spec(
+        context(
+            instance_type="ml.p4d.24xlarge",
+            instance_count=8,
+            processes_per_instance=8,
+            strategy="fsdp",
+            num_layers=40,
+            hidden_size=5120,
+            num_heads=40,
+            precision="bf16",
+            global_batch_size=64,
+            micro_batch_size=1,
+            max_run_s=864_000,
+        ),
+        None,
+    )
+
+    launcher = ("python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4")
+    assert spec.command == launcher
+    assert "--layout=shards" in spec.arguments
+    assert spec.max_run <= 777_600
+    assert spec.volume_size > 90
+
+
+def test_sharding_jobs_keep_the_limit_of_processing_jobs() -> None:
+    spec = shard_task_spec(
+        context(max_run_s=864_000, source="s3://b/raw/", shard_instance_count=2), None
+    )
+
+    assert spec.job is not None
+    assert spec.job.max_run == 777_600

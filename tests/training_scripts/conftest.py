@@ -238,14 +238,25 @@ def make_job(
 
 
 @pytest.fixture
-def evaluation(rank_server: RankServer) -> Callable[[Path, Sequence[str]], int]:
-    """Return a function that runs evaluate.py in a base folder and returns its exit code."""
+def evaluation(rank_server: RankServer) -> Callable[..., int]:
+    """Return a function that runs evaluate.py in a base folder, by so many ranks, and returns the worst exit code."""
 
-    def run(base_dir: Path, argv: Sequence[str] = ()) -> int:
+    def run(base_dir: Path, argv: Sequence[str] = (), *, world_size: int = 1) -> int:
         environ = {"SAGEMAKER_BASE_DIR": str(base_dir), "OMP_NUM_THREADS": "1"}
-        log = str(base_dir / "evaluate.log")
-        return rank_server.wait(
-            rank_server.start(main="evaluate", argv=list(argv), environ=environ, log=log)
-        )
+        port = free_port()
+        pids = []
+        for rank in range(world_size):
+            launch = {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            } if world_size > 1 else {}  # fmt: skip
+            log = str(base_dir / ("evaluate.log" if rank == 0 else f"evaluate-{rank}.log"))
+            pids.append(
+                rank_server.start(
+                    main="evaluate", argv=list(argv), environ=environ | launch, log=log
+                )
+            )
+        return max(abs(rank_server.wait(pid)) for pid in pids)
 
     return run

@@ -8,6 +8,11 @@ import random
 import tarfile
 
 import pytest
+import torch
+
+import evaluate
+from include.planning import evaluation_plan
+from trainer import tasks
 
 pytestmark = pytest.mark.torch
 
@@ -46,6 +51,55 @@ def test_evaluation_measures_the_test_split(make_job, evaluation, tmp_path, toke
     assert report["num_rows"] == 8
     assert report["data_fingerprint"] == report["trained_on_fingerprint"] == index["fingerprint"]
     assert report["model"]["config"]["kind"] == "gpt"
+
+
+# 41 samples in batches of 2: rank 0 has 11 batches, rank 1 has 10 and runs a spare one with shards.
+WAYS = {
+    "one process": (1, []),
+    "each rank its samples": (2, ["--layout=whole"]),
+    "shards": (2, ["--layout=shards"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 2e-3)], ids=["fp32", "bf16"]
+)
+def test_every_way_to_measure_gives_the_same_metrics(
+    make_job, evaluation, tmp_path, token_data, precision, tolerance
+):
+    job = make_job()
+    assert job.run(max_steps=20, eval_interval=0, precision=precision) == [0], job.log()
+    reports = {}
+    for way, (world_size, argv) in WAYS.items():
+        base_dir = processing_folder(
+            tmp_path / way.replace(" ", "-"), token_data, job.base_dir / "model"
+        )
+        options = [*argv, "--tokens-per-batch=32", "--max-samples=41"]
+        code = evaluation(base_dir, options, world_size=world_size)
+        assert code == 0, (base_dir / "evaluate.log").read_text()
+        reports[way] = read_report(base_dir)
+
+    one = reports.pop("one process")
+    assert one["measured"] == {
+        "place": "processing", "num_ranks": 1, "layout": "whole", "precision": precision,
+    }  # fmt: skip
+    for way, report in reports.items():
+        assert report["measured"]["num_ranks"] == 2, way
+        assert report["num_tokens"] == one["num_tokens"] == 41 * 16, way
+        loss = report["metrics"]["test_loss"]
+        assert loss == pytest.approx(one["metrics"]["test_loss"], rel=tolerance), way
+
+
+def test_the_loss_of_many_logits_is_that_of_all_at_once(monkeypatch):
+    task = tasks.LanguageTask(model_config={"sequence_length": 8})
+    logits, targets = torch.randn(3, 8, 50), torch.randint(50, (3, 8))
+    whole = task.loss_sum(logits, (targets, targets))
+    monkeypatch.setattr(tasks, "LOSS_VALUES", 7 * 50)
+
+    with torch.no_grad():
+        parts = task.loss_sum(logits, (targets, targets))
+
+    assert parts.item() == pytest.approx(whole.item(), rel=1e-6)
 
 
 def test_evaluation_without_an_archive_says_what_is_missing(evaluation, tmp_path):
@@ -151,3 +205,8 @@ def test_model_of_the_wrong_kind_for_the_data_is_refused(
     assert job.run(model=model) == [1]
 
     assert said in job.failure
+
+
+def test_the_plan_of_an_evaluation_knows_the_scripts_numbers():
+    assert evaluation_plan.TOKENS_PER_BATCH == evaluate.TOKENS_PER_BATCH
+    assert evaluation_plan.LOSS_VALUES == tasks.LOSS_VALUES

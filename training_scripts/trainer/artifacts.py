@@ -11,7 +11,7 @@ import torch
 
 from trainer.data.table import TableLayout
 from trainer.errors import DataError
-from trainer.models import build
+from trainer.models import build_empty
 from trainer.tasks import LanguageTask, TableTask, Task
 from trainer.tensor_tree import copy_to_cpu
 
@@ -50,14 +50,16 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 def read_model(folder: Path) -> tuple[nn.Module, Task, dict[str, Any]]:
     """Return the model, its task and the content of `model.json`.
 
+    The weights stay in the file, mapped into memory, until they are used: ranks of one host share its pages.
+
     Raises:
         DataError: a file is missing, or the two do not fit together.
     """
     try:
         content = json.loads((folder / "model.json").read_bytes())
-        model = build(content["config"])
-        weights = torch.load(folder / "model.pt", map_location="cpu", weights_only=True)
-        model.load_state_dict(weights)
+        model = build_empty(content["config"])
+        weights = torch.load(folder / "model.pt", map_location="cpu", weights_only=True, mmap=True)
+        model.load_state_dict(weights, assign=True)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         message = (
             f"{folder} holds no model of train_ddp.py ({type(error).__name__}: {error}); expected "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Channels = Mapping[str, Path]
 Batch = tuple[Tensor, ...]
+LOSS_VALUES = 2**27
+"""Logits whose loss is computed at once in an evaluation: 0.5 GiB in float32, and as much for their log-softmax."""
 
 
 class Task(Protocol):
@@ -95,10 +98,20 @@ class LanguageTask:
         return model(batch[0])
 
     def loss_sum(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy in nats, summed over tokens."""
-        return functional.cross_entropy(
-            outputs.flatten(0, 1).float(), batch[1].flatten(), reduction="sum"
-        )
+        """Return the cross-entropy in nats, summed over tokens.
+
+        Without gradients LOSS_VALUES logits at a time are made float32: nothing of the others is kept.
+        """
+        logits, targets = outputs.flatten(0, 1), batch[1].flatten()
+        at_once = max(1, LOSS_VALUES // logits.shape[1])
+        if torch.is_grad_enabled() or len(logits) <= at_once:
+            return functional.cross_entropy(logits.float(), targets, reduction="sum")
+        parts = zip(logits.split(at_once), targets.split(at_once), strict=True)
+        losses = [
+            functional.cross_entropy(part.float(), wanted, reduction="sum")
+            for part, wanted in parts
+        ]
+        return torch.stack(losses).sum()
 
     def num_correct(self, outputs: Tensor, batch: Batch) -> None:
         """Return None: the loss says it all."""

@@ -21,6 +21,7 @@ from include.errors import Finding
 from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from include.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
 from include.specs.run_conf import RunConf
+from include.specs.run_conf_rules import MAX_PROCESSING_RUN_S, MAX_PROCESSING_VOLUME_GB
 from include.specs.run_conf_tuning import OBJECTIVES
 from include.specs.tuning_job import Strategy
 from include.specs.tuning_job_ranges import Scaling
@@ -289,8 +290,23 @@ SECTIONS: Sections = {
         "processes_per_instance": ("Ranks per instance", "Usually one for each GPU.", _COUNT),
         "evaluation_instance_type": (
             "Evaluation instance type",
-            "Empty: that of training, where processing jobs may have it.",
+            "Empty: that of training if processing jobs may have it and it holds the model, else the cheapest.",
             named("evaluation_instance_type", or_none=True),
+        ),
+        "evaluation_max_run_s": (
+            "Longest evaluation",
+            "Seconds; empty: as the training, a day at most.",
+            {"type": ["null", "integer"], "minimum": 60, "maximum": MAX_PROCESSING_RUN_S},
+        ),
+        "evaluation_volume_size_gb": (
+            "Evaluation volume",
+            "GiB; empty: what the model and the test split need.",
+            {"type": ["null", "integer"], "minimum": 1, "maximum": MAX_PROCESSING_VOLUME_GB},
+        ),
+        "evaluation_max_samples": (
+            "Evaluated samples",
+            "Of the test split, spread evenly; empty: all, or what half of the longest evaluation is enough for.",
+            {"type": ["null", "integer"], "minimum": 1},
         ),
         "volume_size_gb": ("Volume", "GiB for each instance.", _COUNT),
         "max_run_s": (

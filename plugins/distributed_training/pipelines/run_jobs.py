@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from include.catalog.instances import catalogue
 from include.errors import ContractError
-from include.planning.run_cost import evaluation_instance_type
+from include.planning.evaluation_plan import plan_evaluation
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from include.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
@@ -228,6 +229,7 @@ def evaluation_spec(
         training: the result of the training task.
         role: the execution role's ARN.
     """
+    plan = plan_evaluation(conf, trained_on=training.get("instance_type"))
     sources = {
         "model": str(training["model_artifact"]),
         "test": f"{dataset_uri}/test/",
@@ -235,10 +237,15 @@ def evaluation_spec(
     }
     return ProcessingJobSpec(
         role=role,
-        instance_type=evaluation_instance_type(conf, trained_on=training.get("instance_type")),
-        image_uri=training.get("image_uri") or conf.image_uri,
+        instance_type=plan.instance_type,
+        image_uri=_evaluation_image(conf, training, plan.instance_type),
+        command=_command(plan.num_processes),
         entry_point=EVALUATION_ENTRY_POINT,
         source_dir=SOURCE_DIR,
+        arguments=(
+            f"--max-samples={plan.max_samples}",
+            f"--layout={'shards' if plan.is_sharded else 'whole'}",
+        ),
         inputs=tuple(
             ProcessingInput(source=uri, destination=f"{_INPUT}/{name}", input_name=name)
             for name, uri in sources.items()
@@ -250,9 +257,26 @@ def evaluation_spec(
                 output_name="evaluation",
             ),
         ),
-        volume_size=conf.volume_size_gb,
-        max_run=conf.max_run_s,
+        volume_size=plan.volume_size_gb,
+        max_run=plan.max_run_s,
     )
+
+
+def _command(num_processes: int) -> tuple[str, ...]:
+    """Return what runs the script: Python, or torchrun for several processes of one instance."""
+    if num_processes == 1:
+        return ("python3",)
+    launcher = ("-m", "torch.distributed.run", "--standalone")
+    return ("python3", *launcher, f"--nproc-per-node={num_processes}")
+
+
+def _evaluation_image(conf: RunConf, training: Mapping[str, Any], instance_type: str) -> str | None:
+    """Return the image of the training; None, so that it is looked up, if that is made for other devices."""
+    types = catalogue().types
+    trained_on = types.get(str(training.get("instance_type")))
+    kinds = {each.num_accelerators > 0 for each in (trained_on, types[instance_type]) if each}
+    is_other = conf.image_uri is None and len(kinds) > 1
+    return None if is_other else training.get("image_uri") or conf.image_uri
 
 
 def _capacity(conf: RunConf) -> dict[str, Any]:

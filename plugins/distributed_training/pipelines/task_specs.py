@@ -28,6 +28,7 @@ from distributed_training.pipelines.run_state import (
     result_of,
 )
 from include.planning.comparison_plan import Cell
+from include.planning.evaluation_plan import processing_run_s
 from include.planning.run_cost import training_budget_usd
 from include.rules.rule import RuleAction
 from include.rules.watch_plan import WatchPlan
@@ -90,7 +91,7 @@ def _sharding_job(state: RunState) -> ShardingJob | None:
         code_location=state.paths.code,
         image_uri=conf.image_uri,
         volume_size=conf.volume_size_gb,
-        max_run=conf.max_run_s,
+        max_run=processing_run_s(conf),
     )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainer.models.gpt import GPT, GPTConfig
+import torch
+
+from trainer.models.gpt import GPT, GPTConfig, rope_table
 from trainer.models.mlp import MLP, MLPConfig
 
 if TYPE_CHECKING:
@@ -31,3 +33,21 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             return MLP(MLPConfig(**settings))
         case other:
             raise ValueError(f"model.json names the kind {other!r}; known are gpt and mlp")
+
+
+def build_empty(config: Mapping[str, Any]) -> nn.Module:
+    """Return the module for weights that are assigned to it: a decoder's parameters take no memory.
+
+    What is computed from the config alone, such as the table of positions, is there.
+
+    Raises:
+        ValueError: the kind of model is unknown.
+    """
+    if config.get("kind") != "gpt":
+        return build(config)
+    with torch.device("meta"):
+        model = build(config)
+    shape = model.config
+    tables = rope_table(shape.sequence_length, shape.hidden_size // shape.num_heads)
+    model.rope_cos, model.rope_sin = tables
+    return model

@@ -1,0 +1,64 @@
+"""The test split measured: which samples, in batches of which size, and the content of evaluation.json."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from trainer.data.shard_index import ShardIndex
+    from trainer.evaluation import Evaluation
+    from trainer.tasks import Task
+
+EVALUATION_FILE = "evaluation.json"
+MAX_EXPONENT = 700.0
+
+
+def describe(
+    result: Evaluation,
+    *,
+    task: Task,
+    index: ShardIndex,
+    split: str,
+    num_samples: int,
+    measured: Mapping[str, Any],
+    model: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what evaluation.json says.
+
+    Args:
+        result: over all ranks.
+        task: of the model.
+        index: of the data set.
+        split: its measured split.
+        num_samples: how many of its samples were measured.
+        measured: by how many ranks, in which precision and layout.
+        model: what the report says of the model.
+    """
+    metrics: dict[str, float | None] = {"test_loss": result.loss}
+    if index.kind == "tokens":
+        metrics["test_perplexity"] = math.exp(min(result.loss, MAX_EXPONENT))
+        metrics["unigram_loss"] = index.unigram_loss
+    if result.accuracy is not None:
+        metrics["test_accuracy"] = result.accuracy
+    return {
+        "metrics": metrics,
+        "split": split,
+        "num_tokens": result.num_units if index.kind == "tokens" else None,
+        "num_rows": index.split(split)["num_rows"],
+        "num_samples": num_samples,
+        "data_fingerprint": index.fingerprint,
+        "unit": task.unit,
+        "measured": dict(measured),
+        "model": dict(model),
+    }
+
+
+def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Write evaluation.json to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / EVALUATION_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
