@@ -15,8 +15,9 @@ import torch
 from include.rules.records import Mark, Start, StepRecord, Validation
 from include.rules.statistics_file import read_statistics
 from trainer.statistics.activations import ActivationWatch
-from trainer.statistics.checksums import sum_of_bits
+from trainer.statistics.checksums import ReplicaChecksums, sum_of_bits
 from trainer.statistics.choice import Cadence, Collection, choose
+from trainer.statistics.emitter import Emitter
 from trainer.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSink
 from trainer.statistics.parts import PART_SECONDS, TRIED_AGAIN_AFTER_S, PartWriter
 from trainer.statistics.tensors import ModelTensors
@@ -405,3 +406,52 @@ def test_tensorboard_and_what_is_missing_for_it(tmp_path, caplog):
         "validation/loss",
     ]
     assert [(each.step, each.value) for each in found.Scalars("train/loss")] == [(10, 2.5)]
+
+
+class Sparse(torch.nn.Module):
+    def forward(self, hidden):
+        return hidden.to_sparse()
+
+
+class BrokenChecksums(ReplicaChecksums):
+    def take(self, _tensors, *, step):
+        raise RuntimeError(f"no checksum of step {step}")
+
+
+class BrokenNorms(ModelTensors):
+    def spreads(self, *_):
+        raise RuntimeError("no spreads")
+
+    def update_norms(self, _):
+        raise RuntimeError("no norms of updates")
+
+
+@pytest.mark.parametrize("broken", ["activations", "checksums", "gradients", "weights", "inputs"])
+def test_a_fault_of_any_statistic_costs_statistics_only(tmp_path, caplog, broken):
+    layers = [torch.nn.Linear(2, 2)] + [Sparse()] * (broken == "activations")
+    model = torch.nn.Sequential(*layers)
+    kind = BrokenNorms if broken in {"gradients", "weights"} else ModelTensors
+    collections = [broken] if broken in {"gradients", "weights"} else ["activations"]
+    chosen = {name: {"save_interval": 1} for name in (*collections, "checksums", "batches")}
+    tensors = kind(model)
+    replicas = BrokenChecksums(tensors.names, rank=0, size=1) if broken == "checksums" else None
+    emitter = Emitter(
+        tensors, model, choice=choose(json.dumps(chosen), None, num_tensors=2), checksums=replicas
+    )
+    emitter.write_to(PartWriter(tmp_path, header={"rank": 0, "attempt": 1}))
+
+    for step in (1, 2, 3):
+        emitter.begin_step(step)
+        emitter.see_inputs(None if broken == "inputs" else (torch.ones(1, 2),))
+        model(torch.ones(1, 2)).to_dense().sum().backward()
+        _, norm = emitter.measure()
+        emitter.before_update()
+        emitter.after_update()
+        emitter.end_step(loss=0.5, gradient_norm=norm)
+    emitter.close()
+
+    assert emitter.is_degraded
+    assert caplog.text.count("STATISTICS REDUCED from step 1 on") == 1
+    (part,) = tmp_path.iterdir()
+    lines = [json.loads(line) for line in part.read_text().splitlines()[1:]]
+    assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2, 3]

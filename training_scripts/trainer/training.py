@@ -370,11 +370,15 @@ class Training:
             follows; on every rank the same.
         """
         saves = self.checkpointer.is_due(self.state.progress.step + 1)
-        said = [float(self.stop.received), float(saves), *to_limbs(digest)]
+        flags = (self.stop.received, saves, self.statistics.is_degraded)
         own = loss_sum.item()
         with self.report.meter.part("communication"):
-            total, num_stopping, num_saving, *limbs = self.ranks.sum([own, *said])
+            total, num_stopping, num_saving, num_degraded, *limbs = self.ranks.sum(
+                [own, *map(float, flags), *to_limbs(digest)]
+            )
         self.is_stopping = num_stopping > 0
+        if num_degraded:
+            self.statistics.degrade()
         return total / self.units_per_batch, from_limbs(*limbs), num_saving > 0
 
     def update_weights(self, loss: float) -> float:

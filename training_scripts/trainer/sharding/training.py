@@ -161,6 +161,7 @@ class ShardedTraining(Training):
             for _ in range(self.plan.gradient_accumulation_steps):
                 batch, samples = next(batches)
                 digest += digest_of(samples)
+                self.statistics.see_inputs(batch)
                 own.append(batch)
         with meter.part("forward"):
             loss_sum = pipeline.add_gradients(own)

@@ -47,6 +47,7 @@ class ActivationWatch:
         self.listed = [(name, None, classes[name]) for name in self._modules]
         self._handles: list[RemovableHandle] = []
         self._seen: dict[str, Tensor] = {}
+        self._fault: Exception | None = None
 
     def attach(self) -> None:
         """Look at the next forward pass; of several only the first one counts."""
@@ -55,17 +56,18 @@ class ActivationWatch:
             self._handles.append(module.register_forward_hook(self._hook(name)))
 
     def detach(self) -> Columns:
-        """Look no longer; return the columns of what was seen, one value for each of `listed`."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        if not self._seen:
+        """Look no longer; return the columns of what was seen, one value for each of `listed`.
+
+        Raises:
+            Exception: measuring an output failed during the forward pass, which went on.
+        """
+        seen, fault = dict(self._seen), self._fault
+        self.forget()
+        if fault:
+            raise fault
+        if not seen:
             return {}
-        names = list(self._seen)
-        rows = dict(
-            zip(names, torch.stack([self._seen[name] for name in names]).tolist(), strict=True)
-        )
-        self._seen.clear()
+        rows = dict(zip(seen, torch.stack(list(seen.values())).tolist(), strict=True))
         columns: Columns = {}
         for place, column in enumerate(COLUMNS[:-1]):
             values = [rows[name][place] if name in rows else None for name, _, _ in self.listed]
@@ -77,6 +79,14 @@ class ActivationWatch:
         ]
         return {name: each for name, each in columns.items() if any(v is not None for v in each)}
 
+    def forget(self) -> None:
+        """Look no longer, and drop what was seen."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._seen.clear()
+        self._fault = None
+
     def _where_it_applies(self, column: str, module: nn.Module) -> bool:
         if column == "inactive_fraction":
             return isinstance(module, RECTIFIERS)
@@ -84,12 +94,15 @@ class ActivationWatch:
 
     def _hook(self, name: str) -> Callable[[nn.Module, tuple[object, ...], object], None]:
         def look(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
-            if name in self._seen:
+            if name in self._seen or self._fault:
                 return
             tensor = output[0] if isinstance(output, tuple) else output
-            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
-                given = inputs[0] if inputs and isinstance(inputs[0], Tensor) else tensor
-                self._seen[name] = _numbers(module, given.detach(), tensor.detach())
+            try:
+                if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
+                    given = inputs[0] if inputs and isinstance(inputs[0], Tensor) else tensor
+                    self._seen[name] = _numbers(module, given.detach(), tensor.detach())
+            except Exception as error:  # noqa: BLE001 the forward pass continues; `detach` raises it
+                self._fault = error
 
         return look
 

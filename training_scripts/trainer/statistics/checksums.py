@@ -38,7 +38,10 @@ class ReplicaChecksums:
         self._names, self._rank, self._group = list(names), rank, group
 
     def take(self, tensors: Sequence[Tensor], *, step: int) -> dict[str, str]:
-        """Return name -> checksum; every replica must call it at the same step. A difference is logged at once."""
+        """Return name -> checksum of this rank's local tensors; every replica must call it at the same step.
+
+        A difference is logged at once.
+        """
         own = torch.stack([sum_of_bits(each) for each in tensors])
         gathered = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(gathered, own, group=self._group)

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 WEIGHTS, GRADIENTS, ACTIVATIONS = "weights", "gradients", "activations"
 NORM, CHANGE, SPREAD = "norm", "change", "spread"  # l2; update_l2 or mean_abs; mean to p95
+CHECKSUMS, BATCHES = "checksums", "batches"  # collections of this trainer, with a cadence only
 ALL_NUMBERS = frozenset({NORM, CHANGE, SPREAD})
 EARLY_STEPS = frozenset({1, 5, 10})  # how a network begins
 MANY_TENSORS = 500  # above it norms are not written at every step
@@ -80,10 +81,17 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is written. Off: nothing at all."""
+    """What is written. Off: nothing at all.
+
+    Attributes:
+        checksums: steps after which replicas compare their parameters.
+        batches: steps whose first micro-batch is described.
+    """
 
     is_on: bool = True
     collections: tuple[Collection, ...] = field(default_factory=tuple)
+    checksums: Cadence = field(default_factory=lambda: Cadence(interval=CHECKSUM_INTERVAL))
+    batches: Cadence = field(default_factory=lambda: Cadence(interval=INPUTS_INTERVAL))
 
     def of(self, kind: str) -> tuple[Collection, ...]:
         """Return the collections of one kind."""
@@ -101,14 +109,14 @@ def choose(setting: str, hook: Mapping[str, Any] | None, *, num_tensors: int) ->
     if setting == "off":
         return Choice(is_on=False)
     if setting != "on":
-        return Choice(collections=tuple(_configured(read_setting(setting), {})))
+        return _configured_choice(read_setting(setting), {})
     given = {
         each.get("CollectionName", ""): each.get("CollectionParameters") or {}
         for each in (hook or {}).get("CollectionConfigurations") or ()
     }
     shared = (hook or {}).get("HookParameters") or {}
     if given:
-        return Choice(collections=tuple(_configured(given, shared)))
+        return _configured_choice(given, shared)
     if _cadence_values(shared):
         every = {name: {} for name in (WEIGHTS, "biases", GRADIENTS, ACTIVATIONS)}
         return Choice(collections=tuple(_configured(every, shared)))
@@ -145,7 +153,7 @@ def read_setting(setting: str) -> dict[str, dict[str, Any]]:
     """
     try:
         given = {name: dict(each) for name, each in dict(json.loads(setting)).items()}
-        list(_configured(given, {}))
+        _configured_choice(given, {})
     except (ValueError, TypeError, re.error) as error:
         message = (
             f"hyperparameter 'statistics': got {setting[:200]!r}, allowed is on, off, or JSON of collections and "
@@ -153,6 +161,16 @@ def read_setting(setting: str) -> dict[str, dict[str, Any]]:
         )
         raise HyperparameterError(message) from error
     return given
+
+
+def _configured_choice(given: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]) -> Choice:
+    own = {
+        name: _cadence(_cadence_values(given[name]))
+        for name in (CHECKSUMS, BATCHES)
+        if name in given
+    }
+    tensors = {name: parameters for name, parameters in given.items() if name not in own}
+    return Choice(collections=tuple(_configured(tensors, shared)), **own)
 
 
 def _configured(

@@ -1,15 +1,19 @@
 """What the training loop calls at each step so that its rank's statistics are written.
 
-The loop decides nothing here and waits for nothing: whatever fails in writing is told once and the training goes on.
+The loop decides nothing here and waits for nothing. Whatever fails in observing or writing is logged once, and from
+then on this rank writes no more than its steps; the others follow at the next step, since some numbers are exchanged.
 Weights are measured as the step found them, gradients before they are clipped, activations in the step's first forward
 pass. All numbers of a step come from the device in one transfer, that which clipping waits for anyway.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import torch
 
@@ -18,11 +22,10 @@ from trainer.statistics.choice import (
     ACTIVATIONS,
     ALL_NUMBERS,
     CHANGE,
-    CHECKSUM_INTERVAL,
     GRADIENTS,
-    INPUTS_INTERVAL,
     SPREAD,
     WEIGHTS,
+    Cadence,
 )
 from trainer.statistics.inputs import ConfusionCount, describe_inputs
 from trainer.statistics.lines import line_of
@@ -39,9 +42,26 @@ if TYPE_CHECKING:
     from trainer.statistics.parts import PartWriter
     from trainer.statistics.tensors import ModelTensors
 
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
 ALIVE_AFTER_S = 10.0
 MOST_CLASSES = 50
 MARKS = frozenset({"checkpoint", "durable", "checkpoint_failed", "done"})
+
+
+def _survives(
+    observe: Callable[Concatenate[Emitter, P], None],
+) -> Callable[Concatenate[Emitter, P], None]:
+    """Return the method without its errors: they end statistics, never the training."""
+
+    @functools.wraps(observe)
+    def guarded(self: Emitter, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            observe(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 the boundary between observing a run and the run
+            self.degrade(error)
+
+    return guarded
 
 
 class Emitter:
@@ -67,6 +87,7 @@ class Emitter:
         self._activations = ActivationWatch(model, choice.of(ACTIVATIONS)) if model else None
         self._members = {id(each): self._members_of(each) for each in choice.collections}
         self._step, self._heard_at, self._inputs_at = 0, time.monotonic(), 0
+        self.is_degraded = False
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []  # are told of the host
         self._clear()
 
@@ -78,6 +99,23 @@ class Emitter:
     def write_to(self, writer: PartWriter) -> None:
         """Write from now on; until then, or without it, norms are taken for clipping only."""
         self._writer = writer
+
+    def degrade(self, error: Exception | None = None) -> None:
+        """Write no more than steps from now on: an observation failed, here if `error` is given, else elsewhere."""
+        if self.is_degraded:
+            return
+        self.is_degraded = True
+        log.error(
+            "STATISTICS REDUCED from step %d on to loss, norm and times, training continues: %s",
+            self._step,
+            f"{type(error).__name__}: {error}" if error else "another rank failed to observe",
+            exc_info=error,
+        )
+        if self._activations:
+            self._activations.forget()
+        self._activations = self._checksums = None
+        self._choice = replace(self._choice, collections=(), batches=Cadence(interval=0))
+        self._clear()
 
     def sample(self, sampler: HostSampler) -> None:
         """End this sampler with the emitter."""
@@ -93,6 +131,7 @@ class Emitter:
             listed[ACTIVATIONS] = self._activations.listed
         return listed
 
+    @_survives
     def begin_step(self, step: int) -> None:
         """Prepare for what the step is looked at."""
         self._step = step
@@ -117,11 +156,13 @@ class Emitter:
             self._note_weights(numbers[len(norms) + 1 :])
         return total, numbers[len(norms)]
 
+    @_survives
     def before_update(self) -> None:
         """Remember the weights where the update is to be measured."""
         if self._due(WEIGHTS, CHANGE):
             self._before = self._tensors.samples(self._tensors.parameters)
 
+    @_survives
     def after_update(self) -> None:
         """Measure what the optimizer changed."""
         if self._before:
@@ -131,15 +172,12 @@ class Emitter:
 
     def end_step(self, **observed: Any) -> None:
         """Write the step: whatever was observed of it, by the names of the format."""
-        if self._activations and self._choice.of(ACTIVATIONS):
-            seen = self._activations.detach()
-            if seen:
-                self._columns[ACTIVATIONS] = seen
-        self._write("step", self._columns, step=self._step, **observed)
-        if self._checksums and self._step % CHECKSUM_INTERVAL == 0:
-            self._write_checksums(self._checksums)
+        self._note_activations()
+        self._write_step(**observed)
+        self._write_checksums()
         self._clear()
 
+    @_survives
     def hear(self, event: str, values: Mapping[str, Any]) -> None:
         """Write what the metrics were told, from whatever thread: validations, checkpoints, the end.
 
@@ -154,6 +192,7 @@ class Emitter:
         elif event == "beat" and time.monotonic() - self._heard_at >= ALIVE_AFTER_S:
             self._write("mark", mark="alive", step=step)
 
+    @_survives
     def write_host(self, sample: Mapping[str, Any]) -> None:
         """Write a sample of the host; no sign of life of the training."""
         record = {"kind": "host", "step": self._step, "time": time.time(), **sample}
@@ -167,6 +206,7 @@ class Emitter:
         is_wanted = self._choice.is_on and 1 < num_classes <= MOST_CLASSES
         return ConfusionCount(num_classes) if is_wanted else None
 
+    @_survives
     def write_predictions(self, step: int, counts: Sequence[float]) -> None:
         """Write counts of labels against predictions, given row by row of labels."""
         size = math.isqrt(len(counts))
@@ -176,9 +216,10 @@ class Emitter:
         ]
         self._write("predictions", step=step, confusion=rows)
 
+    @_survives
     def see_inputs(self, batch: Sequence[Tensor]) -> None:
         """Write what this step's first micro-batch is, now and then."""
-        if self._writer and self._step % INPUTS_INTERVAL == 0 and self._step != self._inputs_at:
+        if self._writer and self._choice.batches.has(self._step) and self._step != self._inputs_at:
             self._inputs_at = self._step
             if observed := describe_inputs(batch):
                 self._write("inputs", step=self._step, **observed)
@@ -197,8 +238,24 @@ class Emitter:
         if self._writer:
             self._writer.write(line_of({"kind": kind, "time": time.time(), **record}, tensors))
 
-    def _write_checksums(self, checksums: ReplicaChecksums) -> None:
-        values = checksums.take(self._tensors.parameters, step=self._step)
+    @_survives
+    def _note_activations(self) -> None:
+        if self._activations and self._choice.of(ACTIVATIONS):
+            seen = self._activations.detach()
+            if seen:
+                self._columns[ACTIVATIONS] = seen
+
+    @_survives
+    def _write_step(self, **observed: Any) -> None:
+        self._write("step", self._columns, step=self._step, **observed)
+
+    @_survives
+    def _write_checksums(self) -> None:
+        checksums = self._checksums
+        if checksums is None or not self._choice.checksums.has(self._step):
+            return
+        own = self._tensors
+        values = checksums.take([own.local(each) for each in own.parameters], step=self._step)
         self._write(
             "checksums",
             step=self._step,
@@ -257,6 +314,7 @@ class Emitter:
                 ]
             self._columns.setdefault(kind, {})[name] = values
 
+    @_survives
     def _note_gradients(
         self, places: Sequence[int], gradients: Sequence[Tensor], l2: Sequence[float]
     ) -> None:
@@ -268,6 +326,7 @@ class Emitter:
             spreads = self._tensors.spreads(gradients, places, l2)
             self._note(GRADIENTS, {SPREAD}, spreads, places)
 
+    @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
         """Keep the norms, also where only a change or a spread is wanted: it says little without."""
         own = self._tensors
