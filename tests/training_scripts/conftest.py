@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from include.rules.records import StepRecord
+from include.rules.statistics_file import read_statistics
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
@@ -170,6 +173,15 @@ class Job:
     def losses(self) -> list[float]:
         """Return the loss of each step."""
         return [event["loss"] for event in self.events("step")]
+
+    def observed_steps(self) -> list[StepRecord]:
+        """Return the steps of all ranks' statistics."""
+        texts = {
+            path.name: path.read_text().splitlines(keepends=True)
+            for folder in self.base_dir.rglob("statistics")
+            for path in folder.glob("*.jsonl")
+        }
+        return [each for each in read_statistics(texts) if isinstance(each, StepRecord)]
 
     @property
     def failure(self) -> str:

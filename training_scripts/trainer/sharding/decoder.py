@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn import functional
 
 from trainer.models.gpt import GPT, Attention, Block, SwiGLU, rotate
@@ -45,12 +47,36 @@ class SpreadDecoder(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Return what comes after the last of these layers."""
         if self.embedding is not None and self.dropout is not None:
-            hidden = self.dropout(self.embedding(hidden))
+            hidden = self.dropout(_awaited(self.embedding(hidden)))
         for block in self.blocks.values():
             hidden = block(hidden, self.rope_cos, self.rope_sin)
         if self.norm is not None and self.head is not None:
             hidden = self.head(self.norm(hidden))
         return hidden
+
+
+class AwaitCollective(torch.autograd.Function):
+    """The tensor itself, after the collective that makes it has ended.
+
+    A split embedding ends in a reduce-scatter whose result is an AsyncCollectiveTensor. torch.compile (2.8 to 2.13)
+    takes it apart without its gradient, which left a compiled first layer's embedding without any. Related:
+    pytorch#179506.
+    """
+
+    @staticmethod
+    def forward(_context: Any, hidden: Tensor) -> Tensor:
+        """Wait; the result is a plain tensor."""
+        return hidden.wait()  # type: ignore[attr-defined]
+
+    @staticmethod
+    def backward(_context: Any, *gradients: Tensor) -> Tensor:  # type: ignore[override]
+        """Pass the gradient on."""
+        return gradients[0]
+
+
+def _awaited(hidden: Tensor) -> Tensor:
+    is_async = isinstance(hidden, AsyncCollectiveTensor)
+    return AwaitCollective.apply(hidden) if is_async else hidden
 
 
 class SpreadBlock(Block):

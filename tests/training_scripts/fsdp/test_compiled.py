@@ -1,0 +1,52 @@
+"""Compiled layers have the gradients of eager ones, in every layout."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+RTOL = 1e-5
+"""Of losses and norms, in float32 on a CPU: compiled kernels add floats in another order."""
+SHAPE = {"max_steps": 2, "eval_interval": 0, "num_layers": 1, "warmup_steps": 0}
+MORE = {
+    "ddp": {"main": "train_ddp"},
+    "fsdp": {},
+    "context": {"context_parallel_degree": 2},
+    "pipeline": {"pipeline_parallel_degree": 2, "num_layers": 2},
+    "tensor-dropout": {"tensor_parallel_degree": 2, "dropout": 0.1},
+    "tensor-recomputed": {"tensor_parallel_degree": 2, "activation_checkpointing": "full"},
+}
+
+
+def check(make_job, settings):
+    eager, compiled = make_job("eager"), make_job("compiled")
+    run = {"main": "train_fsdp", **SHAPE, **settings, "world_size": 2}
+    norms = '{"gradients": {"save_interval": 1}}'
+    assert eager.run(**run, statistics=norms) == [0, 0], eager.log()
+
+    codes = compiled.run(**run, statistics=norms, compile="true")
+
+    assert codes == [0, 0], compiled.log()
+    assert compiled.losses() == pytest.approx(eager.losses(), rel=RTOL)
+    assert gradient_norms(compiled) == pytest.approx(gradient_norms(eager), rel=RTOL, abs=1e-8)
+
+
+def gradient_norms(job):
+    """Return the norm of each parameter's gradient at each step, by rank, step and name."""
+    found = {}
+    for step in job.observed_steps():
+        for name, each in step.collection("gradients").items():
+            place = step.rank, step.step, name.removeprefix("gradient/").replace("_orig_mod.", "")
+            found[str(place)] = each.l2
+    assert found
+    return found
+
+
+def test_compiled_layers_that_are_split_have_eagers_gradients(make_job):
+    check(make_job, {"tensor_parallel_degree": 2})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE)
+def test_compiled_layers_have_eagers_gradients_in_every_layout(make_job, name):
+    check(make_job, MORE[name])
