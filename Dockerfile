@@ -21,6 +21,8 @@ COPY plugins plugins
 COPY dags dags
 COPY airflow_local_settings.py .
 COPY training_scripts training_scripts
+# The pins of the engine images, which the engine builds into TRAINYARD_IMAGES.
+COPY images images
 RUN mkdir -p /opt/airflow/logs /var/lib/trainyard && chown -R airflow /opt/airflow /var/lib/trainyard
 
 USER airflow

@@ -1,36 +1,44 @@
-"""Airflow's cluster policy: a training takes as many slots of the pool of training instances as it has instances.
+"""Airflow's cluster policy: a task takes as many slots of the pool of training instances as it has instances.
 
-A search takes as many as its trials have at a time. Airflow imports this module by its name from the search path. It
-does nothing unless `TRAINYARD_TRAINING_POOL` names a pool: a task of a pool that nobody created would wait for ever.
+Airflow imports this module by its name from the search path. It does nothing unless `TRAINYARD_TRAINING_POOL` names a
+pool: a task of a pool that nobody created would wait for ever.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 __all__ = ["task_instance_mutation_hook"]
 
-# The operators whose tasks take instances, and what of include.planning.pool_slots says how many.
-_SLOTS = {
-    "TrainingJobOperator": "pool_slots",
-    "TuneHyperparametersOperator": "search_slots",
-    "TrialJobOperator": "trial_slots",
-    "CellJobOperator": "cell_slots",
-}
+log = logging.getLogger(__name__)
+
+_DEFAULT_POOL = "default_pool"
 
 
 def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
-    """Put a training or a search into the pool, with a slot for each instance of its run.
+    """Put a task that takes training instances into the pool, with a slot for each of them.
 
-    Runs where the scheduler creates or clears a task, which tells the run; elsewhere nothing is changed.
+    Runs where the scheduler creates or clears a task, which tells the run; elsewhere nothing is changed. A pool that
+    the DAG's author chose stays.
     """
     pool = os.environ.get("TRAINYARD_TRAINING_POOL")
-    if not pool or dag_run is None or task_instance.operator not in _SLOTS:
+    if not pool or dag_run is None or task_instance.pool not in {_DEFAULT_POOL, pool}:
         return
-    from include.planning import pool_slots  # noqa: PLC0415  # every process of Airflow imports this file
+    from include.planning.pool_slots import PoolDemand  # noqa: PLC0415  # every process of Airflow imports this file
 
+    if task_instance.custom_operator_name not in set(PoolDemand):
+        return
+    demand = PoolDemand(task_instance.custom_operator_name)
     task_instance.pool = pool
-    task_instance.pool_slots = getattr(pool_slots, _SLOTS[task_instance.operator])(
-        dag_run.conf or {}, most=int(os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "16"))
-    )
+    task_instance.pool_slots = demand.slots(dag_run.conf or {}, most=_pool_size())
+
+
+def _pool_size() -> int:
+    """Return the pool's slots; 16 if the variable is no number: an error here would end the scheduler's loop."""
+    given = os.environ.get("TRAINYARD_TRAINING_POOL_SLOTS", "16")
+    if given.isdecimal():
+        return max(1, int(given))
+    log.error("TRAINYARD_TRAINING_POOL_SLOTS is no whole number: %r; using 16", given)
+    return 16

@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, assert_never
 
 from include.specs.comparison_conf import Comparison
 from include.specs.run_conf import RunConf
+
+
+class PoolDemand(StrEnum):
+    """The kinds of task that take training instances.
+
+    Each value is also the operator's name in the UI: the one attribute of an operator class that Airflow stores with
+    a task, mapped or not, and that a subclass inherits. The scheduler, which never imports the class, reads it there.
+    """
+
+    TRAINING = "SageMaker training"
+    SEARCH = "SageMaker search"
+    TRIAL = "SageMaker trial"
+    CELL = "SageMaker comparison cell"
+
+    def slots(self, conf: Mapping[str, Any], *, most: int) -> int:
+        """Return the slots that a task of this kind takes in a run with this conf, from 1 to `most`."""
+        match self:
+            case PoolDemand.TRAINING:
+                return pool_slots(conf, most=most)
+            case PoolDemand.SEARCH:
+                return search_slots(conf, most=most)
+            case PoolDemand.TRIAL:
+                return trial_slots(conf, most=most)
+            case PoolDemand.CELL:
+                return cell_slots(conf, most=most)
+            case _:
+                assert_never(self)
 
 
 def pool_slots(conf: Mapping[str, Any], *, most: int) -> int:

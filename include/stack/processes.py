@@ -110,7 +110,9 @@ def become_subreaper() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start `command` in its own session, on a leash to this process, its output appended to `log`.
 
     Call it from the main thread only: the kernel ties the leash to the thread that starts it.
@@ -119,6 +121,7 @@ def start(command: Sequence[str], *, env: Mapping[str, str], log: Path) -> subpr
         return subprocess.Popen(  # noqa: S603 - the stack's own commands
             [sys.executable, "-I", str(LEASH), str(os.getpid()), *command],
             env=dict(env),
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,

@@ -1,7 +1,7 @@
 """The services of docker-compose.yaml as processes of this machine: same commands, same environment.
 
 Where a container would have its own host name, port and folders, the text is replaced by an address on
-loopback and a folder of the test; nothing else is changed.
+loopback and a folder of the test. The image's files are those that its Dockerfile copies, and no others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.stack import components, leftovers, processes
-from include.stack.home import REPOSITORY, Home
+from include.stack.home import Home
+from tests.deployment import docker_image
 from tests.deployment.compose_file import LOCAL, SECRETS, environment, services
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 START_LIMIT_S = 240.0
 DATABASE_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-IMAGE = {"PYTHONPATH": "/opt/trainyard", "AIRFLOW_HOME": "/opt/airflow"}  # the Dockerfile's ENV
+IMAGE = {"PYTHONPATH": docker_image.WORKDIR, "AIRFLOW_HOME": "/opt/airflow"}  # the Dockerfile's ENV
 # One machine for what is a host each: fewer worker processes, and ports that other programs may hold.
 SMALL = {
     "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",
@@ -56,6 +57,7 @@ class Deployment:
     def __post_init__(self) -> None:
         self.home = Home.of(self.folder / "home")
         self.home.prepare()
+        self.image = docker_image.build(self.folder / "image")
         names = (
             "postgres",
             "redis",
@@ -72,12 +74,12 @@ class Deployment:
     def start(self) -> None:
         """Start everything in the order that `depends_on` asks for."""
         self._start_postgres()
-        self._start("redis", *("--port", str(self.ports["redis"]), "--bind", "127.0.0.1"))
-        self.wait(lambda: self._listens("redis"), "redis")
-        self._start("engine")
+        self.start_service("redis", *("--port", str(self.ports["redis"]), "--bind", "127.0.0.1"))
+        self.wait(lambda: self.listens("redis"), "redis")
+        self.start_service("engine")
         self.run("airflow-init", self.services["airflow-init"]["command"])
         for name in ("api-server", "scheduler", "dag-processor", "triggerer", "worker"):
-            self._start(name)
+            self.start_service(name)
 
     def stop(self) -> None:
         """End everything and remove the database."""
@@ -115,7 +117,8 @@ class Deployment:
             f"== {file.name}\n{file.read_text(errors='replace')[-1500:]}" for file in files
         )
 
-    def _start(self, name: str, *more: str) -> None:
+    def start_service(self, name: str, *more: str) -> None:
+        """Start a service by its own command, with more arguments after it."""
         self._popen(name, [*self.services[name]["command"], *more], log=name)
 
     def _popen(self, name: str, command: list[str], *, log: str) -> subprocess.Popen[bytes]:
@@ -125,7 +128,9 @@ class Deployment:
             shutil.which(translated[0], path=f"{binaries}:{os.environ['PATH']}") or translated[0]
         )
         env = components.with_environment(self.home, self._environment(self.services[name]))
-        process = processes.start(translated, env=env, log=self.home.logs / f"{log}.log")
+        process = processes.start(
+            translated, env=env, log=self.home.logs / f"{log}.log", cwd=self.image
+        )
         self.started.append(process)
         return process
 
@@ -151,7 +156,7 @@ class Deployment:
             ("localhost:4566", f"127.0.0.1:{port['engine']}"),
             ("localhost:8974", f"127.0.0.1:{port['health']}"),
             ("0.0.0.0", "127.0.0.1"),  # noqa: S104 - replaced, not bound
-            ("/opt/trainyard", str(REPOSITORY)),
+            (docker_image.WORKDIR, str(self.image)),
             ("/opt/airflow", str(self.home.airflow)),
             ("/var/lib/trainyard", str(self.home.engine)),
         ):
@@ -178,7 +183,7 @@ class Deployment:
             self.started.append(
                 subprocess.Popen(server, user=user, env=env, stdout=log, stderr=log, cwd="/")
             )
-        self.wait(lambda: self._listens("postgres"), "postgres")
+        self.wait(lambda: self.listens("postgres"), "postgres")
         create = [
             _database_program("createdb"),
             "-h",
@@ -190,7 +195,8 @@ class Deployment:
         password = {**os.environ, "PGPASSWORD": wanted["POSTGRES_PASSWORD"]}
         subprocess.run(create, env=password, check=True)
 
-    def _listens(self, name: str) -> bool:
+    def listens(self, name: str) -> bool:
+        """Return whether a service answers on its port."""
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.ports[name])) == 0
 

@@ -50,8 +50,11 @@ def test_a_run_succeeds_on_celery_and_every_service_passes_its_health_check(
         lambda: api.run(DAG_ID, run_id)["state"] in ("success", "failed"), "the run's end"
     )
 
-    states = {task["task_id"]: task["state"] for task in api.tasks(DAG_ID, run_id)}
+    tasks = {task["task_id"]: task for task in api.tasks(DAG_ID, run_id)}
+    states = {task_id: task["state"] for task_id, task in tasks.items()}
     assert states == SUCCEEDED, f"{states}\n{deployment.log('')}"
+    assert (tasks["train"]["pool"], tasks["train"]["pool_slots"]) == ("training_instances", 2)
+    assert (tasks["shard"]["pool"], tasks["shard"]["pool_slots"]) == ("default_pool", 1)
     checked = [name for name, service in deployment.services.items() if "healthcheck" in service]
     native = [name for name in checked if name not in ("postgres", "redis")]
     assert [name for name in native if not deployment.is_healthy(name)] == [], deployment.log("")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_local_settings import task_instance_mutation_hook
 from include.planning.pool_slots import cell_slots, pool_slots, search_slots
 
 
@@ -79,52 +77,3 @@ def test_a_cell_takes_its_instances_or_its_share_of_the_pool(
     conf: dict[str, Any], slots: int
 ) -> None:
     assert cell_slots(conf, most=16) == slots
-
-
-def task_instance(operator: str) -> SimpleNamespace:
-    return SimpleNamespace(operator=operator, pool="default_pool", pool_slots=1)
-
-
-RUN = SimpleNamespace(conf={"instance_count": 4})
-
-
-def test_training_goes_into_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", "training_instances")
-    ti = task_instance("TrainingJobOperator")
-    task_instance_mutation_hook(ti, dag_run=RUN)
-
-    assert (ti.pool, ti.pool_slots) == ("training_instances", 4)
-
-
-@pytest.mark.parametrize(
-    ("operator", "slots"), [("TuneHyperparametersOperator", 8), ("TrialJobOperator", 4)]
-)
-def test_searches_and_their_mapped_trials_go_into_the_pool(
-    monkeypatch: pytest.MonkeyPatch, operator: str, slots: int
-) -> None:
-    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", "training_instances")
-    ti = task_instance(operator)
-    task_instance_mutation_hook(ti, dag_run=RUN)
-
-    assert (ti.pool, ti.pool_slots) == ("training_instances", slots)
-
-
-@pytest.mark.parametrize(
-    ("operator", "pool", "run"),
-    [
-        ("TrainingJobOperator", None, RUN),
-        ("ProcessingJobOperator", "training_instances", RUN),
-        ("TrainingJobOperator", "training_instances", None),
-    ],
-    ids=["no pool is named", "another task", "the run is not known"],
-)
-def test_nothing_else_is_changed(
-    monkeypatch: pytest.MonkeyPatch, operator: str, pool: str | None, run: Any
-) -> None:
-    monkeypatch.delenv("TRAINYARD_TRAINING_POOL", raising=False)
-    if pool:
-        monkeypatch.setenv("TRAINYARD_TRAINING_POOL", pool)
-    ti = task_instance(operator)
-    task_instance_mutation_hook(ti, dag_run=run)
-
-    assert (ti.pool, ti.pool_slots) == ("default_pool", 1)

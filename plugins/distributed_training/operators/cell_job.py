@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distributed_training.operators.training_job import TrainingJobOperator
+from include.planning.pool_slots import PoolDemand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,8 @@ class CellJobOperator(TrainingJobOperator):
     Args:
         cell: which cell this is (`Cell.to_dict()`), for the function that makes its `spec`. Mapped over.
     """
+
+    custom_operator_name: ClassVar[str] = PoolDemand.CELL.value
 
     def __init__(self, *, cell: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -20,6 +20,7 @@ from distributed_training.triggers.watch import Patience
 from include.cost.attempt_budget import check_budget
 from include.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from include.planning.linter.linter import lint
+from include.planning.pool_slots import PoolDemand
 from include.sagemaker_api.names import run_slug
 from include.sagemaker_api.training_request import render_training_job
 from include.specs.training_job import TrainingJobSpec
@@ -52,6 +53,7 @@ class TrainingJobOperator(SageMakerJobOperator):
     """
 
     job_kind: ClassVar[str] = "training"
+    custom_operator_name: ClassVar[str] = PoolDemand.TRAINING.value
     ui_color = "#e6f0fa"
 
     def __init__(self, *, spec: Any, **kwargs: Any) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import DeviceMemoryError, ScriptError, TimeLimitError
+from include.planning.pool_slots import PoolDemand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ class TrialJobOperator(TrainingJobOperator):
     Args:
         trial: which trial this is (`Asked.to_dict()`), for the function that makes its `spec`. Mapped over.
     """
+
+    custom_operator_name: ClassVar[str] = PoolDemand.TRIAL.value
 
     def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)

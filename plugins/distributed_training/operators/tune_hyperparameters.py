@@ -17,6 +17,7 @@ from distributed_training.operators.tune_hyperparameters_result import (
 )
 from distributed_training.triggers.watch import Patience
 from include.errors import BudgetExceededError
+from include.planning.pool_slots import PoolDemand
 from include.sagemaker_api.names import run_slug
 from include.sagemaker_api.snapshot import JobSnapshot
 from include.sagemaker_api.tuning_request import render_tuning_job
@@ -61,6 +62,7 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
 
     template_fields = (*SageMakerJobOperator.template_fields, "trials_uri")
     job_kind: ClassVar[str] = "tuning"
+    custom_operator_name: ClassVar[str] = PoolDemand.SEARCH.value
     ui_color = "#f3ecfa"
 
     def __init__(self, *, spec: Any, trials_uri: str | None = None, **kwargs: Any) -> None:

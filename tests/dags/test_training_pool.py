@@ -1,0 +1,130 @@
+"""The pool of training instances holds every training and every search of every DAG, by Airflow's own policy call."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from distributed_training.operators.training_job import TrainingJobOperator
+from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
+from include.planning.pool_slots import PoolDemand
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+POOL = "training_instances"
+CONF = {"instance_count": 4, "tuning_max_parallel_jobs": 3, "cells_at_once": 2}
+SLOTS = {
+    PoolDemand.TRAINING: 4,
+    PoolDemand.SEARCH: 12,
+    PoolDemand.TRIAL: 4,
+    PoolDemand.CELL: 8,
+}
+TAKE_INSTANCES = (TrainingJobOperator, TuneHyperparametersOperator)
+
+
+@pytest.fixture(autouse=True)
+def pool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", POOL)
+
+
+def operator_class(task: Any) -> type:
+    return task.operator_class if task.is_mapped else type(task)
+
+
+@cache
+def stored(dag: Any) -> Any:
+    """Return the DAG as the scheduler has it: serialised, and read back."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def scheduled(dag: Any, task_id: str, conf: dict[str, Any] | None = CONF) -> Any:
+    """Return a task's instance as the scheduler makes it: from the stored DAG, with its run."""
+    from airflow.models.dagrun import DagRun  # noqa: TID251  # the scheduler's own objects
+    from airflow.models.taskinstance import TaskInstance  # noqa: TID251  # likewise
+
+    task = stored(dag).get_task(task_id)
+    instance = TaskInstance(task, run_id="run", dag_version_id=None)
+    run = None if conf is None else DagRun(dag_id=dag.dag_id, run_id="run", conf=conf)
+    instance.refresh_from_task(task, dag_run=run)
+    return instance
+
+
+def every_task(bag: Any) -> list[tuple[Any, Any]]:
+    return [(dag, task) for dag in bag.dags.values() for task in dag.tasks]
+
+
+def test_every_task_that_takes_training_instances_is_in_the_pool_and_no_other(bag: Any) -> None:
+    placed = {
+        f"{dag.dag_id}.{task.task_id}": scheduled(dag, task.task_id).pool
+        for dag, task in every_task(bag)
+    }
+    wanted = {
+        f"{dag.dag_id}.{task.task_id}": POOL
+        if issubclass(operator_class(task), TAKE_INSTANCES)
+        else "default_pool"
+        for dag, task in every_task(bag)
+    }
+
+    assert placed == wanted
+    for name in ("train_end_to_end.train", "train_on_schedule.tune", "compare_strategies.cells"):
+        assert placed[name] == POOL
+
+
+def test_each_of_them_has_the_slots_of_its_instances(bag: Any) -> None:
+    for dag, task in every_task(bag):
+        if issubclass(operator_class(task), TAKE_INSTANCES):
+            demand = PoolDemand(operator_class(task).custom_operator_name)
+            assert scheduled(dag, task.task_id).pool_slots == SLOTS[demand], task.task_id
+
+
+def test_an_operator_of_a_users_own_is_in_the_pool(bag: Any) -> None:
+    from airflow.sdk import DAG
+
+    class OwnTraining(TrainingJobOperator):
+        pass
+
+    with DAG("own_dag", schedule=None) as dag:
+        OwnTraining(task_id="own", spec={})
+        OwnTraining.partial(task_id="mapped").expand(spec=[{}])
+
+    for task_id in ("own", "mapped"):
+        instance = scheduled(dag, task_id)
+        assert (instance.pool, instance.pool_slots) == (POOL, 4)
+
+
+def test_a_pool_that_the_dags_author_chose_stays(bag: Any) -> None:
+    from airflow.sdk import DAG
+
+    with DAG("own_dag", schedule=None) as dag:
+        TrainingJobOperator(task_id="own", spec={}, pool="reserved")
+
+    assert (scheduled(dag, "own").pool, scheduled(dag, "own").pool_slots) == ("reserved", 1)
+
+
+@pytest.mark.parametrize(
+    ("pool", "conf"), [("", CONF), (POOL, None)], ids=["no pool is named", "the run is not known"]
+)
+def test_without_a_pool_or_a_run_nothing_is_changed(
+    bag: Any, monkeypatch: pytest.MonkeyPatch, pool: str, conf: dict[str, Any] | None
+) -> None:
+    monkeypatch.setenv("TRAINYARD_TRAINING_POOL", pool)
+    instance = scheduled(bag.dags["train_end_to_end"], "train", conf)
+
+    assert (instance.pool, instance.pool_slots) == ("default_pool", 1)
+
+
+def test_the_policy_is_applied_anew_to_a_task_that_is_cleared(bag: Any) -> None:
+    instance = scheduled(bag.dags["train_end_to_end"], "train")
+    instance.refresh_from_task(instance.task, dag_run=None)
+    assert instance.pool == "default_pool"
+
+    from airflow.models.dagrun import DagRun  # noqa: TID251  # the scheduler's own objects
+
+    run = DagRun(dag_id="train_end_to_end", run_id="run", conf={"instance_count": 99})
+    instance.refresh_from_task(instance.task, pool_override=POOL, dag_run=run)
+
+    assert (instance.pool, instance.pool_slots) == (POOL, 16)
