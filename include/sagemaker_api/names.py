@@ -19,19 +19,22 @@ def job_name(
     rung: int = 0,
     attempt: int = 1,
     longest: int = MAX_JOB_NAME,
+    deployment: str | None = None,
 ) -> str:
     """Return the name of one logical job: legal for SageMaker (`longest` of `[a-zA-Z0-9-]`) and stable.
 
-    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all six values, so that
+    A readable part (`<dag>-<task>`, shortened) is followed by a digest of all seven values, so that
     two different jobs never share a name and a retry, a restarted worker or a second submit finds
     the same job.
 
     `rung` is the step of a capacity ladder (0 = first choice). `attempt` is the number of the job
     in its task, 1 for the first; only a job that failed for good is followed by another. It is not
     Airflow's try number: a retry that re-attaches keeps the attempt. `longest` is 32 for a tuning job, whose trials'
-    names begin with its own.
+    names begin with its own. `deployment` is the Airflow that the job belongs to: two that share an account give a
+    scheduled run the same id. None, for one that has no name, gives the names of releases without it.
     """
-    identity = json.dumps([dag_id, run_id, task_id, map_index, rung, attempt])
+    owner = [] if deployment is None else [deployment]
+    identity = json.dumps([*owner, dag_id, run_id, task_id, map_index, rung, attempt])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     suffix = (f"-{map_index}" if map_index >= 0 else "") + (f"-r{rung}" if rung else "")
     suffix += (f"-a{attempt}" if attempt > 1 else "") + f"-{digest}"
@@ -49,6 +52,12 @@ def run_slug(run_id: str) -> str:
         return run_id
     digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
     return f"{cleaned[:70].strip('-.') or 'run'}-{digest}"
+
+
+def deployment_prefix(prefix: str, deployment: str | None) -> str:
+    """Return the first part of every S3 key of a deployment: `prefix`, or `prefix/<deployment>` for one with a name."""
+    root = prefix.strip("/")
+    return root if deployment is None else f"{root}/{run_slug(deployment)}"
 
 
 def slug(text: str) -> str:

@@ -18,6 +18,7 @@ SECRETS = {
     "AIRFLOW_ADMIN_PASSWORD": "let-me-in",
     "POSTGRES_PASSWORD": "pgsecret",
     "REDIS_PASSWORD": "redissecret",
+    "TRAINYARD_DEPLOYMENT": "production",
     "TRAINYARD_BUCKET": "sagemaker-us-east-1-123456789012",
     "TRAINYARD_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/TrainyardExecutionRole",
 }

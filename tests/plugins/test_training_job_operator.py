@@ -26,7 +26,7 @@ from include.errors import (
     SpecError,
     TimeLimitError,
 )
-from tests.plugins.conftest import StateStore, connection_json
+from tests.plugins.conftest import StateStore, TaskSurroundings, connection_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +50,12 @@ def operator(spec: Any, **arguments: Any) -> TrainingJobOperator:
 def execute(made: TrainingJobOperator, task: Any) -> Any:
     """Run the operator as Airflow's task runner does, past its guard against calls by hand."""
     return type(made).execute.__wrapped__(made, task.context)
+
+
+def use_deployment(monkeypatch: pytest.MonkeyPatch, engine: Any, name: str) -> None:
+    """Give the connection's Airflow a name."""
+    defaults = {"bucket": engine.bucket, "execution_role_arn": engine.role_arn, "deployment": name}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, trainyard=defaults))
 
 
 def job_names(sagemaker: Any, task: Any) -> list[str]:
@@ -112,6 +118,36 @@ def test_job_of_another_deployment_is_not_taken_for_ours(
     (name,) = job_names(sagemaker, task)
     if source == WAITS:
         sagemaker.stop_training_job(TrainingJobName=name)
+
+
+def test_two_airflows_with_one_bucket_train_each_their_own_run_of_the_same_id(
+    aws_connection, task, script, sagemaker, monkeypatch
+):
+    results = {}
+    for deployment in ("staging", "prod"):
+        use_deployment(monkeypatch, aws_connection, deployment)
+        results[deployment] = execute(
+            operator(script(PRINTS)), TaskSurroundings(run_id=task.run_id)
+        )
+
+    staging, prod = results["staging"], results["prod"]
+    assert len({staging["job_name"], prod["job_name"]}) == 2
+    assert sorted(job_names(sagemaker, task)) == sorted([staging["job_name"], prod["job_name"]])
+    assert f"/trainyard/prod/runs/{task.dag_id}/" in prod["output_path"]
+    assert f"/trainyard/staging/runs/{task.dag_id}/" in staging["output_path"]
+
+
+def test_a_job_with_the_tag_of_another_deployment_is_not_adopted(
+    aws_connection, task, script, sagemaker
+):
+    first = execute(operator(script(PRINTS)), task)
+    owner = [{"Key": "trainyard:deployment", "Value": "prod"}]
+    sagemaker.add_tags(ResourceArn=first["arn"], Tags=owner)
+
+    with pytest.raises(RejectedRequestError, match="belongs to another deployment") as refused:
+        execute(operator(script(PRINTS)), task)
+
+    assert refused.value.got == "prod"
 
 
 def test_start_while_the_job_runs_re_attaches(aws_connection, task, script, sagemaker):

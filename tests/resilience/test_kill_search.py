@@ -93,7 +93,9 @@ class Search:
     def __init__(self, stack: LiveStack, run_id: str) -> None:
         self.stack, self.run_id = stack, run_id
         self.sagemaker, self.logs = (client(stack, name) for name in ("sagemaker", "logs"))
-        self.name = job_name(dag_id=DAG_ID, run_id=run_id, task_id="tune", attempt=1, longest=32)
+        self.name = job_name(
+            dag_id=DAG_ID, run_id=run_id, task_id="tune", attempt=1, longest=32, deployment="local"
+        )
 
     def task_state(self) -> str:
         """Return the state of the search's task."""
@@ -136,7 +138,9 @@ class Search:
 
     def final_training(self) -> dict[str, Any]:
         """Return the job of the run's training task."""
-        name = job_name(dag_id=DAG_ID, run_id=self.run_id, task_id="train", attempt=1)
+        name = job_name(
+            dag_id=DAG_ID, run_id=self.run_id, task_id="train", attempt=1, deployment="local"
+        )
         return dict(self.sagemaker.describe_training_job(TrainingJobName=name))
 
 

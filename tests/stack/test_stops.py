@@ -76,7 +76,13 @@ class Case:
 
     def job(self, attempt: int = 1) -> dict[str, Any]:
         """Return the description of the run's job, empty while there is none."""
-        name = job_name(dag_id=self.dag_id, run_id=self.run_id, task_id="train", attempt=attempt)
+        name = job_name(
+            dag_id=self.dag_id,
+            run_id=self.run_id,
+            task_id="train",
+            attempt=attempt,
+            deployment="local",
+        )
         with suppress(ClientError):
             return dict(self.sagemaker.describe_training_job(TrainingJobName=name))
         return {}

@@ -11,6 +11,7 @@ from botocore.config import Config
 
 from distributed_training.hooks.retries import patient_config
 from include.errors import Finding, SpecError
+from include.sagemaker_api.names import deployment_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,9 +96,24 @@ class AwsClients:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The `trainyard` part of the connection's extra: `bucket`, `execution_role_arn`."""
+        """The `trainyard` part of the connection's extra: `bucket`, `execution_role_arn`, `deployment`, ..."""
         extra = self._hook("sagemaker").conn_config.extra_config.get("trainyard", {})
         return extra if isinstance(extra, dict) else {}
+
+    @property
+    def deployment(self) -> str | None:
+        """The name of this Airflow among those that share the account; None where the connection gives none."""
+        name = self.defaults.get("deployment")
+        return str(name) if name else None
+
+    @property
+    def root(self) -> str:
+        """The S3 folder of tasks without a run's own prefix: `s3://<bucket>/trainyard[/<deployment>]`.
+
+        Raises:
+            SpecError: the connection names no bucket.
+        """
+        return f"s3://{self.bucket()}/{deployment_prefix('trainyard', self.deployment)}"
 
     def bucket(self, override: str | None = None) -> str:
         """Return the bucket for code, data sets and runs: the override, else the connection's.

@@ -118,6 +118,14 @@ class SageMakerJobs:
         with refusals_typed(arn):
             return list(self._client.list_tags(ResourceArn=arn)["Tags"])
 
+    def tags_known(self, arn: str) -> dict[str, str]:
+        """Return the job's tags by key; none, with a warning, where they cannot be read."""
+        try:
+            return {each["Key"]: each["Value"] for each in self.tags(arn)}
+        except (TrainingRunError, BotoCoreError) as error:
+            log.warning("The tags of %s cannot be read: %s", arn, error)
+            return {}
+
     def add_tag(self, arn: str, tag: Mapping[str, str]) -> None:
         """Tag a job.
 

@@ -35,7 +35,7 @@ class AutoMLTabularOperator(SageMakerJobOperator):
     task. A budget becomes a time limit of the request, so that the service holds it also where no Airflow is left.
 
     A spec given as a mapping may leave out `role` and `output_path`: the connection's execution role and
-    `s3://<connection's bucket>/trainyard/runs/<dag>/<run>/automl` take their places.
+    `<root>/runs/<dag>/<run>/automl` take their places.
 
     Args:
         spec: see `SageMakerJobOperator`; of `AutoMLJobSpec`.
@@ -157,7 +157,7 @@ class AutoMLTabularOperator(SageMakerJobOperator):
 
     def _run_uri(self, context: Context) -> str:
         ti = context["ti"]
-        return f"s3://{self.clients.bucket()}/trainyard/runs/{ti.dag_id}/{run_slug(ti.run_id)}"
+        return f"{self.clients.root}/runs/{ti.dag_id}/{run_slug(ti.run_id)}"
 
     def _spec(self, context: Context) -> AutoMLJobSpec:
         given = self.spec

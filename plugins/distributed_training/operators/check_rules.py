@@ -228,6 +228,7 @@ class CheckRulesOperator(ConnectedOperator):
             map_index=-1,
             attempt=attempt,
             longest=JOB_APIS[JobKind.TRAINING].longest_name,
+            deployment=self.clients.deployment,
         )
 
     def _has_ended(self, context: Context, looks: int) -> bool:

@@ -79,7 +79,7 @@ class JanitorOperator(ConnectedOperator):
         return str(self.is_dry_run).lower() == "true"
 
     def _deployment(self) -> str:
-        deployment = self.clients.defaults.get("deployment")
+        deployment = self.clients.deployment
         if not deployment:
             raise SpecError(
                 [

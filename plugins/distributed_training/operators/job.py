@@ -116,7 +116,12 @@ class SageMakerJobOperator(EndingJobTask):
             standing = self._standing(context)
             name = self.name_of(context, standing.attempt)
             if standing.snapshot is not None:
-                check_own_job(standing.snapshot, destinations=self.destinations(context))
+                check_own_job(
+                    standing.snapshot,
+                    destinations=self.destinations(context),
+                    tags=self.jobs.tags_known(standing.snapshot.arn),
+                    deployment=self.clients.deployment,
+                )
             match standing.step:
                 case Step.ADOPT | Step.REPORT:
                     assert standing.snapshot is not None  # noqa: S101  # both steps carry one

@@ -72,7 +72,7 @@ def training_code(clients: AwsClients, spec: TrainingJobSpec) -> UploadedCode | 
         clients,
         source_dir=spec.source_dir,
         entry_point=spec.entry_point,
-        prefix_uri=spec.code_location or f"s3://{clients.bucket()}/trainyard/code",
+        prefix_uri=spec.code_location or f"{clients.root}/code",
     )
 
 

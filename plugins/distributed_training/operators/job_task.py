@@ -124,6 +124,7 @@ class JobTask(BaseOperator):
             map_index=-1 if ti.map_index is None else ti.map_index,
             attempt=attempt,
             longest=self.api.longest_name,
+            deployment=self.clients.deployment,
         )
 
     def followed(self, name: str, *, patience: Patience | None = None) -> Followed:
@@ -159,7 +160,7 @@ class JobTask(BaseOperator):
             dag_id=ti.dag_id,
             run_id=ti.run_id,
             task_id=ti.task_id,
-            deployment=self.clients.defaults.get("deployment"),
+            deployment=self.clients.deployment,
         )
         return owner.tags()
 
@@ -194,10 +195,8 @@ class JobTask(BaseOperator):
             return RunLedger(self.clients, uri=self.ledger_uri)
         if not bucket:
             return None
-        root = f"s3://{bucket}/trainyard"
-        return RunLedger(
-            self.clients, uri=ledger_uri(root=root, dag_id=ti.dag_id, run_id=ti.run_id)
-        )
+        uri = ledger_uri(root=self.clients.root, dag_id=ti.dag_id, run_id=ti.run_id)
+        return RunLedger(self.clients, uri=uri)
 
     @contextmanager
     def _bearing_ledger_faults(self) -> Iterator[None]:

@@ -56,7 +56,7 @@ class ProcessingJobOperator(SageMakerJobOperator):
                 clients,
                 source_dir=spec.source_dir,
                 entry_point=spec.entry_point,
-                prefix_uri=self.code_location or f"s3://{clients.bucket()}/trainyard/code",
+                prefix_uri=self.code_location or f"{clients.root}/code",
             )
         image = job_image(spec, region=clients.region)
         request = render_processing_job(

@@ -37,7 +37,7 @@ class TrainingJobOperator(SageMakerJobOperator):
     """Trains on SageMaker; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
 
     A spec given as a mapping may leave out `role` and `output_path`: the connection's execution
-    role and `s3://<connection's bucket>/trainyard/runs/<dag>/<run>/output` take their places.
+    role and `<root>/runs/<dag>/<run>/output` take their places, with the root of `AwsClients.root`.
 
     What AWS would refuse, ignore or do badly about the job is in the task's log before the job is created. Here it
     stops nothing; `preflight` refuses a run for it.
@@ -185,4 +185,4 @@ class TrainingJobOperator(SageMakerJobOperator):
 
     def _run_uri(self, context: Context) -> str:
         run = f"{context['ti'].dag_id}/{run_slug(context['ti'].run_id)}"
-        return f"s3://{self.clients.bucket()}/trainyard/runs/{run}"
+        return f"{self.clients.root}/runs/{run}"

@@ -52,7 +52,7 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
     gives each one its own checkpoint prefix below `training.checkpoint_s3_uri`.
 
     A spec given as a mapping may leave out the training's `role` and `output_path`: the connection's execution role and
-    `s3://<connection's bucket>/trainyard/runs/<dag>/<run>/tuning/output` take their places.
+    `<root>/runs/<dag>/<run>/tuning/output` take their places.
 
     Args:
         spec: see `SageMakerJobOperator`; of `TuningJobSpec`.
@@ -263,7 +263,7 @@ class TuneHyperparametersOperator(SageMakerJobOperator):
 
     def _run_uri(self, context: Context) -> str:
         ti = context["ti"]
-        return f"s3://{self.clients.bucket()}/trainyard/runs/{ti.dag_id}/{run_slug(ti.run_id)}"
+        return f"{self.clients.root}/runs/{ti.dag_id}/{run_slug(ti.run_id)}"
 
     def _spec(self, context: Context) -> TuningJobSpec:
         given = self.spec

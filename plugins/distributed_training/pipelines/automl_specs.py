@@ -145,7 +145,13 @@ def paths_of(context: Context, clients: AwsClients) -> RunPaths:
         SpecError: the connection names no bucket.
     """
     ti = context["ti"]
-    return RunPaths(bucket=clients.bucket(), prefix="trainyard", dag_id=ti.dag_id, run_id=ti.run_id)
+    return RunPaths(
+        bucket=clients.bucket(),
+        prefix="trainyard",
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        deployment=clients.deployment,
+    )
 
 
 def data_uri(paths: RunPaths) -> str:

@@ -35,6 +35,7 @@ class ClosingReportOperator(ConnectedOperator):
             prefix=str(params.get("prefix") or "trainyard"),
             dag_id=ti.dag_id,
             run_id=ti.run_id,
+            deployment=self.clients.deployment,
         )
 
     def _closed_ledger(self, paths: RunPaths) -> Ledger | None:

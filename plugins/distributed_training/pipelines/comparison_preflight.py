@@ -56,7 +56,14 @@ class ComparisonPreflightOperator(PreflightOperator):
     ) -> RunState:
         self.tell_cost(plan, budget_usd=plan.conf.run.budget_usd)
         self.log.info("%d trainings: %s", len(plan.cells), ", ".join(c.name for c in plan.cells))
-        return run_state(context, plan.sharding, plan=plan.to_dict(), place=place, region=region)
+        return run_state(
+            context,
+            plan.sharding,
+            plan=plan.to_dict(),
+            place=place,
+            region=region,
+            deployment=self.clients.deployment,
+        )
 
 
 class ListCellsOperator(BaseOperator):

@@ -115,6 +115,7 @@ def job_name_of(paths: RunPaths, *, task_id: str, attempt: int, map_index: int =
         map_index=map_index,
         attempt=attempt,
         longest=JOB_APIS[JOB_TASKS.get(task_id, JobKind.TRAINING)].longest_name,
+        deployment=paths.deployment,
     )
 
 

@@ -33,6 +33,7 @@ def monitored_training(state: RunState) -> MonitoredTraining:
                 run_id=state.paths.run_id,
                 task_id=TRAIN,
                 attempt=attempt,
+                deployment=state.paths.deployment,
             )
             for attempt in range(1, JOB_RETRIES + len(rungs) + 1)
         ),

@@ -181,7 +181,14 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
     ) -> RunState:
         self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
-        return run_state(context, plan.conf, plan=plan.to_dict(), place=place, region=region)
+        return run_state(
+            context,
+            plan.conf,
+            plan=plan.to_dict(),
+            place=place,
+            region=region,
+            deployment=self.clients.deployment,
+        )
 
     def tell_cost(self, plan: RunPlan | ComparisonPlan, *, budget_usd: float | None) -> None:
         """Log what the run can cost at most."""
@@ -201,10 +208,17 @@ def run_state(
     plan: Mapping[str, Any],
     place: Mapping[str, str],
     region: str,
+    deployment: str | None,
 ) -> RunState:
     """Return the state of the run that the task belongs to."""
     ti = context["ti"]
-    paths = RunPaths(bucket=place["bucket"], prefix=conf.prefix, dag_id=ti.dag_id, run_id=ti.run_id)
+    paths = RunPaths(
+        bucket=place["bucket"],
+        prefix=conf.prefix,
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        deployment=deployment,
+    )
     return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
 
 

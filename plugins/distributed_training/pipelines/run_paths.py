@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from include.sagemaker_api.names import run_slug
+from include.sagemaker_api.names import deployment_prefix, run_slug
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,17 +13,19 @@ class RunPaths:
 
     Attributes:
         prefix: first part of every key, without slashes at its ends.
+        deployment: the Airflow that the run belongs to, the next part; None for one without a name.
     """
 
     bucket: str
     prefix: str
     dag_id: str
     run_id: str
+    deployment: str | None = None
 
     @property
     def root(self) -> str:
-        """The bucket and prefix that all runs share."""
-        return f"s3://{self.bucket}/{self.prefix.strip('/')}"
+        """The bucket and prefix that all runs of the deployment share."""
+        return f"s3://{self.bucket}/{deployment_prefix(self.prefix, self.deployment)}"
 
     @property
     def run(self) -> str:
