@@ -1,52 +1,52 @@
 """A folder of an instance that lives in S3: restored at the start, mirrored while the job runs.
 
 As on SageMaker: every instance gets what is there at the start; afterwards new and changed files go
-up continuously and deleted ones are deleted there; all instances share one prefix.
+up continuously, as they are, and deleted ones are deleted there; all instances share one prefix. Nothing waits for
+anything else: S3 may have a part of a file that is being written, or lose an old checkpoint before it has the new one.
+An upload is atomic, as PutObject is: cut in the middle, it leaves what was there before.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import io
 import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from include.local_engine.channels.listing import check_paths, list_prefix
+from include.local_engine.channels.bandwidth import Line
+from include.local_engine.channels.container_files import (
+    ContainerFiles,
+    FileVersion,
+    OddFileError,
+    Scan,
+    printable,
+)
+from include.local_engine.channels.listing import ChannelFile, check_paths, list_objects
 from include.local_engine.channels.patience import Patience, is_transient
 from include.local_engine.channels.placement import place_file
 from include.local_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
 
     from include.local_engine.channels.locations import S3Location
     from include.local_engine.s3.object_store import ObjectStore
 
 log = logging.getLogger(__name__)
 
-GROWING_SUFFIX = ".jsonl"
-"""Lines that are appended: where files grow, such a one goes up while it is written; what is up is its beginning."""
-GROWING_S = 0.5
-"""How often at most."""
-STABLE_S = 0.3
-"""Where the kernel cannot tell who writes, a file is complete once unchanged for this long."""
+REST_S = 0.5
+"""How long a file that has changed since its upload waits for the next one, at least."""
+CHUNK_BYTES = 1 << 17
+"""How much of a file is read at a time."""
+LOOK_S = 0.1
+"""How often deletions are noticed while a file is on its way."""
 MOST_PAUSES = 20
 """How many pauses long the pause between two rounds becomes while rounds fail."""
 MOST_NAMES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileVersion:
-    """What tells one content of a file from the next without reading it."""
-
-    inode: int
-    size: int
-    modified_ns: int
 
 
 class NotInS3Error(S3Error):
@@ -70,8 +70,12 @@ def _tell_nobody(_name: str, _text: str) -> None:
     """Keep it to ourselves."""
 
 
+class _CutError(Exception):
+    """The upload under way has no reason any more: its file or its host is gone."""
+
+
 class MirroredFolder:
-    """One instance's folder and the prefix that it is mirrored to. Not thread-safe."""
+    """One instance's folder and the prefix that it is mirrored to. Not thread-safe, but for `abandon`."""
 
     def __init__(
         self,
@@ -80,7 +84,10 @@ class MirroredFolder:
         objects: ObjectStore,
         *,
         deletes: bool = True,
-        grows_below: str | None = None,
+        seen_at: str | None = None,
+        files: ContainerFiles | None = None,
+        uplink: Line | None = None,
+        tell: Callable[[str], None] = log.warning,
     ) -> None:
         """Make the folder.
 
@@ -89,143 +96,209 @@ class MirroredFolder:
             location: the prefix.
             objects: where it is.
             deletes: whether a deleted file's object is deleted, too.
-            grows_below: the beginning of the names, such as `statistics/`, of files that go up whole, again and again,
-                while lines are appended; empty for all, None for none.
+            seen_at: the folder's path inside the instance; None if it is the same there.
+            files: the instance's folders, by which links are followed; None if there is but this one.
+            uplink: the host's line, which its other folders share.
+            tell: gets a sentence for each entry that cannot be uploaded, once.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._location = location
         self._objects = objects
         self._deletes = deletes
-        self._grows_below = grows_below
+        self._path = str(folder) if seen_at is None else seen_at
+        self._files = files or ContainerFiles.of_folder(folder)
+        self._uplink = uplink or Line()
+        self._tell = tell
         self._uploaded: dict[str, FileVersion] = {}
-        self._seen: dict[str, tuple[FileVersion, float]] = {}
-        self._sent_at: dict[str, float] = {}
-        self._is_abandoned = False
+        self._next_at: dict[str, float] = {}
+        """When a file may go up again, as time.monotonic()."""
+        self._told: dict[str, str] = {}
+        self._looked_at = 0.0
+        self._is_abandoned = threading.Event()
 
     def abandon(self) -> None:
-        """Bring nothing more to S3: the instance vanishes. What is on its way arrives whole or not at all."""
-        self._is_abandoned = True
+        """Bring nothing more to S3: the instance vanishes. What is on its way does not arrive."""
+        self._is_abandoned.set()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Tell whether the instance has vanished."""
+        return self._is_abandoned.is_set()
 
     def restore(self) -> int:
-        """Copy what is in S3 into the folder and return the number of files.
+        """Copy everything whose key begins with the prefix into the folder; return the number of bytes.
 
-        Copies, not links: a script may append to its own checkpoint.
+        Copies, not links: a script may append to its own checkpoint. A prefix without a final slash takes its
+        neighbours, too: `.../run-1` that of `.../run-16/step-2`, which becomes `6/step-2`.
 
         Raises:
             DataError: The bucket does not exist, S3 does not give an object, or two cannot lie in one folder.
         """
-        base = self._location.key.rstrip("/")
-        prefix = self._location.join("") if base else self._location
-        files = list_prefix(prefix, self._objects)
+        files = [
+            ChannelFile(
+                bucket=each.bucket,
+                key=each.key,
+                path=each.key.removeprefix(self._location.key).lstrip("/"),
+            )
+            for each in list_objects(self._location, self._objects)
+        ]
         check_paths(files)
+        num_bytes = 0
         for file in files:
             target = self._folder / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
-            place_file(file, target, self._objects, link=False)
-        self._uploaded = _scan(self._folder)
-        return len(files)
+            num_bytes += place_file(file, target, self._objects, link=False)
+        own = {file.path for file in files if self._location.join(file.path).key == file.key}
+        found = self._scan().files
+        self._uploaded = {name: version for name, version in found.items() if name in own}
+        return num_bytes
 
     def sync(self, *, final: bool = False) -> int:
-        """Upload what is new and complete, mirror deletes; return the number of changes.
+        """Mirror deletions, then upload what is new or changed; return the number of changes.
 
-        `final=True`, once nothing writes any more, takes every file as it is. Deletes wait while anything else is
-        missing in S3: a script that has replaced its last checkpoint would otherwise lose it there before the new one
-        is up.
+        Deletions are mirrored between the parts of an upload as well. `final=True`, once nothing writes any more,
+        lets no file rest.
 
         Raises:
             NotInS3Error: S3 refused some of it; the next round tries it again.
         """
-        now = time.monotonic()
-        found = _scan(self._folder)
         refused: dict[str, S3Error] = {}
-        changes = 0
+        found = self._scan().files
+        changes = self._mirror_deletions(found, refused)
         for name, version in found.items():
-            if self._uploaded.get(name) == version:
-                continue
-            complete = final or self._is_complete(name, version, now)
-            # Asked last: what a killed writer left half done looks complete.
-            if self._is_abandoned:
+            if self.is_abandoned:
                 return changes
-            if complete:
-                changes += self._try(self._upload, name, version, refused=refused)
-        if not refused and not self._is_abandoned:
-            for name in self._deleted(found):
-                changes += self._try(self._delete, name, refused=refused)
-        self._seen = {name: seen for name, seen in self._seen.items() if name in found}
+            rests = not final and time.monotonic() < self._next_at.get(name, 0.0)
+            if self._uploaded.get(name) != version and not rests:
+                try:
+                    changes += self._upload(name)
+                except S3Error as error:
+                    refused[name] = error
+                except _CutError:
+                    continue
         if refused:
             raise NotInS3Error(self._location, refused)
         return changes
 
-    def _deleted(self, found: Mapping[str, FileVersion]) -> list[str]:
-        """Return the files to delete in S3; none while one appeared beside them since the scan `found`.
+    def _scan(self) -> Scan:
+        found = self._files.scan(self._path)
+        for name, reason in found.odd.items():
+            self._tell_of(name, reason)
+        return found
 
-        A scan is no snapshot: it may see neither a checkpoint that was just renamed into place nor the older one that
-        was deleted right after.
-        """
-        gone = [name for name in self._uploaded if name not in found]
-        if not gone:
-            return []
-        again = _scan(self._folder)
-        if again.keys() - found.keys():
-            return []
-        return [name for name in gone if name not in again]
+    def _tell_of(self, name: str, reason: str) -> None:
+        if self._told.get(name) != reason:
+            self._told[name] = reason
+            self._tell(f"{printable(f'{self._path}/{name}')} is not uploaded: it {reason}")
 
-    def _try(
-        self, change: Callable[..., int], name: str, *rest: FileVersion, refused: dict[str, S3Error]
+    def _mirror_deletions(
+        self, found: Mapping[str, FileVersion], refused: dict[str, S3Error]
     ) -> int:
-        try:
-            return change(name, *rest)
-        except S3Error as error:
-            refused[name] = error
-            return 0
+        """Delete what is gone since the scan `found`; what S3 refuses is noted, and tried again by the next call.
 
-    def _is_complete(self, name: str, version: FileVersion, now: float) -> bool:
-        if (
-            self._grows_below is not None
-            and name.startswith(self._grows_below)
-            and name.endswith(GROWING_SUFFIX)
-        ):
-            last = self._sent_at.get(name, -GROWING_S)
-            return now - last >= GROWING_S
-        is_open = is_open_for_writing(self._folder / name)
-        if is_open is not None:
-            return not is_open
-        before = self._seen.get(name)
-        if before is None or before[0] != version:
-            self._seen[name] = (version, now)
-            return False
-        return now - before[1] >= STABLE_S
-
-    def _upload(self, name: str, version: FileVersion) -> int:
-        path = self._folder / name
-        key = self._location.join(name).key
-        try:
-            self._objects.put(self._location.bucket, key, path)
-        except FileNotFoundError:
-            return 0  # Deleted since; the next round mirrors that.
-        self._sent_at[name] = time.monotonic()
-        if _version(path) != version:
-            self._seen.pop(name, None)
-            return 0  # Written to since: what went up may be half of it, so it goes up again.
-        self._uploaded[name] = version
-        return 1
+        A scan is no snapshot: it can miss a file that is being replaced, so each is looked for once more.
+        """
+        changes = 0
+        for name in sorted(self._uploaded.keys() - found.keys()):
+            if self.is_abandoned:
+                break
+            if self._files.exists(f"{self._path}/{name}"):
+                continue
+            try:
+                changes += self._delete(name)
+            except S3Error as error:
+                refused[name] = error
+        return changes
 
     def _delete(self, name: str) -> int:
         if self._deletes:
             self._objects.delete(self._location.bucket, self._location.join(name).key)
         del self._uploaded[name]
+        self._next_at.pop(name, None)
         return int(self._deletes)
 
+    def _upload(self, name: str) -> int:
+        """Upload a file as it is now.
 
-class MirrorThread(threading.Thread):
-    """Mirrors folders again and again until `finish`."""
+        Raises:
+            S3Error: S3 refuses it.
+            _CutError: The host or the file vanished while it was on its way.
+        """
+        began = time.monotonic()
+        path = f"{self._path}/{name}"
+        try:
+            with self._files.open(path) as file:
+                source = _Sent(file, self._uplink, lambda: self._check_sending(path))
+                key = self._location.join(name).key
+                self._objects.put(self._location.bucket, key, cast("BinaryIO", source))
+        except FileNotFoundError:
+            return 0  # The next round mirrors that.
+        except OddFileError as error:
+            self._tell_of(name, str(error))
+            return 0
+        except PermissionError as error:
+            self._tell_of(name, f"cannot be read: {error.strerror}")
+            return 0
+        except OSError as error:
+            raise S3Error("InternalError", f"{name}: {error}") from error
+        self._uploaded[name] = source.version
+        now = time.monotonic()
+        self._next_at[name] = now + max(REST_S, now - began)
+        return 1
+
+    def _check_sending(self, path: str) -> None:
+        """Mirror deletions while an upload is under way.
+
+        Raises:
+            _CutError: The host or the file on its way is gone.
+        """
+        now = time.monotonic()
+        if self.is_abandoned:
+            raise _CutError
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        self._mirror_deletions(self._scan().files, {})
+        if not self._files.exists(path):
+            raise _CutError
+
+
+class _Sent(io.RawIOBase):
+    """A file on its way over a line: as many bytes as it had when it was opened."""
+
+    def __init__(self, file: BinaryIO, line: Line, check: Callable[[], None]) -> None:
+        super().__init__()
+        self._file, self._line, self._check = file, line, check
+        self.version = FileVersion.of(os.fstat(file.fileno()))
+        self._left = self.version.size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Send the next part.
+
+        Raises:
+            _CutError: Nobody waits for it any more, or the file has become shorter.
+        """
+        count = self._file.readinto(memoryview(buffer)[: min(self._left, CHUNK_BYTES)])  # type: ignore[attr-defined]  # unbuffered
+        if not count and self._left:
+            raise _CutError
+        self._line.carry(count, meanwhile=self._check)
+        self._check()
+        self._left -= count
+        return int(count)
+
+
+class Mirrors:
+    """The mirrored folders of a job, each host's by a thread of its own, until `finish`."""
 
     def __init__(
         self,
-        folders: Mapping[str, MirroredFolder],
+        folders: Mapping[str, MirroredFolder] | None = None,
         *,
-        interval_s: float,
+        interval_s: float = 0.5,
         patience: Patience | None = None,
         tell: Callable[[str, str], None] = _tell_nobody,
     ) -> None:
@@ -237,38 +310,83 @@ class MirrorThread(threading.Thread):
             patience: for the last round.
             tell: gets an instance's name and a sentence when an outage of S3 begins and when it is over.
         """
-        super().__init__(daemon=True, name="mirror")
+        by_host: dict[str, list[_Mirror]] = {}
+        for name, folder in (folders or {}).items():
+            host = name.partition(" ")[0]
+            by_host.setdefault(host, []).append(_Mirror(host, folder, tell))
+        self._hosts = {
+            host: _HostMirror(host, mirrors, interval_s, patience or Patience())
+            for host, mirrors in by_host.items()
+        }
+
+    def start(self) -> None:
+        """Begin to mirror."""
+        for each in self._hosts.values():
+            each.start()
+
+    def abandon(self, names: Collection[str]) -> None:
+        """Bring nothing more of these hosts to S3, from now on: they vanish."""
+        for name, each in self._hosts.items():
+            if name in names:
+                each.abandon()
+
+    def finish(self, *, gone_at: Mapping[str, float] | None = None) -> None:
+        """End the rounds, and do the last one, which takes everything.
+
+        Args:
+            gone_at: when hosts vanish, as time.monotonic(): what has not arrived by then is lost. Hosts that it does
+                not name stay until all of theirs is up.
+
+        Raises:
+            NotInS3Error: some of it was refused until patience was over.
+        """
+        for each in self._hosts.values():
+            each.end()
+        for name, each in self._hosts.items():
+            if gone_at is not None and name in gone_at:
+                each.join(max(0.0, gone_at[name] - time.monotonic()))
+                each.abandon()
+            each.join()
+        left = [error for each in self._hosts.values() for error in each.left]
+        if left:
+            raise left[0]
+
+
+class _HostMirror(threading.Thread):
+    """Mirrors the folders of one host again and again until `end`, and then once more."""
+
+    def __init__(
+        self, host: str, mirrors: Sequence[_Mirror], interval_s: float, patience: Patience
+    ) -> None:
+        super().__init__(daemon=True, name=f"mirror-{host}")
+        self._mirrors = mirrors
         self._interval_s = interval_s
-        self._patience = patience or Patience()
-        self._done = threading.Event()
-        self._mirrors = [_Mirror(name, folder, tell) for name, folder in folders.items()]
+        self._patience = replace(patience, must_end=lambda: self._is_abandoned)
+        self._ended = threading.Event()
+        self._is_abandoned = False
+        self.left: list[NotInS3Error] = []
+        """What did not get up in the end."""
 
     def run(self) -> None:
-        """Mirror until told to finish; what fails is told and tried again, after longer and longer pauses."""
+        """Mirror; what fails is told and tried again, after longer and longer pauses."""
         pause_s = self._interval_s
-        while not self._done.wait(pause_s):
+        while not self._ended.wait(pause_s):
             results = [each.sync() for each in self._mirrors]
             longer_s = min(2 * pause_s, MOST_PAUSES * self._interval_s)
             pause_s = self._interval_s if all(results) else longer_s
+        self.left = [error for each in self._mirrors if (error := each.finish(self._patience))]
 
-    def abandon(self, names: Collection[str]) -> None:
-        """Bring nothing more of these folders to S3, from now on: their instances vanish."""
+    def abandon(self) -> None:
+        """Bring nothing more to S3."""
+        self._is_abandoned = True
         for each in self._mirrors:
-            if each.name.partition(" ")[0] in names:
-                each.abandon()
+            each.abandon()
 
-    def finish(self) -> None:
-        """Stop the rounds and do the last one, which takes everything.
-
-        Raises:
-            NotInS3Error: some of it did not get up before patience was over.
-        """
-        self._done.set()
-        if self.is_alive():
-            self.join()
-        left = [error for each in self._mirrors if (error := each.finish(self._patience))]
-        if left:
-            raise left[0]
+    def end(self) -> None:
+        """Do the last round; also of a host whose mirror was never started."""
+        self._ended.set()
+        if self.ident is None:
+            self.start()
 
 
 class _Mirror:
@@ -279,7 +397,7 @@ class _Mirror:
         self._failing_since: float | None = None
 
     def abandon(self) -> None:
-        """Do no more rounds, nor the last one."""
+        """Bring nothing more to S3."""
         self._folder.abandon()
 
     def sync(self) -> bool:
@@ -308,6 +426,8 @@ class _Mirror:
         try:
             patience.ask(ask, what=f"last synchronisation of {self.name}")
         except NotInS3Error as error:
+            if self._folder.is_abandoned:
+                return None
             self._tell(self.name, f"{error}; what is named here is lost")
             return error
         self._note(None)
@@ -321,42 +441,3 @@ class _Mirror:
             outage_s = time.monotonic() - self._failing_since
             self._failing_since = None
             self._tell(self.name, f"S3 has everything again, after {outage_s:.0f} s")
-
-
-def is_open_for_writing(path: Path) -> bool | None:
-    """Tell whether any process has the file open for writing; None where the kernel cannot tell.
-
-    A read lease is granted only on a file that nobody may write to (fcntl(2), "Leases"). It is
-    given back at once; a writer that comes in between waits those microseconds.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError as error:
-        return True if error.errno == errno.EAGAIN else None
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _scan(folder: Path) -> dict[str, FileVersion]:
-    found: dict[str, FileVersion] = {}
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
-            version = _version(path)
-            if version is not None:
-                found[str(path.relative_to(folder))] = version
-    return found
-
-
-def _version(path: Path) -> FileVersion | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return FileVersion(inode=status.st_ino, size=status.st_size, modified_ns=status.st_mtime_ns)

@@ -95,17 +95,25 @@ def list_prefix(location: S3Location, objects: ObjectStore) -> list[ChannelFile]
     Raises:
         S3RefusedError: The bucket does not exist, or S3 does not list it.
     """
-    try:
-        found = list(objects.list(location.bucket, location.key))
-    except S3Error as error:
-        raise S3RefusedError(f"cannot list {location.uri}", error) from error
     return [
         ChannelFile(
             bucket=location.bucket, key=each.key, path=relative_path(each.key, location.key)
         )
-        for each in found
-        if isinstance(each, ObjectInfo) and not each.key.endswith("/")
+        for each in list_objects(location, objects)
     ]
+
+
+def list_objects(location: S3Location, objects: ObjectStore) -> list[ObjectInfo]:
+    """Return the objects whose key starts with the location's key; folder markers are left out.
+
+    Raises:
+        S3RefusedError: As `list_prefix`.
+    """
+    try:
+        found = list(objects.list(location.bucket, location.key))
+    except S3Error as error:
+        raise S3RefusedError(f"cannot list {location.uri}", error) from error
+    return [each for each in found if isinstance(each, ObjectInfo) and not each.key.endswith("/")]
 
 
 def relative_path(key: str, prefix: str) -> str:

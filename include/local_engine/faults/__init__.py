@@ -1,4 +1,4 @@
-"""Faults that the engine lets happen on demand: spot interruptions, lost hosts, refusals of its services.
+"""Faults that the engine lets happen on demand: spot interruptions, lost hosts, slow lines, refusals of its services.
 
 A fault is a value (`model`) that a user writes as JSON (`reader`); the `book` keeps them in the engine's SQLite
 file, where the engine and every runner process read and claim them; `schedule` draws interruptions from a seed;

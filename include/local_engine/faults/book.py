@@ -133,6 +133,11 @@ class FaultBook:
             each.fault for each in self._of_kinds(kinds) if not each.is_spent and each.is_open(now)
         ]
 
+    def holding(self, kinds: Collection[FaultKind]) -> list[Fault]:
+        """Return the faults of these kinds that hold now, however often they have been noted."""
+        now = self._clock()
+        return [each.fault for each in self._of_kinds(kinds) if each.is_open(now)]
+
     def claim(self, fault: Fault, *, subject: str | None = None) -> bool:
         """Note that the fault comes now and return True; False when it has come as often as it may.
 

@@ -38,6 +38,10 @@ class FaultKind(StrEnum):
     """A request of S3 is answered only after `duration_s`."""
     S3_TRUNCATE = "s3_truncate"
     """Half an object is sent, then the connection is closed."""
+    SLOW_UPLINK = "slow_uplink"
+    """What hosts upload, checkpoints and models, passes at `megabytes_per_s` a host."""
+    SLOW_DOWNLINK = "slow_downlink"
+    """What hosts download, channels and checkpoints, passes at `megabytes_per_s` a host."""
     THROTTLE = "throttle"
     """An operation of SageMaker answers ThrottlingException."""
     RESOURCE_LIMIT = "resource_limit"
@@ -59,9 +63,11 @@ COMPUTE_KINDS = CAPACITY_KINDS | {
     *(FaultKind.INTERRUPT, FaultKind.KILL_RANK, FaultKind.HANG, FaultKind.SLOW),
     *(FaultKind.CUT_LINK, FaultKind.DISK_FULL, FaultKind.HOST_FAILURE),
 }
-WINDOWED_KINDS = frozenset(
-    {FaultKind.S3_ERROR, FaultKind.S3_TRUNCATE, FaultKind.THROTTLE, FaultKind.RESOURCE_LIMIT}
-)
+LINE_KINDS = frozenset({FaultKind.SLOW_UPLINK, FaultKind.SLOW_DOWNLINK})
+"""Kinds that hold, rather than come, for hosts that transfer something."""
+WINDOWED_KINDS = LINE_KINDS | {
+    *(FaultKind.S3_ERROR, FaultKind.S3_TRUNCATE, FaultKind.THROTTLE, FaultKind.RESOURCE_LIMIT),
+}
 """Kinds whose `duration_s` says how long requests are hit, from `at.seconds` after the fault was put."""
 
 
@@ -116,7 +122,8 @@ class Fault:
     `job` is a glob over job names, `attempt` which start of the instances inside a job (1 the first; None every one).
     `at` None means at once: with Training for what hits instances, with the request for the rest. `hosts` None means
     all. `notice_s` is the time between SIGTERM and the end of the hosts. `count` is how often the fault comes in all
-    (None: without end); inside one attempt of a job a compute fault comes once.
+    (None: without end); inside one attempt of a job a compute fault comes once. `megabytes_per_s` is the bandwidth of
+    one host's line, in 10^6 bytes a second.
     """
 
     id: str
@@ -129,6 +136,7 @@ class Fault:
     duration_s: float | None = None
     count: int | None = 1
     factor: float = 0.1
+    megabytes_per_s: float | None = None
     operation: str | None = None
     bucket: str | None = None
     key_prefix: str = ""
@@ -147,6 +155,7 @@ class Fault:
             ("duration_s", self.duration_s, 0, 1e9),
             ("count", self.count, 1, 1e9),
             ("factor", self.factor, 0.001, 0.999),
+            ("megabytes_per_s", self.megabytes_per_s, 0.001, 1e6),
             ("status", self.status, 400, 599),
         )
         for name, value, low, high in limits:
@@ -157,6 +166,10 @@ class Fault:
         if self.what is FaultKind.S3_STALL and self.duration_s is None:
             raise FaultError(
                 f"fault {self.id}: s3_stall needs duration_s, the seconds of each stall"
+            )
+        if self.what in LINE_KINDS and self.megabytes_per_s is None:
+            raise FaultError(
+                f"fault {self.id}: {self.what} needs megabytes_per_s, the bandwidth of a host, such as 50"
             )
         if self.hosts is not None and not self.hosts:
             raise FaultError(f'fault {self.id}: hosts is empty; give "all" or names such as algo-1')
@@ -190,6 +203,7 @@ class Fault:
             "duration_s": self.duration_s,
             "count": self.count,
             "factor": self.factor,
+            "megabytes_per_s": self.megabytes_per_s,
             "operation": self.operation,
             "bucket": self.bucket,
             "key_prefix": self.key_prefix,

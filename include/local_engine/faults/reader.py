@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from include.errors import near_matches
 from include.local_engine.faults.model import (
+    LINE_KINDS,
     WINDOWED_KINDS,
     Fault,
     FaultError,
@@ -27,7 +28,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 _FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("id", "job", "operation", "bucket", "key_prefix", "code"), _TEXT),
     **dict.fromkeys(("attempt", "count", "status"), _WHOLE),
-    **dict.fromkeys(("notice_s", "duration_s", "factor"), _NUMBER),
+    **dict.fromkeys(("notice_s", "duration_s", "factor", "megabytes_per_s"), _NUMBER),
 }
 _SCHEDULE: Mapping[str, str] = {
     "seed": _WHOLE,
@@ -79,7 +80,7 @@ def read_fault(document: Any, *, where: str = "fault") -> Fault:
     values.setdefault("id", f"f-{uuid.uuid4().hex[:8]}")
     if "count" in document:
         values["count"] = document["count"]
-    elif what in WINDOWED_KINDS and "duration_s" in given:
+    elif what in LINE_KINDS or (what in WINDOWED_KINDS and "duration_s" in given):
         values["count"] = None
     if "at" in given:
         values["at"] = _moment(f"{where}.at", given["at"])

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import os
 import tarfile
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from include.local_engine.channels.container_files import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from include.local_engine.channels.container_files import ContainerFiles
     from include.local_engine.channels.locations import S3Location
     from include.local_engine.channels.patience import Patience
     from include.local_engine.s3.object_store import ObjectStore
 
 GZIP_LEVEL = 1
 """Weights hardly compress; the service does not say its level, and 1 is several times faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A folder that an instance leaves, by its path inside; `tell` gets a sentence for what cannot be taken of it."""
+
+    files: ContainerFiles
+    path: str
+    tell: Callable[[str], None]
 
 
 def merged_files(folders: Sequence[Path]) -> dict[str, Path]:
@@ -32,22 +46,30 @@ def merged_files(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def upload_archive(
-    folders: Sequence[Path],
+    folders: Sequence[Leaving],
     target: S3Location,
     objects: ObjectStore,
     *,
     scratch: Path,
     patience: Patience,
+    is_optional: bool = False,
 ) -> None:
-    """Store the merged folders as one tar.gz. Owners are left out, times and modes kept.
+    """Store the merged folders as one tar.gz, unless there is nothing in them and `is_optional`.
+
+    Owners are left out; times, modes and links are kept.
 
     Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     archive = scratch / target.key.rpartition("/")[2]
-    with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
-        for name, path in merged_files(folders).items():
-            tar.add(path, arcname=name, recursive=False, filter=_anonymous)
+    with ExitStack() as stack:
+        seen = [stack.enter_context(each.files.folder(each.path)) for each in folders]
+        found = merged_files([each for each in seen if each is not None])
+        if not found and is_optional:
+            return
+        with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
+            for name, path in found.items():
+                tar.add(path, arcname=name, recursive=False, filter=_anonymous)
     patience.ask(
         lambda: objects.put(target.bucket, target.key, archive, link=True), what=target.uri
     )
@@ -55,18 +77,29 @@ def upload_archive(
 
 
 def upload_tree(
-    folders: Sequence[Path], target: S3Location, objects: ObjectStore, *, patience: Patience
+    folders: Sequence[Leaving], target: S3Location, objects: ObjectStore, *, patience: Patience
 ) -> int:
     """Store every file of the merged folders under the target's prefix; return their number.
 
+    Links are followed as the instance follows them; of two files of a name the first folder's wins.
+
     Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
     """
-    files = merged_files(folders)
-    for name, path in files.items():
-        if path.is_file():
+    taken: set[str] = set()
+    for each in folders:
+        found = each.files.scan(each.path)
+        for name, reason in found.odd.items():
+            each.tell(f"{printable(f'{each.path}/{name}')} is not uploaded: it {reason}")
+        for name in sorted(found.files.keys() - taken):
             place = target.join(name)
-            patience.ask(partial(objects.put, place.bucket, place.key, path), what=place.uri)
-    return len(files)
+            patience.ask(partial(_put, each, name, place, objects), what=place.uri)
+            taken.add(name)
+    return len(taken)
+
+
+def _put(leaving: Leaving, name: str, place: S3Location, objects: ObjectStore) -> None:
+    with leaving.files.open(f"{leaving.path}/{name}") as file:
+        objects.put(place.bucket, place.key, file)
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from include.local_engine.channels.checkpoints import (
     MirroredFolder,
-    MirrorThread,
+    Mirrors,
     NotInS3Error,
 )
 from include.local_engine.channels.locations import DataError, S3Location
@@ -17,15 +19,20 @@ from include.local_engine.faults import JobState
 from include.local_engine.mpi.furnishing import Furnishing, NoKeyError, furnish, make_key
 from include.local_engine.runner import container, inputs
 from include.local_engine.runner.debugger import (
-    STATISTICS_FOLDER,
     checkpoint_folder,
     checkpoint_path,
     config_files,
     debug_outputs,
 )
 from include.local_engine.runner.execution import Execution
-from include.local_engine.runner.failures import algorithm_error, data_failure, s3_failure
+from include.local_engine.runner.failures import (
+    algorithm_error,
+    data_failure,
+    read_words,
+    s3_failure,
+)
 from include.local_engine.runner.host_faults import HostsLostError
+from include.local_engine.runner.instance_files import instance_files, path_inside
 from include.local_engine.runner.instances import ML_INSIDE, Ground, InstanceRequest
 from include.local_engine.runner.job import Job, JobError
 from include.local_engine.runner.launchers import LAUNCHERS, asked_launcher, may_start_mpirun
@@ -36,11 +43,13 @@ from include.local_engine.s3.errors import S3Error
 from include.local_engine.shims import lay_out_shims, packages_folder, wanted_shims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from include.local_engine.channels.bandwidth import Line
     from include.local_engine.channels.pipe import PipeFeeder
     from include.local_engine.runner.host_faults import AttemptFaults
+    from include.local_engine.runner.host_lines import HostLines
     from include.local_engine.runner.images import ImageRuntime
     from include.local_engine.runner.job import HostPlan
     from include.local_engine.sandbox.cluster import Cluster
@@ -48,10 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIRROR_INTERVAL_S = 0.5
-
-
-def _no_mirrors() -> MirrorThread:
-    return MirrorThread({}, interval_s=MIRROR_INTERVAL_S)
+DOWNLOAD_POLL_S = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,12 +71,15 @@ class Attempt:
     hosts: Sequence[HostPlan]
     on_line: Callable[[int, str], None]
     faults: AttemptFaults
+    lines: HostLines
     max_runtime_s: float
     on_training: Callable[[], None] = lambda: None
     """Called when the instances are about to begin."""
     model_uri: str | None = field(default=None, init=False)
     """Where the model is in S3, once it is uploaded."""
-    _mirrors: MirrorThread = field(default_factory=_no_mirrors, init=False)
+    _mirrors: Mirrors = field(default_factory=Mirrors, init=False)
+    _downloaded: dict[str, float] = field(default_factory=dict, init=False)
+    """Bytes that each host got."""
 
     def run(self) -> Outcome:
         """Return how the instances ended; unless they were lost, what they leave is in S3.
@@ -84,10 +93,11 @@ class Attempt:
                 self.faults.pass_state(JobState.DOWNLOADING)
                 feeders = self._download(stack)
                 self._mirrors = self._restore_checkpoints()
+                self._await_downloads()
                 self.faults.check()
                 outcome = self._train(feeders)
             if outcome.ending in HOST_LOSSES:
-                self._finish_mirrors()
+                self._finish_mirrors(gone_at=outcome.gone_at)
                 return outcome
             self.job.enter("Uploading")
             self.faults.pass_state(JobState.UPLOADING)
@@ -110,8 +120,10 @@ class Attempt:
         """
         if outcome.failure is None:
             raise AssertionError("a failed outcome names the instance that failed")
-        folder = self.job.ml_folder(outcome.failure.instance) / "output"
-        return algorithm_error(outcome.failure, folder / "failure", last_line=outcome.last_line)
+        host = next(each for each in self.hosts if each.name == outcome.failure.instance)
+        path = path_inside(self.job, self.ground, host, f"{ML_INSIDE}/output/failure")
+        words = read_words(instance_files(self.job, self.ground, host), path)
+        return algorithm_error(outcome.failure, words, last_line=outcome.last_line)
 
     def _download(self, stack: ExitStack) -> list[PipeFeeder]:
         more = config_files(self.job.request)
@@ -120,7 +132,9 @@ class Attempt:
                 self.job, host, self.hosts, self.ground.interface, more=more
             )
         try:
-            feeders = inputs.provide_channels(self.job, self.hosts, link=self.ground.has_overlay)
+            feeders, self._downloaded = inputs.provide_channels(
+                self.job, self.hosts, ground=self.ground
+            )
         except DataError as error:
             raise JobError(data_failure("Data download failed", error)) from error
         for feeder in feeders:
@@ -128,29 +142,60 @@ class Attempt:
             stack.callback(feeder.stop)
         return feeders
 
-    def _restore_checkpoints(self) -> MirrorThread:
+    def _restore_checkpoints(self) -> Mirrors:
         config = self.job.request.get("CheckpointConfig")
-        mirrors = self._output_mirrors()
+        uplinks = {host.name: self.lines.uplink(host.name) for host in self.hosts}
+        mirrors = self._output_mirrors(uplinks)
         if config:
             location = S3Location.parse(config["S3Uri"])
             for host in self.hosts:
-                folder = self._checkpoint_folder(host)
                 mirrors[host.name] = MirroredFolder(
-                    folder, location, self.job.objects, grows_below=f"{STATISTICS_FOLDER}/"
+                    self._checkpoint_folder(host),
+                    location,
+                    self.job.objects,
+                    seen_at=path_inside(
+                        self.job, self.ground, host, str(checkpoint_path(self.job))
+                    ),
+                    files=instance_files(self.job, self.ground, host),
+                    uplink=uplinks[host.name],
+                    tell=partial(self.job.say, host.name),
                 )
                 try:
-                    mirrors[host.name].restore()
+                    self._downloaded[host.name] += mirrors[host.name].restore()
                 except DataError as error:
                     raise JobError(data_failure("Checkpoint download failed", error)) from error
         interval = MIRROR_INTERVAL_S * min(1.0, self.job.settings.time_scale)
-        return MirrorThread(
+        return Mirrors(
             mirrors,
             interval_s=max(0.05, interval),
             patience=self.job.patience,
-            tell=lambda name, text: self.job.say(name.partition(" ")[0], text),
+            tell=self.job.say,
         )
 
-    def _output_mirrors(self) -> dict[str, MirroredFolder]:
+    def _await_downloads(self) -> None:
+        """Wait as long as the hosts' lines need for what each of them got: all at the same time.
+
+        Raises:
+            HostsLostError: A fault takes the hosts away meanwhile.
+        """
+        downlinks = {host.name: self.lines.downlink(host.name) for host in self.hosts}
+        left = {name: num_bytes for name, num_bytes in self._downloaded.items() if num_bytes > 0}
+        since = time.monotonic()
+        while left and self.order() is None:
+            speeds = {name: downlinks[name].bytes_per_s() for name in left}
+            if not any(speeds.values()):
+                return
+            self.faults.check()
+            time.sleep(DOWNLOAD_POLL_S)
+            now = time.monotonic()
+            left = {
+                name: rest
+                for name, num_bytes in left.items()
+                if (speed := speeds[name]) and (rest := num_bytes - speed * (now - since)) > 0
+            }
+            since = now
+
+    def _output_mirrors(self, uplinks: Mapping[str, Line]) -> dict[str, MirroredFolder]:
         """Return the folders of Debugger's outputs, by instance and output."""
         return {
             f"{host.name} {output.name}": MirroredFolder(
@@ -158,7 +203,10 @@ class Attempt:
                 output.location,
                 self.job.objects,
                 deletes=False,
-                grows_below="",
+                seen_at=path_inside(self.job, self.ground, host, output.path),
+                files=instance_files(self.job, self.ground, host),
+                uplink=uplinks[host.name],
+                tell=partial(self.job.say, host.name),
             )
             for host in self.hosts
             for output in debug_outputs(self.job)
@@ -217,6 +265,12 @@ class Attempt:
             for output in debug_outputs(self.job)
             if output.is_mounted
         ]
+        channels = [
+            (folder, f"{ML_INSIDE}/input/data/{name}")
+            for name, folder in inputs.mounted_channels(self.job, host)
+        ]
+        if not self.ground.has_overlay:
+            folders += channels
         furnishing = self._furnish_for_mpi(host)
         folders += furnishing.folders
         return InstanceRequest(
@@ -226,10 +280,7 @@ class Attempt:
             descriptor=descriptor,
             folders=folders,
             volumes=volumes,
-            copied=[
-                (folder, f"{ML_INSIDE}/input/data/{name}")
-                for name, folder in inputs.linked_channels(self.job, host)
-            ],
+            copied=channels if self.ground.has_overlay else (),
             added=[*furnishing.added, *self._shims(host)],
             programs=furnishing.programs,
         )
@@ -260,15 +311,15 @@ class Attempt:
             raise JobError(f"ClientError: {error}") from error
         return furnish(self.job.host_folder(host.name), python=python, key=key)
 
-    def _finish_mirrors(self) -> None:
-        """Bring the last checkpoints of the hosts that are there to S3; what S3 refuses is told, not fatal."""
+    def _finish_mirrors(self, *, gone_at: Mapping[str, float] | None = None) -> None:
+        """Bring the last checkpoints to S3, of lost hosts until they are gone; what S3 refuses is told, not fatal."""
         try:
-            self._mirrors.finish()
+            self._mirrors.finish(gone_at=gone_at)
         except NotInS3Error as error:
             log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # told
 
     def _upload(self) -> str:
         try:
-            return upload_outputs(self.job, self.hosts)
+            return upload_outputs(self.job, self.ground, self.hosts)
         except S3Error as error:
             raise JobError(s3_failure("Artifact upload failed", error)) from error

@@ -19,7 +19,7 @@ from include.local_engine.sandbox import capabilities
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from include.local_engine.channels.checkpoints import MirrorThread
+    from include.local_engine.channels.checkpoints import Mirrors
     from include.local_engine.runner.host_faults import AttemptFaults
     from include.local_engine.runner.images import ImageRuntime
     from include.local_engine.runner.instances import Ground, InstanceRequest
@@ -49,7 +49,7 @@ class Execution:
     request: Callable[[HostPlan, int], InstanceRequest]
     on_line: Callable[[int, str], None]
     order: Callable[[], Ending | None]
-    mirrors: MirrorThread
+    mirrors: Mirrors
     fault: Callable[[], str | None] = lambda: None
     faults: AttemptFaults | None = None
     prepare: Callable[[Cluster], None] = lambda _: None

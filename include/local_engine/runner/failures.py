@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from include.local_engine.channels.container_files import OddFileError
 from include.local_engine.channels.patience import is_transient
 from include.local_engine.runner.life_cycle import MAX_REASON_CHARS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from include.local_engine.channels.container_files import ContainerFiles
     from include.local_engine.channels.locations import DataError
     from include.local_engine.s3.errors import S3Error
     from include.local_engine.sandbox.cluster import InstanceExit
 
 
+MAX_BYTES_OF_CHAR = 4
 EMPTY_MESSAGE = 'ErrorMessage ""'
 KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
 """The toolkit's words for exit code 137; it has none for a direct child that was killed."""
@@ -47,15 +48,15 @@ def s3_failure(what: str, error: S3Error) -> str:
     )
 
 
-def algorithm_error(ended: InstanceExit, failure_file: Path, *, last_line: str = "") -> str:
+def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> str:
     """Return the reason of a failed job.
 
-    The container's own words come from /opt/ml/output/failure; of them as much as leaves room for
+    The container's own `words` come from /opt/ml/output/failure; of them as much as leaves room for
     the exit code in the 1024 characters of the API. Where the container found no words, the last
     line of its log stands in, which the service leaves to the reader.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
-    text = read_failure(failure_file) or _without_words(ended.code, last_line)
+    text = words or _without_words(ended.code, last_line)
     if EMPTY_MESSAGE in text:
         killed = "\nExitCode -9\n" in text
         text = text.replace(EMPTY_MESSAGE, f'ErrorMessage "{KILLED if killed else last_line}"', 1)
@@ -67,10 +68,11 @@ def _without_words(code: int, last_line: str) -> str:
     return KILLED if code == 137 else last_line
 
 
-def read_failure(path: Path) -> str:
-    """Return the first 1024 characters of the failure file; empty where there is none."""
+def read_words(files: ContainerFiles, path: str) -> str:
+    """Return the first 1024 characters of a file that an instance left; empty if there is no regular file."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_REASON_CHARS).strip()
-    except OSError:
+        with files.open(path) as file:
+            data = file.read(MAX_REASON_CHARS * MAX_BYTES_OF_CHAR)
+    except (OddFileError, OSError):
         return ""
+    return data.decode("utf-8", "replace")[:MAX_REASON_CHARS].strip()

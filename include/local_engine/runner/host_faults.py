@@ -10,7 +10,7 @@ from include.local_engine.faults import FaultKind, JobState
 from include.local_engine.runner.supervision import POLL_S, Ending, Loss
 
 if TYPE_CHECKING:
-    from include.local_engine.channels.checkpoints import MirrorThread
+    from include.local_engine.channels.checkpoints import Mirrors
     from include.local_engine.faults import Fault
     from include.local_engine.runner.disturbances import Disturbances
     from include.local_engine.runner.moments import Moments
@@ -45,7 +45,7 @@ class AttemptFaults:
     moments: Moments
     disturbances: Disturbances
     watch: FolderWatch
-    _mirrors: MirrorThread | None = field(default=None, init=False)
+    _mirrors: Mirrors | None = field(default=None, init=False)
     _known: list[Fault] | None = field(default=None, init=False)
     """The faults that fill disks, which had to be known before the instances were set up."""
 
@@ -75,7 +75,7 @@ class AttemptFaults:
             self._known = [f for f in self.moments.awaited if f.what is FaultKind.DISK_FULL]
         return any(each.hits_host(host) for each in self._known)
 
-    def begin_training(self, mirrors: MirrorThread) -> None:
+    def begin_training(self, mirrors: Mirrors) -> None:
         """Take note that process 1 of every host runs now."""
         self._mirrors = mirrors
         self.watch.begin()

@@ -16,21 +16,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from include.local_engine.runner.instances import Ground
     from include.local_engine.runner.job import HostPlan, Job
 
 
-def provide_channels(job: Job, hosts: Sequence[HostPlan], *, link: bool) -> list[PipeFeeder]:
-    """Place all files of all channels and return the feeders of the streamed ones, not started.
+def provide_channels(
+    job: Job, hosts: Sequence[HostPlan], *, ground: Ground
+) -> tuple[list[PipeFeeder], dict[str, float]]:
+    """Place all files of all channels.
+
+    Returns:
+        The feeders of the streamed channels, not started, and the bytes that each host downloads.
 
     Fails with DataError: a channel's data is missing or malformed.
     """
     feeders: list[PipeFeeder] = []
+    downloaded = dict.fromkeys((host.name for host in hosts), 0.0)
     for channel in job.request.get("InputDataConfig", []):
         if input_mode(job, channel) == "Pipe":
             feeders += _pipes(job, channel, hosts)
         else:
-            _files(job, channel, hosts, link=link)
-    return feeders
+            for name, num_bytes in _files(job, channel, hosts, ground=ground).items():
+                downloaded[name] += num_bytes
+    return feeders, downloaded
 
 
 def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
@@ -41,31 +49,38 @@ def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
     return mode
 
 
-def linked_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
+def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
     """Return the names of the channels that lie beside the instance's /opt/ml, and where."""
     folder = job.host_folder(host.name) / "channels"
     return [(each.name, each) for each in sorted(folder.iterdir())] if folder.exists() else []
 
 
-def channel_folder(job: Job, host: HostPlan, name: str, *, link: bool) -> Path:
+def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Path:
     """Return the folder that takes an instance's files of one channel.
 
-    Links lie outside /opt/ml, to be shown copy-on-write in it; copies lie where they are read.
+    It lies outside /opt/ml, to be mounted in it; where nothing can be mounted, where it is read.
     """
-    if link:
+    if ground.has_mounts:
         return job.host_folder(host.name) / "channels" / name
     return job.ml_folder(host.name) / "input" / "data" / name
 
 
-def _files(job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, link: bool) -> None:
+def _files(
+    job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, ground: Ground
+) -> dict[str, int]:
+    """Place the files of a channel; return the bytes that each host downloads before it starts."""
+    is_streamed = input_mode(job, channel) == "FastFile"
+    downloaded = {}
     s3_source(channel)
     files = channel_files(channel, job.objects)
     everyone = [host.as_channel_host for host in hosts]
     for host in hosts:
         share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
         if share is not None:
-            folder = channel_folder(job, host, channel["ChannelName"], link=link)
-            place_files(share, folder, job.objects, link=link)
+            folder = channel_folder(job, host, channel["ChannelName"], ground=ground)
+            num_bytes = place_files(share, folder, job.objects, link=ground.has_overlay)
+            downloaded[host.name] = 0 if is_streamed else num_bytes
+    return downloaded
 
 
 def _pipes(job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan]) -> list[PipeFeeder]:

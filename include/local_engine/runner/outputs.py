@@ -7,22 +7,35 @@ from typing import TYPE_CHECKING
 
 from include.local_engine.channels.locations import S3Location
 from include.local_engine.runner import artifacts
+from include.local_engine.runner.artifacts import Leaving
+from include.local_engine.runner.instance_files import instance_files, path_inside
+from include.local_engine.runner.instances import ML_INSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from include.local_engine.runner.instances import Ground
     from include.local_engine.runner.job import HostPlan, Job
 
 
-def upload_outputs(job: Job, hosts: Sequence[HostPlan]) -> str:
+def upload_outputs(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str:
     """Upload the model and the output data of all instances; return the URI of the model.
 
     Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
     """
     config = job.request["OutputDataConfig"]
     target = S3Location.parse(config["S3OutputPath"]).join(f"{job.name}/output")
-    models = [job.ml_folder(host.name) / "model" for host in hosts]
-    outputs = [job.ml_folder(host.name) / "output" / "data" for host in hosts]
+    models, outputs = (
+        [
+            Leaving(
+                files=instance_files(job, ground, host),
+                path=path_inside(job, ground, host, f"{ML_INSIDE}/{name}"),
+                tell=partial(job.say, host.name),
+            )
+            for host in hosts
+        ]
+        for name in ("model", "output/data")
+    )
     objects, patience = job.objects, job.patience
     if config.get("CompressionType") == "NONE":
         artifacts.upload_tree(models, target.join("model"), objects, patience=patience)
@@ -31,6 +44,5 @@ def upload_outputs(job: Job, hosts: Sequence[HostPlan]) -> str:
     scratch = job.folder / "scratch"
     archive = partial(artifacts.upload_archive, objects=objects, scratch=scratch, patience=patience)
     archive(models, target.join("model.tar.gz"))
-    if artifacts.merged_files(outputs):
-        archive(outputs, target.join("output.tar.gz"))
+    archive(outputs, target.join("output.tar.gz"), is_optional=True)
     return target.join("model.tar.gz").uri

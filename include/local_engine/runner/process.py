@@ -36,7 +36,6 @@ def main(kind_name: str, name: str, settings_json: str) -> None:
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s"
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGIO, signal.SIG_IGN)  # A broken file lease; see channels.checkpoints.
     settings = EngineSettings.from_json(settings_json)
     kind = JobKind(kind_name)
     folder = settings.job_folder(kind, name)

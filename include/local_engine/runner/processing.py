@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.channels.checkpoints import MirroredFolder, MirrorThread
+from include.local_engine.channels.checkpoints import MirroredFolder, Mirrors
+from include.local_engine.channels.container_files import ContainerFiles
 from include.local_engine.channels.listing import (
     channel_files,
     files_of_host,
@@ -22,7 +23,7 @@ from include.local_engine.runner.failures import (
     ABANDONED,
     algorithm_error,
     data_failure,
-    read_failure,
+    read_words,
     s3_failure,
 )
 from include.local_engine.runner.image_supply import find_runtime, supply
@@ -92,11 +93,18 @@ class ProcessingRun:
             self._provide_inputs()
         except DataError as error:
             raise JobError(data_failure("Data download failed", error)) from error
-        mirrors = self._mirrors()
+        continuous, at_end = self._mirrored("Continuous"), self._mirrored("EndOfJob")
+        mirrors = Mirrors(
+            continuous,
+            interval_s=0.5 * min(1.0, self.job.settings.time_scale),
+            patience=self.job.patience,
+            tell=self.job.say,
+        )
         outcome = self._process(mirrors)
         try:
             mirrors.finish()
-            self._upload_outputs()
+            for name, each in at_end.items():
+                self.job.patience.ask(partial(each.sync, final=True), what=name)
         except S3Error as error:
             raise JobError(s3_failure("Output upload failed", error)) from error
         self._finish(outcome)
@@ -141,24 +149,33 @@ class ProcessingRun:
             if "S3Output" in each:
                 yield each["S3Output"]
 
-    def _mirrors(self) -> MirrorThread:
-        mirrors = {}
-        for output in self._outputs():
-            for host in self.hosts:
-                folder = self._folder(host, output["LocalPath"])
-                folder.mkdir(parents=True, exist_ok=True)
-                if output["S3UploadMode"] == "Continuous":
-                    mirrors[f"{host.name} {output['LocalPath']}"] = MirroredFolder(
-                        folder, S3Location.parse(output["S3Uri"]), self.job.objects, deletes=False
-                    )
-        return MirrorThread(
-            mirrors,
-            interval_s=0.5 * min(1.0, self.job.settings.time_scale),
-            patience=self.job.patience,
-            tell=lambda name, text: self.job.say(name.partition(" ")[0], text),
-        )
+    def _mirrored(self, mode: str) -> dict[str, MirroredFolder]:
+        """Return the folders of all outputs of an upload mode, by host and path, and make them."""
+        return {
+            f"{host.name} {output['LocalPath']}": MirroredFolder(
+                self._folder(host, output["LocalPath"]),
+                S3Location.parse(output["S3Uri"]),
+                self.job.objects,
+                deletes=False,
+                seen_at=self._path_inside(host, output["LocalPath"]),
+                files=self._files(host),
+                tell=partial(self.job.say, host.name),
+            )
+            for output in self._outputs()
+            if output["S3UploadMode"] == mode
+            for host in self.hosts
+        }
 
-    def _process(self, mirrors: MirrorThread) -> Outcome:
+    def _files(self, host: HostPlan) -> ContainerFiles:
+        own = self.job.ml_folder(host.name)
+        if not self.ground.has_mounts:
+            return ContainerFiles.of_folder(own)
+        return ContainerFiles(folders={ML_INSIDE: own})
+
+    def _path_inside(self, host: HostPlan, path: str) -> str:
+        return path if self.ground.has_mounts else str(self._folder(host, path))
+
+    def _process(self, mirrors: Mirrors) -> Outcome:
         return Execution(
             job=self.job,
             runtime=self.runtime,
@@ -198,19 +215,9 @@ class ProcessingRun:
             copied=copied,
         )
 
-    def _upload_outputs(self) -> None:
-        for output in self._outputs():
-            if output["S3UploadMode"] != "EndOfJob":
-                continue
-            location = S3Location.parse(output["S3Uri"])
-            for host in self.hosts:
-                folder = self._folder(host, output["LocalPath"])
-                mirrored = MirroredFolder(folder, location, self.job.objects)
-                self.job.patience.ask(partial(mirrored.sync, final=True), what=location.uri)
-
     def _finish(self, outcome: Outcome) -> None:
         members: dict[str, Any] = {}
-        message = read_failure(self.job.ml_folder(self.hosts[0].name) / "output" / "message")
+        message = self._words(self.hosts[0], "message")
         if message:
             members["ExitMessage"] = message
         match outcome.ending:
@@ -233,9 +240,14 @@ class ProcessingRun:
     def _fail(self, outcome: Outcome, members: dict[str, Any]) -> None:
         if outcome.failure is None:
             raise AssertionError("a failed outcome names the instance that failed")
-        file = self.job.ml_folder(outcome.failure.instance) / "output" / "failure"
-        reason = algorithm_error(outcome.failure, file, last_line=outcome.last_line)
+        host = next(each for each in self.hosts if each.name == outcome.failure.instance)
+        words = self._words(host, "failure")
+        reason = algorithm_error(outcome.failure, words, last_line=outcome.last_line)
         self.job.finish("Failed", reason=reason, **members)
+
+    def _words(self, host: HostPlan, name: str) -> str:
+        path = self._path_inside(host, f"{ML_INSIDE}/output/{name}")
+        return read_words(self._files(host), path)
 
 
 def _ignore(_time_ms: int, _text: str) -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from include.local_engine.sandbox.cluster import Cluster, InstanceExit
 
@@ -73,13 +73,15 @@ class Outcome:
     """How the instances ended; `failure` is the first that failed by itself.
 
     `last_line` is the last that the failed instance's program printed; `fault` is the FailureReason
-    of a job that ended by FAULT.
+    of a job that ended by FAULT. `gone_at` says when hosts that are lost vanish, as time.monotonic(): one whose program
+    ended within the notice is there until the notice is over.
     """
 
     ending: Ending
     failure: InstanceExit | None = None
     last_line: str = ""
     fault: str | None = None
+    gone_at: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,6 +104,7 @@ class Supervision:
     _victims: frozenset[str] = field(default=frozenset(), init=False)
     _kill_at: float = field(default=float("inf"), init=False)
     _failure: InstanceExit | None = field(default=None, init=False)
+    _gone_at: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self) -> Outcome:
         """Return once all instances have ended: by themselves, by order, since one failed or all vanished."""
@@ -114,7 +117,10 @@ class Supervision:
                 self._look_for_loss()
             self._kill_when_due()
         if self._ordered is not None:
-            return Outcome(ending=self._ordered)
+            last = max(self._gone_at.values(), default=0.0)
+            names = [each.name for each in self.cluster.plan.instances]
+            gone_at = {name: self._gone_at.get(name, last) for name in names}
+            return Outcome(ending=self._ordered, gone_at=gone_at)
         ending = Ending.COMPLETED if self._failure is None else Ending.FAILED
         return Outcome(ending=ending, failure=self._failure)
 
@@ -149,6 +155,7 @@ class Supervision:
         self._ordered = loss.ending
         self._victims = self.cluster.running if loss.hosts is None else loss.hosts
         self._kill_at = time.monotonic() + loss.notice_s
+        self._gone_at = dict.fromkeys(self._victims, self._kill_at)
         if loss.notice_s:
             self._send(signal.SIGTERM, self._victims)
 
@@ -158,6 +165,7 @@ class Supervision:
             # What the notice was for has ended; the service ends the hosts that are left.
             self._victims = self.cluster.running
             self._kill_at = time.monotonic() + LOSS_NOTICED_S * self.time_scale
+            self._gone_at = dict.fromkeys(self._victims, self._kill_at) | self._gone_at
         if time.monotonic() < self._kill_at:
             return
         victims = self._victims if lost else self.cluster.running

@@ -14,6 +14,7 @@ from include.local_engine.runner.debugger import checkpoint_folder, statistics_f
 from include.local_engine.runner.disturbances import Disturbances
 from include.local_engine.runner.failures import ABANDONED, INTERNAL_ERROR
 from include.local_engine.runner.host_faults import AttemptFaults
+from include.local_engine.runner.host_lines import HostLines
 from include.local_engine.runner.image_supply import find_runtime, supply
 from include.local_engine.runner.instances import Ground, survey
 from include.local_engine.runner.job import Job, JobError, plan_hosts
@@ -172,6 +173,9 @@ class TrainingRun:
                 moments=moments,
                 disturbances=Disturbances(say=self.job.say, has_network=self.ground.has_network),
                 watch=FolderWatch(folders),
+            ),
+            lines=HostLines(
+                book=self.book, job=self.job.name, subject=self._subject(number), attempt=number
             ),
             max_runtime_s=max_runtime_s,
             on_training=lambda: self.rules.trains(time.time()),

@@ -32,7 +32,8 @@ LOSSES = {
     "machine",
     "pid": "instances share this machine's processes",
     "mount": "no /opt/ml and no host names of its own: SAGEMAKER_BASE_DIR points to the job's "
-    "folder; what a job writes elsewhere (/etc/environment) is written on this machine",
+    "folder; what a job writes elsewhere (/etc/environment) is written on this machine; checkpoints and channels are "
+    "no mounts of their own, so a rename into them works here and fails on SageMaker (EXDEV)",
 }
 
 

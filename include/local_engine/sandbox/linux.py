@@ -119,7 +119,7 @@ def inotify_watch(descriptor: int, folder: str, mask: int) -> None:
     Raises:
         OSError: The folder may not be read or too many are watched.
     """
-    result = _libc.inotify_add_watch(descriptor, folder.encode(), mask)
+    result = _libc.inotify_add_watch(descriptor, os.fsencode(folder), mask)
     if result < 0 and ctypes.get_errno() != errno.ENOENT:
         _check(-1, f"inotify_add_watch({folder})")
 

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from include.local_engine.channels import checkpoints
-from include.local_engine.channels.checkpoints import (
-    MirroredFolder,
-    MirrorThread,
-    is_open_for_writing,
-)
+from include.local_engine.channels.bandwidth import Line
+from include.local_engine.channels.checkpoints import MirroredFolder, Mirrors
 from include.local_engine.channels.locations import S3Location
 from include.local_engine.s3.objects import ObjectInfo
 
@@ -42,9 +39,8 @@ def test_a_restored_file_can_be_changed_without_touching_the_object(
     tmp_path: Path, objects: ObjectStore, mirrored: MirroredFolder
 ) -> None:
     objects.put(BUCKET, "run/checkpoints/step-1/model", b"one")
-    objects.put(BUCKET, "run/checkpoints-of-another/model", b"other")
 
-    assert mirrored.restore() == 1
+    assert mirrored.restore() == len(b"one")
     with (tmp_path / "folder" / "step-1" / "model").open("ab") as file:
         file.write(b" more")
 
@@ -62,7 +58,7 @@ def test_new_changed_and_deleted_files_are_mirrored(
 
     (folder / "a").write_bytes(b"1 changed")
     (folder / "b").unlink()
-    assert mirrored.sync() == 2
+    assert mirrored.sync(final=True) == 2
 
     assert keys(objects) == ["run/checkpoints/a"]
     assert read(objects, "run/checkpoints/a") == b"1 changed"
@@ -80,55 +76,81 @@ def test_a_restored_file_that_is_deleted_is_deleted_in_s3(
     assert keys(objects) == []
 
 
-def test_a_file_that_is_being_written_waits_until_it_is_closed(
+def test_a_prefix_takes_its_neighbours_and_they_go_up_below_it(
+    tmp_path: Path, objects: ObjectStore, mirrored: MirroredFolder
+) -> None:
+    objects.put(BUCKET, "run/checkpoints/step-1", b"own")
+    objects.put(BUCKET, "run/checkpoints-16/step-2", b"neighbour")
+
+    mirrored.restore()
+
+    assert (tmp_path / "folder" / "-16" / "step-2").read_bytes() == b"neighbour"
+    assert mirrored.sync() == 1
+    assert read(objects, "run/checkpoints/-16/step-2") == b"neighbour"
+
+
+def test_a_file_that_grows_goes_up_as_it_is_and_again(
     tmp_path: Path, objects: ObjectStore, mirrored: MirroredFolder
 ) -> None:
     path = tmp_path / "folder" / "model.pt"
-    with path.open("wb") as file:
+    with path.open("wb", buffering=0) as file:
         file.write(b"half")
-        file.flush()
-        assert is_open_for_writing(path) is True
-        assert mirrored.sync() == 0
+        assert mirrored.sync() == 1
+        assert read(objects, "run/checkpoints/model.pt") == b"half"
         file.write(b" and half")
 
-    assert mirrored.sync() == 1
+    assert mirrored.sync() == 0, "a file rests between two uploads"
+    assert mirrored.sync(final=True) == 1
     assert read(objects, "run/checkpoints/model.pt") == b"half and half"
 
 
-@pytest.mark.parametrize(
-    ("grows_below", "found"),
-    [
-        (None, []),
-        ("statistics/", ["statistics/rank.jsonl"]),
-        ("", ["own.jsonl", "statistics/rank.jsonl"]),
-    ],
-)
-def test_only_lines_where_files_grow_go_up_while_they_are_written(
-    tmp_path: Path, objects: ObjectStore, grows_below: str | None, found: list[str]
+def test_a_deletion_passes_an_upload_that_is_under_way(
+    tmp_path: Path, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mirrored = MirroredFolder(tmp_path / "folder", LOCATION, objects, grows_below=grows_below)
-    (tmp_path / "folder" / "statistics").mkdir()
-    names = ["own.jsonl", "statistics/rank.jsonl", "statistics/model.pt"]
-    with ExitStack() as stack:
-        for name in names:
-            file = stack.enter_context((tmp_path / "folder" / name).open("wb", buffering=0))
-            file.write(b"{}\n")
-        mirrored.sync()
-        assert keys(objects) == [f"run/checkpoints/{name}" for name in found]
+    monkeypatch.setattr(checkpoints, "LOOK_S", 0.0)
+    folder = tmp_path / "folder"
+    seen: list[list[str]] = []
 
-    mirrored.sync(final=True)
-    assert keys(objects) == [f"run/checkpoints/{name}" for name in sorted(names)]
+    def look(_seconds: float) -> None:
+        (folder / "old").unlink(missing_ok=True)
+        seen.append(keys(objects))
+
+    line = Line(bytes_per_s=lambda: 100.0, wait=look, clock=iter(range(1000)).__next__)
+    mirrored = MirroredFolder(folder, LOCATION, objects)
+    (folder / "old").write_bytes(b"1")
+    mirrored.sync()
+    slow = MirroredFolder(folder, LOCATION, objects, uplink=line)
+    slow.restore()
+    (folder / "new").write_bytes(b"x" * 1000)
+
+    slow.sync()
+
+    assert seen[0] == ["run/checkpoints/old"]
+    assert seen[-1] == [], "the old one is gone, the new one not there yet"
+    assert keys(objects) == ["run/checkpoints/new"]
 
 
-def test_without_leases_a_file_is_complete_once_it_rests(
-    tmp_path: Path, mirrored: MirroredFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoints, "is_open_for_writing", lambda _: None)
-    monkeypatch.setattr(checkpoints, "STABLE_S", 0.0)
-    (tmp_path / "folder" / "a").write_bytes(b"1")
+def test_an_upload_that_is_cut_leaves_what_was_there(tmp_path: Path, objects: ObjectStore) -> None:
+    folder = tmp_path / "folder"
+    first = MirroredFolder(folder, LOCATION, objects)
+    (folder / "latest").write_bytes(b"old")
+    first.sync()
+    waits = iter(range(1000))
+    slow: MirroredFolder
 
-    assert mirrored.sync() == 0
-    assert mirrored.sync() == 1
+    def vanish(_seconds: float) -> None:
+        if next(waits) == 3:
+            slow.abandon()
+
+    line = Line(bytes_per_s=lambda: 10.0, wait=vanish, clock=iter(range(1000)).__next__)
+    slow = MirroredFolder(folder, LOCATION, objects, uplink=line)
+    (folder / "latest").write_bytes(b"new" * 100)
+    (folder / "next").write_bytes(b"new" * 100)
+
+    slow.sync()
+
+    assert keys(objects) == ["run/checkpoints/latest"]
+    assert read(objects, "run/checkpoints/latest") == b"old"
 
 
 def test_the_last_round_takes_what_is_still_open(
@@ -158,18 +180,38 @@ def test_instances_share_the_prefix_without_undoing_each_other(
     assert keys(objects) == ["run/checkpoints/rank-1"]
 
 
-def test_the_thread_uploads_while_the_job_runs(
+def test_each_hosts_thread_uploads_while_the_job_runs(
     tmp_path: Path, objects: ObjectStore, mirrored: MirroredFolder
 ) -> None:
-    thread = MirrorThread({"algo-1": mirrored}, interval_s=0.01)
-    thread.start()
+    """One host's line is as good as cut: the other's does not wait for it."""
+    other = MirroredFolder(
+        tmp_path / "other", LOCATION, objects, uplink=Line(bytes_per_s=lambda: 1.0)
+    )
+    mirrors = Mirrors({"algo-1": other, "algo-2": mirrored}, interval_s=0.01)
+    (tmp_path / "other" / "big").write_bytes(b"x" * 10_000)
+    mirrors.start()
     (tmp_path / "folder" / "a").write_bytes(b"1")
     waiting = threading.Event()
-    for _ in range(500):
+    for _ in range(2000):
         if keys(objects):
             break
         waiting.wait(0.01)
 
     assert keys(objects) == ["run/checkpoints/a"]
-    thread.finish()
-    assert not thread.is_alive()
+    mirrors.finish(gone_at={"algo-1": 0.0})
+    assert keys(objects) == ["run/checkpoints/a"]
+
+
+def test_a_lost_host_brings_up_what_its_notice_allows(tmp_path: Path, objects: ObjectStore) -> None:
+    folders = {
+        f"algo-{number}": MirroredFolder(tmp_path / str(number), LOCATION, objects)
+        for number in (1, 2)
+    }
+    for number in (1, 2):
+        (tmp_path / str(number) / f"last-{number}").write_bytes(b"1")
+    mirrors = Mirrors(folders, interval_s=60.0)
+    mirrors.abandon(["algo-2"])
+
+    mirrors.finish(gone_at={"algo-1": time.monotonic() + 60.0, "algo-2": 0.0})
+
+    assert keys(objects) == ["run/checkpoints/last-1"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.local_engine.channels import checkpoints
-from include.local_engine.channels.checkpoints import MirroredFolder, MirrorThread, NotInS3Error
+from include.local_engine.channels.checkpoints import MirroredFolder, Mirrors, NotInS3Error
+from include.local_engine.channels.container_files import ContainerFiles, Scan
 from include.local_engine.channels.locations import S3Location
 from include.local_engine.channels.patience import Patience
 from include.local_engine.channels.s3_agent import S3Agent
@@ -79,7 +79,7 @@ def test_what_is_refused_is_named_and_the_rest_goes_up(
     assert names(objects) == ["a", "b", "c"]
 
 
-def test_the_last_good_checkpoint_stays_while_the_newer_one_is_not_up(
+def test_a_deletion_does_not_wait_for_what_is_refused(
     folder: Path, objects: ObjectStore, outage: Outage, mirrored: MirroredFolder
 ) -> None:
     (folder / "step-1").write_bytes(b"1")
@@ -88,39 +88,26 @@ def test_the_last_good_checkpoint_stays_while_the_newer_one_is_not_up(
     (folder / "step-2").write_bytes(b"2")
     (folder / "step-1").unlink()
 
-    for _ in range(3):
-        with pytest.raises(NotInS3Error):
-            mirrored.sync()
-        assert names(objects) == ["step-1"]
     with pytest.raises(NotInS3Error):
-        mirrored.sync(final=True)
-    assert names(objects) == ["step-1"]
+        mirrored.sync()
 
+    assert names(objects) == []
     outage.keys = ()
-    assert mirrored.sync() == 2
+    assert mirrored.sync() == 1
     assert names(objects) == ["step-2"]
 
 
-def test_a_scan_between_two_checkpoints_deletes_neither(
+def test_a_file_that_a_scan_missed_is_not_deleted(
     folder: Path, objects: ObjectStore, mirrored: MirroredFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scan can miss a file renamed into place during it, and the older one deleted after that."""
+    """A scan can miss a file that is being replaced."""
     (folder / "step-1").write_bytes(b"1")
     mirrored.sync()
-    (folder / "step-1").unlink()
-    (folder / "step-2").write_bytes(b"2")
-    scan = checkpoints._scan
-    is_blind = [True]
-    monkeypatch.setattr(
-        checkpoints, "_scan", lambda path: {} if is_blind and is_blind.pop() else scan(path)
-    )
+    monkeypatch.setattr(ContainerFiles, "scan", lambda *_: Scan())
 
-    mirrored.sync()
+    assert mirrored.sync() == 0
 
     assert names(objects) == ["step-1"]
-    monkeypatch.setattr(checkpoints, "_scan", scan)
-    mirrored.sync()
-    assert names(objects) == ["step-2"]
 
 
 def test_a_delete_that_is_refused_is_made_up_for(
@@ -151,7 +138,7 @@ def test_the_thread_tells_of_an_outage_once_and_of_its_end(
             ended.set()
 
     outage.keys = ("checkpoints/",)
-    thread = MirrorThread({"algo-1": mirrored}, interval_s=0.005, tell=tell)
+    thread = Mirrors({"algo-1": mirrored}, interval_s=0.005, tell=tell)
     (folder / "a").write_bytes(b"1")
     thread.start()
     wait(outage.refused.is_set)
@@ -179,7 +166,7 @@ def test_the_last_round_waits_for_s3(
     def wait_for_the_end(_seconds: float) -> None:
         outage.keys = ()
 
-    thread = MirrorThread(
+    thread = Mirrors(
         {"algo-1": mirrored}, interval_s=60.0, patience=Patience(scale=0.01, wait=wait_for_the_end)
     )
     thread.finish()
@@ -196,7 +183,7 @@ def test_the_last_round_names_what_is_lost(
         (folder / f"f{number}").write_bytes(b"1")
     outage.keys, outage.code = ("/f",), code
     (folder / "good").write_bytes(b"1")
-    thread = MirrorThread(
+    thread = Mirrors(
         {"algo-1": mirrored},
         interval_s=60.0,
         patience=Patience(limit_s=0.1),

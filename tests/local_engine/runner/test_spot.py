@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,28 @@ def test_interrupted_job_goes_on_from_its_checkpoint_on_new_hosts(yard: Yard) ->
     assert [len(each.fired_at) for each in book.entries()] == [1]
     instances = yard.settings.job_folder(row.kind, "job") / "instances"
     wait_for(instances.exists, lambda are_there: not are_there)
+
+
+@pytest.mark.parametrize(
+    ("what", "members"),
+    [("interrupt", SPOT), ("host_failure", {"RetryStrategy": {"MaximumRetryAttempts": 1}})],
+    ids=["interrupted", "retried"],
+)
+def test_each_host_opens_a_new_log_stream_at_each_start(
+    yard: Yard, what: str, members: dict[str, Any]
+) -> None:
+    put_faults(yard, {"what": what, "attempt": 1, "at": {"step": 1}, "hosts": ["algo-2"]})
+
+    row = yard.run("job", "echo step=1; sleep 1", instances=2, **members)
+
+    assert row.status == "Completed"
+    folder = yard.settings.job_folder(row.kind, "job") / "logs"
+    epochs = {
+        host: [int(each.stem.rpartition("-")[2]) for each in sorted(folder.glob(f"{host}-*"))]
+        for host in ("algo-1", "algo-2")
+    }
+    assert epochs["algo-1"] == epochs["algo-2"]
+    assert len(set(epochs["algo-1"])) == 2
 
 
 def test_times_of_an_interrupted_job_never_run_back_and_it_pays_for_instances_only(
@@ -171,7 +194,7 @@ def test_seeded_schedule_interrupts_at_the_moment_it_draws(yard: Yard) -> None:
     assert FaultBook(yard.settings.root).scheduled()[0]["subject"].startswith("job/1 of ")
 
 
-def test_neighbour_prefix_is_neither_restored_nor_deleted(yard: Yard) -> None:
+def test_neighbour_of_a_prefix_with_a_slash_is_neither_restored_nor_deleted(yard: Yard) -> None:
     put_faults(yard, {"what": "interrupt", "at": {"step": 1}})
     yard.objects.put(BUCKET, "checkpoints-2/theirs", b"theirs")
     yard.objects.put(BUCKET, "checkpoints/ours", b"ours")
@@ -179,7 +202,8 @@ def test_neighbour_prefix_is_neither_restored_nor_deleted(yard: Yard) -> None:
     cd /opt/ml/checkpoints; ls > /opt/ml/model/found; rm ours || exit 0
     while true; do echo step=0; sleep 0.1; done
     """
-    yard.train("job", script, **SPOT)
+    checkpoints = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints/"}}
+    yard.train("job", script, **SPOT | checkpoints)
     wait_for(lambda: yard.keys("checkpoints"), lambda keys: keys == ["checkpoints-2/theirs"])
     put_faults(yard, {"what": "interrupt", "at": {"state": "Training"}})
 
