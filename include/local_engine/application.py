@@ -15,6 +15,7 @@ from include.local_engine.api.tuning_jobs import TuningJobs
 from include.local_engine.api.tuning_yard import make_yard
 from include.local_engine.automl.driver import Driver
 from include.local_engine.automl.tables import AutoMLTables
+from include.local_engine.coverage import answered, refusals
 from include.local_engine.faults import FaultBook
 from include.local_engine.faults.api_faults import ApiFaults
 from include.local_engine.faults.control import FaultControl
@@ -24,7 +25,14 @@ from include.local_engine.iam_api import IamApplication
 from include.local_engine.logs_api import LogsApi
 from include.local_engine.logs_api.log_folder import LogFolder
 from include.local_engine.metric_feed import MetricFeed
-from include.local_engine.registry import ModelPackageGroups, ModelPackages, RegistryTables
+from include.local_engine.registry import (
+    Endpoints,
+    ModelPackageGroups,
+    ModelPackages,
+    Models,
+    RegistryTables,
+)
+from include.local_engine.runtime_services import RuntimeServices
 from include.local_engine.s3 import S3Application
 from include.local_engine.tuning.tables import TuningTables
 from include.local_engine.tuning.tuner import Tuner
@@ -78,11 +86,15 @@ def make_application(
     automl_tables = AutoMLTables(store.database)
     driver = Driver(make_automl_yard(context, automl_tables))
     automl = AutoMLJobs(context=context, tables=automl_tables, wake=driver.wake)
-    services = (_sagemaker(context, moto, tuning, automl), _logs(settings, moto))
+    services = (_sagemaker(context, tuning, automl), _logs(settings, moto))
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
     gateway = Gateway(
         by_target={service.model.target_prefix: service for service in services},
-        by_scope={"iam": IamApplication(moto), "monitoring": metrics},
+        by_scope={
+            "iam": IamApplication(moto),
+            "monitoring": metrics,
+            "sagemaker": RuntimeServices("sagemaker"),
+        },
         s3=S3Application(objects, find_harm=S3Faults(book=book).harm),
         moto=moto,
         faults=FaultControl(book=book),
@@ -91,24 +103,26 @@ def make_application(
     return gateway, (tuner, driver)
 
 
-def _sagemaker(
-    context: ApiContext, moto: MotoBackend, tuning: TuningJobs, automl: AutoMLJobs
-) -> JsonService:
+def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> JsonService:
     tables = RegistryTables(context.store.database)
+    handlers = {
+        **TrainingJobs(context).handlers(),
+        **ProcessingJobs(context).handlers(),
+        **tuning.handlers(),
+        **automl.handlers(),
+        **Tags(context).handlers(),
+        **ModelPackageGroups(context, tables).handlers(),
+        **ModelPackages(context, tables).handlers(),
+        **Models(context, tables).handlers(),
+        **Endpoints(context, tables).handlers(),
+    }
+    if undeclared := set(handlers) ^ set(answered()):
+        raise LookupError(f"coverage.py and the handlers differ in {', '.join(sorted(undeclared))}")
     return JsonService(
         model=load_model("sagemaker"),
-        handlers={
-            **TrainingJobs(context).handlers(),
-            **ProcessingJobs(context).handlers(),
-            **tuning.handlers(),
-            **automl.handlers(),
-            **Tags(context).handlers(),
-            **ModelPackageGroups(context, tables).handlers(),
-            **ModelPackages(context, tables).handlers(),
-        },
-        behind=moto,
+        handlers=handlers,
         default_region=context.settings.region,
-        checks_all=True,
+        rejected=refusals(),
     )
 
 
@@ -118,5 +132,4 @@ def _logs(settings: EngineSettings, moto: MotoBackend) -> JsonService:
         handlers=LogsApi(LogFolder(settings.root), settings.account).handlers(),
         behind=moto,
         default_region=settings.region,
-        checks_all=False,
     )

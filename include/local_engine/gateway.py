@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from include.local_engine.faults import control as faults
 from include.local_engine.wire.errors import ServiceError
 from include.local_engine.wire.json_service import answer_error, answer_json
-from include.local_engine.wire.scope import service_of
+from include.local_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -88,5 +88,4 @@ class Gateway:
 
 def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
     """Tell whether an unsigned request is a call of some service rather than of S3."""
-    form = environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded")
-    return form or "HTTP_SMITHY_PROTOCOL" in environ
+    return is_form(environ) or "HTTP_SMITHY_PROTOCOL" in environ

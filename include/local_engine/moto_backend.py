@@ -12,9 +12,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.coverage import OTHER_SERVICES
 from include.local_engine.wire.errors import ServiceError, UnknownOperationError
 from include.local_engine.wire.json_service import answer_error
-from include.local_engine.wire.scope import service_of
+from include.local_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +52,11 @@ class MotoBackend:
         if environ["PATH_INFO"].startswith("/moto-api"):
             closed = ServiceError("AccessDenied", "moto's own API is closed here", status=403)
             return _refuse(environ, closed, start_response)
-        self._used.add(service_of(environ) or "")
+        service = service_of(environ)
+        if service is not None and service not in OTHER_SERVICES:
+            absent = UnknownOperationError(f"{name} (service {service})", reason="no such service")
+            return _refuse(environ, absent, start_response)
+        self._used.add(service or "")
         caught = _CaughtResponse()
         try:
             body = b"".join(self._load()(environ, caught))
@@ -153,15 +158,13 @@ def _operation_name(environ: WSGIEnvironment) -> str:
 def _refuse(
     environ: WSGIEnvironment, error: ServiceError, start_response: StartResponse
 ) -> list[bytes]:
-    if environ.get("HTTP_X_AMZ_TARGET"):
+    if not is_form(environ):
         return answer_error(error, start_response)
     from xml.sax.saxutils import escape  # noqa: PLC0415  # Only errors need it.
 
-    body = (
-        "<ErrorResponse><Error><Type>Sender</Type>"
-        f"<Code>{error.code}</Code><Message>{escape(error.message)}</Message>"
-        "</Error></ErrorResponse>"
-    ).encode()
+    inner = f"<Error><Type>Sender</Type><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
+    # EC2 looks for the error one element deeper than the other services of this protocol.
+    body = f"<ErrorResponse>{inner}<Errors>{inner}</Errors></ErrorResponse>".encode()
     headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(body)))]
     start_response(f"{error.status} Error", headers)
     return [body]

@@ -48,7 +48,7 @@ def test_error_is_json_with_its_type(
     assert json.loads(answer)["__type"] == code
 
 
-def test_operation_that_moto_lacks_says_so(engine: RunningEngine) -> None:
+def test_operation_that_the_engine_lacks_says_so(engine: RunningEngine) -> None:
     with pytest.raises(ClientError) as caught:
         engine.client("sagemaker").list_mlflow_tracking_servers()
     error = caught.value.response["Error"]
@@ -56,7 +56,7 @@ def test_operation_that_moto_lacks_says_so(engine: RunningEngine) -> None:
     assert "does not have the operation ListMlflowTrackingServers" in error["Message"]
 
 
-def test_request_to_moto_is_checked_like_any_other(engine: RunningEngine) -> None:
+def test_request_for_a_description_is_checked_like_any_other(engine: RunningEngine) -> None:
     with pytest.raises(ClientError, match="at 'modelName' failed to satisfy constraint"):
         engine.client("sagemaker").describe_model(ModelName="bad_name!")
 
@@ -78,19 +78,6 @@ def test_moto_answers_for_other_services(engine: RunningEngine) -> None:
     assert engine.client("sts").get_caller_identity()["Account"] == engine.account
     queue = engine.client("sqs").create_queue(QueueName="gateway")["QueueUrl"]
     assert queue in engine.client("sqs").list_queues()["QueueUrls"]
-
-
-def test_moto_answers_for_operations_of_sagemaker_that_are_not_ours(engine: RunningEngine) -> None:
-    client = engine.client("sagemaker")
-    client.create_model(
-        ModelName="of-moto",
-        ExecutionRoleArn=engine.role_arn,
-        PrimaryContainer={"Image": "pytorch-inference:2.8"},
-    )
-    assert client.describe_model(ModelName="of-moto")["ModelName"] == "of-moto"
-    arn = client.describe_model(ModelName="of-moto")["ModelArn"]
-    client.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "b"}])
-    assert client.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "b"}]
 
 
 def test_moto_keeps_log_groups_that_are_not_jobs(engine: RunningEngine) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
 from include.local_engine.api.starting import start_job, stop_job
+from include.local_engine.api.training_rules import rejected_members
 from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
@@ -44,7 +45,7 @@ class ProcessingJobs:
             ValidationError: The request contradicts itself or names what is not there.
             ResourceInUseError: There is a job of this name.
         """
-        for problem in _contradictions(call.request):
+        for problem in (*rejected_members(call.request), *_contradictions(call.request)):
             raise ValidationError(problem)
         _check_world(self.context, call)
         name = call.request["ProcessingJobName"]

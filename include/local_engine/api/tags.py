@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.wire.errors import ResourceNotFoundError, ValidationError
-from include.local_engine.wire.json_service import NotOursError
 from include.local_engine.wire.paging import make_token, read_token
 
 if TYPE_CHECKING:
@@ -23,12 +22,14 @@ _TABLES = {
     "automl-job": "automl_jobs",
     "model-package-group": "model_package_groups",
     "model-package": "model_packages",
+    "model": "models",
+    "endpoint-config": "endpoint_configs",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The handlers of tags; a resource of another kind is left to the service behind."""
+    """The handlers of tags; a resource of a kind that the engine has none of is not found."""
 
     context: ApiContext
 
@@ -84,7 +85,7 @@ class Tags:
         kind = arn.split(":", 5)[-1].partition("/")[0]
         table = _TABLES.get(kind)
         if table is None:
-            raise NotOursError
+            raise ResourceNotFoundError(f"Could not find resource with ARN {arn}")
         with self.context.store.database.read() as db:
             sql = f"SELECT 1 FROM {table} WHERE arn = ?"  # noqa: S608  # A name from _TABLES.
             found = db.execute(sql, (arn,)).fetchone()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.debugger_rules import debugger_problems
+from include.local_engine.coverage import PAGE, REJECTED_MEMBERS
 from include.local_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -24,12 +25,11 @@ def check_training_request(request: Request) -> None:
             raise ValidationError(problem)
 
 
-def _serverless(request: Request) -> Iterator[str]:
-    if "ServerlessJobConfig" in request:
-        yield (
-            "ServerlessJobConfig names a model of AWS's own, which the local engine does not have; "
-            "give AlgorithmSpecification and ResourceConfig in its place."
-        )
+def rejected_members(request: Request) -> Iterator[str]:
+    """Yield what a request asks for beside the job that the engine does not do."""
+    for member, why in REJECTED_MEMBERS.items():
+        if member in request:
+            yield f"{member}: the local engine does not have it: {why}. Leave it out, or see {PAGE}."
 
 
 def _algorithm(request: Request) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _group_names(request: Request) -> set[str]:
 
 
 _RULES: tuple[Callable[[Request], Iterator[str]], ...] = (
-    _serverless,
+    rejected_members,
     _algorithm,
     _resources,
     _spot,

@@ -50,9 +50,9 @@ class ModelPackageGroups:
             "CreatedBy": {},
             "ModelPackageGroupStatus": "Completed",
         }
-        tags = {tag["Key"]: tag["Value"] for tag in call.request.get("Tags", [])}
+        tags = call.request.get("Tags", [])
         try:
-            self.tables.add_group(arn, name, document, tags, at=now)
+            self.tables.add(TABLE, arn, name, document, tags=tags, at=now)
         except ExistingRowError as error:
             raise ValidationError(f"Model Package Group already exists: {arn}") from error
         return {"ModelPackageGroupArn": arn}

@@ -151,7 +151,7 @@ class ModelPackages:
     def delete(self, call: Call) -> dict[str, Any]:
         """Delete a package."""
         package = self._find(call, call.request["ModelPackageName"])
-        self.tables.delete_package(package["ModelPackageArn"])
+        self.tables.delete(TABLE, package["ModelPackageArn"])
         return {}
 
     def _find(self, call: Call, given: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Model package groups and model packages as rows."""
+"""Model package groups, model packages, models and endpoint configurations as rows."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS model_package_groups (
     arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL,
     last_version INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS models (
+    arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL
+    ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS endpoint_configs (
+    arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL
+    ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS model_packages (
     arn TEXT PRIMARY KEY, group_arn TEXT, name TEXT NOT NULL, version INTEGER,
     created_at REAL NOT NULL, approval TEXT, document TEXT NOT NULL,
@@ -42,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class RegistryTables:
-    """Reading and writing of both tables. A document holds Describe's members by wire name."""
+    """Reading and writing of the tables. A document holds Describe's members by wire name."""
 
     database: Database
 
@@ -50,23 +56,30 @@ class RegistryTables:
         """Create the tables where they are missing."""
         self.database.apply(SCHEMA)
 
-    def add_group(
-        self, arn: str, name: str, document: dict[str, Any], tags: dict[str, str], *, at: float
+    def add(
+        self,
+        table: str,
+        arn: str,
+        name: str,
+        document: dict[str, Any],
+        *,
+        tags: list[dict[str, str]],
+        at: float,
     ) -> None:
-        """Insert a group.
+        """Insert a row other than a package, with its tags.
 
         Raises:
             ExistingRowError: It exists.
         """
         with self.database.write() as db:
-            if _exists(db, "model_package_groups", arn):
+            if _exists(db, table, arn):
                 raise ExistingRowError(arn)
             db.execute(
-                "INSERT INTO model_package_groups (arn, name, created_at, document) "
+                f"INSERT INTO {table} (arn, name, created_at, document) "  # noqa: S608  # A name of this package.
                 "VALUES (?, ?, ?, ?)",
                 (arn, name, at, json.dumps(document)),
             )
-            put_tags(db, arn, tags)
+            put_tags(db, arn, {tag["Key"]: tag["Value"] for tag in tags})
 
     def delete_group(self, arn: str) -> bool:
         """Delete an empty group; return False, and leave it, when it holds packages.
@@ -106,15 +119,15 @@ class RegistryTables:
                 (json.dumps(document), document.get("ModelApprovalStatus"), arn),
             )
 
-    def delete_package(self, arn: str) -> None:
-        """Delete a package.
+    def delete(self, table: str, arn: str) -> None:
+        """Delete a row other than a group, and its tags.
 
         Raises:
             MissingRowError: It does not exist.
         """
         with self.database.write() as db:
-            _document(db, "model_packages", arn)
-            db.execute("DELETE FROM model_packages WHERE arn = ?", (arn,))
+            _document(db, table, arn)
+            db.execute(f"DELETE FROM {table} WHERE arn = ?", (arn,))  # noqa: S608  # A name of this package.
             db.execute("DELETE FROM tags WHERE arn = ?", (arn,))
 
     def list(

@@ -7,7 +7,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.wire.errors import (
@@ -51,15 +51,15 @@ Handler = Callable[[Call], dict[str, Any]]
 class JsonService:
     """Answers the operations that have a handler; others go to the application behind it.
 
-    `checks_all` also checks the requests that are passed on, so that a member the service would
-    refuse is refused whoever answers.
+    `rejected` has the reason of each operation that nobody answers. None behind: every operation has a handler or is
+    rejected.
     """
 
     model: ServiceModel
     handlers: Mapping[str, Handler]
-    behind: WSGIApplication
     default_region: str
-    checks_all: bool
+    behind: WSGIApplication | None = None
+    rejected: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
@@ -74,24 +74,24 @@ class JsonService:
     ) -> Iterable[bytes]:
         if operation not in self.model.operations:
             raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
+        if operation in self.rejected:
+            raise UnknownOperationError(operation, reason=self.rejected[operation])
         handler = self.handlers.get(operation)
-        passed_on = self._passed_on(environ, body)
-        if handler is None and not self.checks_all:
-            return self.behind(passed_on, start_response)
+        behind, passed_on = self.behind or _nobody, self._passed_on(environ, body)
+        if handler is None:
+            return behind(passed_on, start_response)
         request = _parse(body)
         validate(self.model, operation, request)
-        if handler is None:
-            return self.behind(passed_on, start_response)
         call = Call(
             operation=operation,
             request={key: value for key, value in request.items() if value is not None},
             region=region_of(environ) or self.default_region,
-            forward=lambda: _call_behind(self.behind, passed_on),
+            forward=lambda: _call_behind(behind, passed_on),
         )
         try:
             answer = handler(call)
         except NotOursError:
-            return self.behind(passed_on, start_response)
+            return behind(passed_on, start_response)
         shaped = shape_answer(self.model, operation, answer)
         has_output = self.model.output_shape(operation) is not None
         return answer_json("200 OK", shaped if has_output else None, start_response)
@@ -162,6 +162,11 @@ def _parse(body: bytes) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise SerializationError("The body is not a JSON object.")
     return request
+
+
+def _nobody(environ: WSGIEnvironment, _: StartResponse) -> list[bytes]:
+    operation = environ["HTTP_X_AMZ_TARGET"].partition(".")[2]
+    raise UnknownOperationError(operation, reason="nothing is behind it")
 
 
 def _call_behind(app: WSGIApplication, environ: WSGIEnvironment) -> dict[str, Any]:

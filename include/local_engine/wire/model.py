@@ -19,6 +19,8 @@ class ServiceModel:
 
     name: str
     target_prefix: str
+    """Empty for a service whose operations are told apart by method and path."""
+    signing_name: str
     operations: dict[str, Shape]
     shapes: dict[str, Shape]
 
@@ -30,6 +32,15 @@ class ServiceModel:
         """Return the name of the shape that the operation answers with, if it answers anything."""
         output = self.operations[operation].get("output")
         return None if output is None else str(output["shape"])
+
+
+def models_signed_as(signing_name: str) -> list[ServiceModel]:
+    """Return the models of the service and its siblings (`sagemaker`, `sagemaker-runtime`, ...) that sign alike.
+
+    Fails with FileNotFoundError: botocore has no such service.
+    """
+    names = sorted(path.name for path in _data_folder().glob(f"{signing_name}*"))
+    return [model for model in map(load_model, names) if model.signing_name == signing_name]
 
 
 @cache
@@ -45,9 +56,11 @@ def load_model(service: str) -> ServiceModel:
         raise FileNotFoundError(f"no service-2.json under {folder}")
     data = versions[-1].read_bytes()
     document = json.loads(gzip.decompress(data) if versions[-1].suffix == ".gz" else data)
+    metadata = document["metadata"]
     return ServiceModel(
         name=service,
-        target_prefix=document["metadata"]["targetPrefix"],
+        target_prefix=metadata.get("targetPrefix", ""),
+        signing_name=metadata.get("signingName", metadata["endpointPrefix"]),
         operations=document["operations"],
         shapes=document["shapes"],
     )

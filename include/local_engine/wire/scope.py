@@ -24,6 +24,12 @@ def service_of(environ: WSGIEnvironment) -> str | None:
     return scope[1].lower() if scope else None
 
 
+def is_form(environ: WSGIEnvironment) -> bool:
+    """Tell whether the request is of the query protocol, whose answers are XML."""
+    content_type: str = environ.get("CONTENT_TYPE", "")
+    return content_type.startswith("application/x-www-form-urlencoded")
+
+
 def _scope(environ: WSGIEnvironment) -> tuple[str, str] | None:
     header = environ.get("HTTP_AUTHORIZATION")
     found = _HEADER.search(header) if header else _QUERY.search(environ.get("QUERY_STRING", ""))

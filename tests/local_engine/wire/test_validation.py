@@ -52,6 +52,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 MODEL = ServiceModel(
     name="test",
     target_prefix="Test",
+    signing_name="test",
     operations={"Do": {"input": {"shape": "Input"}}},
     shapes=SHAPES,
 )
