@@ -71,6 +71,12 @@ class Catalogue:
         )
 
 
+def ranks_on(instance_type: str) -> int:
+    """Return the accelerators of the type: the ranks that SageMaker's toolkit starts. 1 on a CPU or an unknown type."""
+    known = catalogue().types.get(instance_type)
+    return max(1, known.num_accelerators) if known else 1
+
+
 @cache
 def catalogue(path: Path = DATA_FILE) -> Catalogue:
     """Return the catalogue read from the data file (read once).

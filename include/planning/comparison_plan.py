@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from include.catalog.instances import ranks_on
 from include.cost.job_cost import CostEstimate, cost_ceiling
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
 from include.planning.run_cost import rung_estimate
@@ -17,7 +18,7 @@ from include.units import format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from include.specs.comparison_conf import ComparedStrategy, Comparison
+    from include.specs.comparison_conf import ComparedStrategy
     from include.specs.run_conf import RunConf
 
 TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
@@ -152,11 +153,12 @@ def cells_of(conf: ComparisonConf) -> tuple[list[Cell], list[Finding]]:
     """Return the cells of a comparison, and what is wrong with ranks that make none."""
     cells: list[Cell] = []
     findings: list[Finding] = []
+    per_instance = conf.comparison.processes_per_instance or ranks_on(conf.run.instance_type)
     for index, strategy in enumerate(conf.comparison.strategies):
         for ranks in conf.comparison.ranks_of(strategy):
-            processes = min(ranks, conf.comparison.processes_per_instance)
+            processes = min(ranks, per_instance)
             if ranks % processes:
-                findings.append(_no_layout(index, strategy, ranks, conf.comparison))
+                findings.append(_no_layout(index, strategy, ranks, per_instance))
                 continue
             cells.append(_cell(strategy, ranks=ranks, processes=processes))
     return cells, findings
@@ -182,14 +184,11 @@ def _cell(strategy: ComparedStrategy, *, ranks: int, processes: int) -> Cell:
     )
 
 
-def _no_layout(
-    index: int, strategy: ComparedStrategy, ranks: int, comparison: Comparison
-) -> Finding:
-    per_instance = comparison.processes_per_instance
+def _no_layout(index: int, strategy: ComparedStrategy, ranks: int, per_instance: int) -> Finding:
     return Finding(
         where=f"strategies[{index}].ranks" if strategy.ranks else "ranks",
         what="do not fill their instances",
-        got=f"{ranks} with processes_per_instance {per_instance}",
+        got=f"{ranks} with {per_instance} ranks on each instance",
         allowed=f"fewer than {per_instance}, or a multiple of it",
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, assert_never
 
+from include.catalog.instances import ranks_on
 from include.specs.comparison_conf import Comparison
 from include.specs.run_conf import RunConf
 
@@ -90,7 +91,9 @@ def cell_slots(conf: Mapping[str, Any], *, most: int) -> int:
     of_each = [each.get("ranks") for each in listed if isinstance(each, Mapping)]
     counts = [count for ranks in (conf.get("ranks"), *of_each) for count in _list(ranks)]
     ranks = max((_count(each, absent=1) for each in counts), default=max(Comparison().ranks))
-    instances = -(-ranks // max(1, _count(conf.get("processes_per_instance"), absent=1)))
+    instance_type = str(conf.get("instance_type", RunConf().instance_type))
+    of_each_instance = _count(conf.get("processes_per_instance"), absent=ranks_on(instance_type))
+    instances = -(-ranks // max(1, of_each_instance))
     at_once = _count(conf.get("cells_at_once"), absent=Comparison().cells_at_once)
     share = most // at_once if at_once > 0 else 1
     return max(1, min(most, max(instances, share)))

@@ -137,7 +137,7 @@ class Comparison:
         loss_tolerance: how far, as a part of the reference's loss, a cell's loss may be off at any step.
         worthwhile_efficiency: what each rank that is added must bring at least, as a part of what a rank brings at
             the strategy's fewest; below it, adding more has stopped paying.
-        processes_per_instance: ranks of an instance, once there are so many.
+        processes_per_instance: ranks of an instance, once there are so many; None = one for each of its accelerators.
         cells_at_once: trainings at a time, by slots of the pool; 0 = as many as the pool has room for.
     """
 
@@ -145,7 +145,7 @@ class Comparison:
     ranks: tuple[int, ...] = (1, 2)
     loss_tolerance: float = 0.01
     worthwhile_efficiency: float = 0.5
-    processes_per_instance: int = 1
+    processes_per_instance: int | None = None
     cells_at_once: int = 1
 
     def __post_init__(self) -> None:
@@ -186,7 +186,7 @@ class ComparisonConf:
         except SpecError as error:
             findings += error.findings
         try:
-            run = RunConf.from_params({**shared, "instance_count": 1})
+            run = RunConf.from_params({**shared, "instance_count": 1, "processes_per_instance": 1})
         except SpecError as error:
             findings += error.findings
         if findings or comparison is None or run is None:
@@ -228,7 +228,7 @@ def _comparison_findings(conf: Comparison) -> Iterator[Finding]:
     if not 0 < conf.worthwhile_efficiency < 1:
         yield _no_share("worthwhile_efficiency", conf.worthwhile_efficiency)
     for name, least in (("processes_per_instance", 1), ("cells_at_once", 0)):
-        if (value := getattr(conf, name)) < least:
+        if (value := getattr(conf, name)) is not None and value < least:
             yield Finding(
                 where=name, what="is too small", got=str(value), allowed=f"at least {least}"
             )

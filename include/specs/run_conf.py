@@ -7,6 +7,7 @@ from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the an
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from include.catalog.instances import ranks_on
 from include.errors import Finding, SpecError
 from include.specs.capacity_rung import CapacityRung
 from include.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
@@ -27,6 +28,7 @@ class RunConf:
         evaluation_instance_type: None = that of training if processing jobs may have it and it holds the model, else
             the cheapest that does. evaluation_max_run_s, evaluation_volume_size_gb, evaluation_max_samples: None =
             derived (include.planning.evaluation_plan).
+        processes_per_instance: ranks of an instance; None = one for each accelerator of its type, one on a CPU type.
         checkpoint_interval: steps; 0 = chosen by the script from the measured cost of a checkpoint and
             mean_time_to_interruption_s; -1 = only at the end and when told to stop.
         capacity_ladder: what is tried in turn; its first rung takes the place of instance_type, instance_count and
@@ -75,7 +77,7 @@ class RunConf:
     strategy: str = "ddp"
     instance_type: str = "ml.m5.large"
     instance_count: int = 2
-    processes_per_instance: int = 1
+    processes_per_instance: int | None = None
     evaluation_instance_type: str | None = None
     evaluation_max_run_s: int | None = None
     evaluation_volume_size_gb: int | None = None
@@ -172,9 +174,28 @@ class RunConf:
         return any(rung.use_spot_instances for rung in self.rungs)
 
     @property
+    def ranks_per_instance(self) -> int:
+        """Ranks of one instance of the run's own type, which with a capacity ladder is the first rung's."""
+        return self.ranks_on(self.instance_type)
+
+    @property
+    def processes_per_host(self) -> int | None:
+        """Ranks of one instance as the job's request has them.
+
+        None where rungs have different numbers of accelerators: the toolkit then starts a rank for each.
+        """
+        counts = {self.ranks_on(rung.instance_type) for rung in self.rungs}
+        return counts.pop() if len(counts) == 1 else None
+
+    def ranks_on(self, instance_type: str) -> int:
+        """Return the ranks of one instance of a type."""
+        given = self.processes_per_instance
+        return ranks_on(instance_type) if given is None else given
+
+    @property
     def world_size(self) -> int:
         """Ranks of the job."""
-        return self.instance_count * self.processes_per_instance
+        return self.instance_count * self.ranks_per_instance
 
     @property
     def num_readers(self) -> int:

@@ -45,7 +45,7 @@ def ladder_findings(conf: RunConf) -> Iterator[Finding]:
     """Yield what is wrong with any rung: its ranks, and rungs that would be tried twice."""
     yield from rung_findings(conf.capacity_ladder)
     for index, rung in enumerate(conf.capacity_ladder[1:], 1):
-        ranks = (rung.instance_count or conf.instance_count) * conf.processes_per_instance
+        ranks = (rung.instance_count or conf.instance_count) * conf.ranks_on(rung.instance_type)
         at_once = conf.micro_batch_size * ranks
         if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
             yield Finding(

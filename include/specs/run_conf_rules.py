@@ -132,7 +132,7 @@ def _ranges(conf: RunConf) -> Iterator[Finding]:
     }
     for name, minimum in least.items():
         value = getattr(conf, name)
-        if value < minimum:
+        if value is not None and value < minimum:
             yield Finding(
                 where=name, what="is too small", got=str(value), allowed=f"at least {minimum}"
             )

@@ -39,6 +39,15 @@ def test_ranks_fill_the_instances() -> None:
     }
 
 
+def test_ranks_fill_the_accelerators() -> None:
+    plan = plan_comparison(
+        {**DDP, "ranks": [4, 8], "instance_type": "ml.g5.12xlarge", "global_batch_size": 64}
+    )
+
+    layouts = [(each.instance_count, each.processes_per_instance) for each in plan.cells]
+    assert layouts == [(1, 4), (2, 4)]
+
+
 def test_shards_are_cut_for_every_number_of_ranks() -> None:
     plan = plan_comparison({**DDP, "ranks": [2, 3], "global_batch_size": 48})
 

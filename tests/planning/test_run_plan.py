@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from include.catalog.instances import catalogue
 from include.errors import BudgetExceededError, SpecError
 from include.planning.evaluation_plan import plan_evaluation
 from include.planning.run_cost import training_budget_usd
 from include.planning.run_plan import num_parameters, plan_run
 from include.specs.run_conf import RunConf
+from include.units import format_usd
 
 
 def refusal(**params: Any) -> str:
@@ -85,10 +87,41 @@ def test_bf16_on_hardware_without_it_is_refused() -> None:
     assert "NVIDIA T4" in refusal(precision="bf16", instance_type="ml.g4dn.xlarge")
 
 
-def test_idle_accelerators_are_a_warning() -> None:
-    plan = plan_run({"instance_type": "ml.g5.12xlarge", "instance_count": 2})
+def test_an_instance_has_a_rank_for_each_accelerator() -> None:
+    # 2 x 4 A10G with 8 samples at a time, in batches of 64
+    plan = plan_run(
+        {"instance_type": "ml.g5.12xlarge", "instance_count": 2, "global_batch_size": 64}
+    )
+
+    assert (plan.world_size, plan.gradient_accumulation_steps) == (8, 1)
+    assert plan.num_shards % 8 == 0
+    assert plan.warnings == ()
+    assert plan_run({}).world_size == 2
+
+
+def test_idle_accelerators_are_a_warning_with_their_price() -> None:
+    plan = plan_run(
+        {"instance_type": "ml.g5.12xlarge", "instance_count": 2, "processes_per_instance": 1}
+    )
 
     assert [each.where for each in plan.warnings] == ["processes_per_instance"]
+    price = catalogue().find("ml.g5.12xlarge").price_usd_per_hour
+    assert price is not None
+    said = str(plan.warnings[0])
+    assert "leaves 6 of 8 paid accelerators idle" in said
+    assert f"{format_usd(2 * price * 3 / 4)} of {format_usd(2 * price)} an hour" in said
+
+
+def test_each_rung_has_a_rank_for_each_of_its_own_accelerators() -> None:
+    ladder = [
+        {"instance_type": "ml.g5.12xlarge", "instance_count": 1},
+        {"instance_type": "ml.g5.xlarge", "instance_count": 4},
+    ]
+
+    plan = plan_run({"capacity_ladder": ladder, "global_batch_size": 32})
+
+    assert plan.world_size == 4
+    assert plan.warnings == ()
 
 
 def test_shards_that_the_ranks_cannot_share_are_refused() -> None:
@@ -148,7 +181,11 @@ def test_known_prices_alone_can_break_a_budget() -> None:
 
 def test_evaluation_runs_on_the_type_of_training_where_processing_jobs_may_have_it() -> None:
     assert plan_evaluation(RunConf(instance_type="ml.g5.xlarge")).instance_type == "ml.g5.xlarge"
-    own = RunConf(instance_type="ml.p4d.24xlarge", evaluation_instance_type="ml.g5.2xlarge")
+    own = RunConf(
+        instance_type="ml.p4d.24xlarge",
+        processes_per_instance=1,
+        evaluation_instance_type="ml.g5.2xlarge",
+    )
     assert plan_evaluation(own).instance_type == "ml.g5.2xlarge"
     assert plan_evaluation(own, trained_on="ml.g5.xlarge").instance_type == "ml.g5.2xlarge"
 
@@ -200,8 +237,11 @@ def test_the_parameter_count_follows_its_formula() -> None:
     assert num_parameters(conf) == 819_328
 
 
+IDLE = {"instance_type": "ml.g5.12xlarge", "processes_per_instance": 1}
+
+
 def test_a_plan_is_json() -> None:
-    data = json.loads(json.dumps(plan_run({"instance_type": "ml.g5.12xlarge"}).to_dict()))
+    data = json.loads(json.dumps(plan_run(IDLE).to_dict()))
 
     assert data["num_shards"] == 2
     assert data["warnings"]

@@ -65,6 +65,42 @@ def test_evaluation_of_a_type_for_training_alone_runs_on_a_type_of_processing_jo
     assert spec.instance_type == "ml.m5.xlarge"
 
 
+@pytest.mark.parametrize(
+    ("conf", "processes"),
+    [
+        ({"instance_type": "ml.p4d.24xlarge", "global_batch_size": 128}, 8),
+        (
+            {
+                "instance_type": "ml.p4d.24xlarge",
+                "processes_per_instance": 2,
+                "global_batch_size": 32,
+            },
+            2,
+        ),
+        ({"instance_type": "ml.m5.large"}, 1),
+        ({"capacity_ladder": [{"instance_type": "ml.g5.48xlarge"}], "global_batch_size": 128}, 8),
+    ],
+)
+def test_an_instance_has_a_rank_for_each_accelerator_unless_the_conf_says_otherwise(
+    conf: dict[str, Any], processes: int
+) -> None:
+    spec = train_task_spec(context(**conf), None)
+
+    assert spec.distribution["torch_distributed"]["processes_per_host"] == processes
+    assert shard_task_spec(context(**conf), None).settings.processes_per_instance == processes
+
+
+def test_rungs_with_different_accelerators_leave_the_ranks_to_the_toolkit() -> None:
+    ladder = [
+        {"instance_type": "ml.g5.12xlarge", "instance_count": 1},
+        {"instance_type": "ml.g5.xlarge", "instance_count": 4},
+    ]
+
+    spec = train_task_spec(context(capacity_ladder=ladder, global_batch_size=32), None)
+
+    assert spec.distribution == {"torch_distributed": {"enabled": True}}
+
+
 def test_training_climbs_the_ladder_of_the_conf_within_its_budget() -> None:
     ladder = [
         {"instance_type": "ml.m5.large", "max_wait_s": 600},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import ParamValidationError
 
 from distributed_training.pipelines.form_schema import (
+    COUNT_OR_NONE,
     TEXT_OR_NONE,
     Sections,
     conf_defaults,
@@ -287,7 +288,11 @@ SECTIONS: Sections = {
             {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE}|auto)$"},
         ),
         "instance_count": ("Instances", "0: the planner's.", _COUNT_OR_OFF),
-        "processes_per_instance": ("Ranks per instance", "Usually one for each GPU.", _COUNT),
+        "processes_per_instance": (
+            "Ranks per instance",
+            "Empty: one for each accelerator of the type, one on a CPU type. Fewer leave paid accelerators idle.",
+            COUNT_OR_NONE,
+        ),
         "evaluation_instance_type": (
             "Evaluation instance type",
             "Empty: that of training if processing jobs may have it and it holds the model, else the cheapest.",

@@ -86,12 +86,7 @@ def training_spec(
         source_dir=SOURCE_DIR,
         code_location=paths.code,
         hyperparameters=training_hyperparameters(conf),
-        distribution={
-            "torch_distributed": {
-                "enabled": True,
-                "processes_per_host": conf.processes_per_instance,
-            }
-        },
+        distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
         **_capacity(conf),
         volume_size=conf.volume_size_gb,
         max_run=conf.max_run_s,
@@ -104,6 +99,12 @@ def training_spec(
         },
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
+    )
+
+
+def _processes(conf: RunConf) -> dict[str, int]:
+    return (
+        {} if conf.processes_per_host is None else {"processes_per_host": conf.processes_per_host}
     )
 
 

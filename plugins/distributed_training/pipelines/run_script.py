@@ -28,8 +28,10 @@ def run_script_findings(params: Mapping[str, Any], *, scripts: Path) -> list[Fin
             where="hyperparameters",
             entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
             hyperparameters=training_hyperparameters(conf),
-            ranks=count * conf.processes_per_instance,
+            ranks=ranks,
         )
-        for count in dict.fromkeys(rung.instance_count or 1 for rung in conf.rungs)
+        for ranks in dict.fromkeys(
+            (rung.instance_count or 1) * conf.ranks_on(rung.instance_type) for rung in conf.rungs
+        )
     ]
     return list(dict.fromkeys(chain.from_iterable(script_findings(scripts, jobs))))

@@ -64,7 +64,7 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
         settings=ShardSettings(
             num_shards=conf.num_shards,
             instance_count=conf.instance_count,
-            processes_per_instance=conf.processes_per_instance,
+            processes_per_instance=conf.ranks_per_instance,
             num_workers=conf.readers_per_rank,
             validation_fraction=conf.validation_fraction,
             test_fraction=conf.test_fraction,
