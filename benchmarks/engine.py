@@ -43,7 +43,7 @@ SMALL_BYTES = 4096
 SMALL_CONNECTIONS = 4
 BUCKET = "benchmark"
 ROLE = "arn:aws:iam::123456789012:role/TrainyardExecutionRole"
-IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.13-cpu-py311"
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cpu-amzn2023-sagemaker"
 SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3/aws4_request,"
     " SignedHeaders=host, Signature=0"

@@ -119,8 +119,12 @@ def test_list_finds_jobs_by_name_and_status(endpoint: Endpoint) -> None:
             },
             "processingResources.clusterConfig.instanceType",
         ),
+        (
+            {"AppSpecification": {"ImageUri": "docker.io/library/python:3.12"}},
+            "Requested image docker.io/library/python:3.12 not found",
+        ),
     ],
-    ids=["role", "name", "instance-type"],
+    ids=["role", "name", "instance-type", "image"],
 )
 def test_create_refuses(endpoint: Endpoint, members: dict[str, Any], expected: str) -> None:
     with pytest.raises(ClientError, match=expected) as caught:

@@ -167,3 +167,27 @@ def test_group_can_be_tagged(endpoint: Endpoint, group: str) -> None:
     endpoint.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "team", "Value": "rail"}])
     tags = endpoint.sagemaker.list_tags(ResourceArn=arn)["Tags"]
     assert tags == [{"Key": "team", "Value": "rail"}]
+
+
+def test_package_of_an_image_that_is_not_there_is_refused(endpoint: Endpoint, group: str) -> None:
+    given = specification(endpoint)
+    given["Containers"][0]["Image"] = (
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.10.0-gpu-py313"
+    )
+    with pytest.raises(ClientError, match=r"Requested image .*2\.10\.0-gpu-py313.* not found"):
+        endpoint.sagemaker.create_model_package(
+            ModelPackageGroupName=group, InferenceSpecification=given
+        )
+
+
+def test_package_of_an_image_that_only_aws_runs_is_registered(
+    endpoint: Endpoint, group: str
+) -> None:
+    given = specification(endpoint)
+    given["Containers"][0]["Image"] = (
+        "763104351884.dkr.ecr.us-east-1.amazonaws.com/mxnet-inference:1.9.0-cpu-py38"
+    )
+    arn = endpoint.sagemaker.create_model_package(
+        ModelPackageGroupName=group, InferenceSpecification=given
+    )["ModelPackageArn"]
+    assert describe(endpoint, arn)["InferenceSpecification"] == given

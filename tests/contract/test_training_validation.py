@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
+AWS_IMAGES = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
+
 
 def refusal(endpoint: Endpoint, operation: str, **members: Any) -> tuple[str, str]:
     """Return code and message of the error that the call ends in."""
@@ -231,6 +233,40 @@ def contradictions(endpoint: Endpoint) -> dict[str, tuple[dict[str, Any], str]]:
             },
             "no-such-image",
         ),
+        "tag that AWS never published": (
+            {
+                "AlgorithmSpecification": algorithm(
+                    endpoint, TrainingImage=f"{AWS_IMAGES}:2.8.0-tpu"
+                )
+            },
+            "no tag '2.8.0-tpu'",
+        ),
+        "registry of another region": (
+            {
+                "AlgorithmSpecification": algorithm(
+                    endpoint,
+                    TrainingImage=AWS_IMAGES.replace("763104351884", "626614931356")
+                    + ":2.8.0-cpu-py312",
+                )
+            },
+            "is 763104351884, not 626614931356",
+        ),
+        "image without a registry": (
+            {
+                "AlgorithmSpecification": algorithm(
+                    endpoint, TrainingImage="pytorch-training:2.8.0-cpu-py312"
+                )
+            },
+            "using non-ECR images without Vpc repository access mode is not supported",
+        ),
+        "image that is no image": (
+            {
+                "AlgorithmSpecification": algorithm(
+                    endpoint, TrainingImage="docker.io/evil/img:latest;rm"
+                )
+            },
+            "it is no image URI",
+        ),
     }
 
 
@@ -251,6 +287,10 @@ CONTRADICTIONS = (
     "input that does not exist",
     "bucket that does not exist",
     "image that does not exist",
+    "tag that AWS never published",
+    "registry of another region",
+    "image without a registry",
+    "image that is no image",
 )
 
 

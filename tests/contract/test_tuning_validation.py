@@ -410,7 +410,7 @@ MISFITS: dict[str, tuple[dict[str, Any], str]] = {
             "static": {"epochs": "1"},
             "definition_members": {
                 "AlgorithmSpecification": {
-                    "TrainingImage": "pytorch-training:2.9.0-cpu-py312",
+                    "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.9.0-cpu-py312",
                     "TrainingInputMode": "File",
                     "MetricDefinitions": [tuning.METRIC],
                 }

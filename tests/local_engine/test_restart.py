@@ -27,7 +27,7 @@ def start_job(engine: RunningEngine, name: str, script: str) -> str:
         TrainingJobName=name,
         RoleArn=engine.role_arn,
         AlgorithmSpecification={
-            "TrainingImage": "pytorch-training:2.8.0-cpu-py312",
+            "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["/bin/sh", "-c"],
             "ContainerArguments": [script],
@@ -79,7 +79,7 @@ def test_finished_work_outlives_a_killed_engine(own_engine: RunningEngine) -> No
         InferenceSpecification={
             "Containers": [
                 {
-                    "Image": "pytorch-training:2.8.0",
+                    "Image": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
                     "ModelDataUrl": before["ModelArtifacts"]["S3ModelArtifacts"],
                 }
             ]

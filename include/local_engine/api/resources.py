@@ -6,19 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from include.local_engine.runner.images import UnknownImageError, resolve_image
+from include.local_engine.runner.images import UnknownImageError, check_exists, resolve_image
 from include.local_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
     from include.local_engine.api.context import ApiContext
 
 _S3_URI = re.compile(r"(?:s3|https)://([a-z0-9][a-z0-9.\-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
-_IMAGE = re.compile(
-    r"(?:[a-zA-Z0-9][a-zA-Z0-9.\-]*(?::\d+)?/)?"
-    r"[a-z0-9]+(?:[._\-/]+[a-z0-9]+)*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-)
-"""An image reference as registries define it: [registry/]repository[:tag][@digest]."""
 
 
 def check_role(context: ApiContext, role_arn: str) -> None:
@@ -37,20 +31,28 @@ def check_role(context: ApiContext, role_arn: str) -> None:
 
 
 def check_image(context: ApiContext, image: str) -> None:
-    """Check that `image` names a container image that something here stands in for.
+    """Check that there is such an image, and that something here stands in for it.
 
     Raises:
-        ValidationError: It is no image reference, or nothing stands in for it.
+        ValidationError: There is none, or nothing does.
     """
+    check_image_exists(context, image)
     try:
         resolve_image(image, image_files=context.settings.image_files)
     except UnknownImageError as error:
         raise ValidationError(f"Requested image {image} not found: {error}.") from error
-    if not _IMAGE.fullmatch(image):
-        raise ValidationError(
-            f"Invalid image URI {image}. Please provide an image as registry/repository[:tag] or "
-            "registry/repository@sha256:digest."
-        )
+
+
+def check_image_exists(context: ApiContext, image: str) -> None:
+    """Check that AWS publishes the image, or that it is one of the team's own (`own_images.toml`).
+
+    Raises:
+        ValidationError: There is no such image.
+    """
+    try:
+        check_exists(image, image_files=context.settings.image_files)
+    except UnknownImageError as error:
+        raise ValidationError(f"Requested image {image} not found: {error}.") from error
 
 
 def check_input(context: ApiContext, *, uri: str, role_arn: str, region: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.api.resources import split_s3_uri
+from include.local_engine.api.resources import check_image_exists, split_s3_uri
 from include.local_engine.registry.adding import NewPackage, TokenReusedError, add_package
 from include.local_engine.registry.groups import find_group
 from include.local_engine.registry.listing import list_page
@@ -164,6 +164,8 @@ class ModelPackages:
 
     def _check_model_data(self, request: dict[str, Any]) -> None:
         for container in request.get("InferenceSpecification", {}).get("Containers", []):
+            if "Image" in container:
+                check_image_exists(self.context, container["Image"])
             url = container.get("ModelDataUrl")
             if url is not None and not self.context.world.has_objects(*split_s3_uri(url)):
                 raise ValidationError(f"Could not find model data at {url}.")

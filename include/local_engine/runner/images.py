@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from include.local_engine.images import xgboost_metrics
+from include.local_engine.images.aws_images import ImageName, aws_images, read_name
 from include.local_engine.images.image_file import (
     FOLDER,
     ImageFile,
@@ -14,10 +16,14 @@ from include.local_engine.images.image_file import (
     read_image_files,
 )
 from include.local_engine.images.image_store import ImageStore, default_folder, environment_prefix
+from include.local_engine.images.own_images import NAME as OWN_IMAGES, read_own_images, stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class UnknownImageError(Exception):
-    """No local runtime stands in for the image."""
+    """There is no such image, or no local runtime stands in for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +69,10 @@ FAMILIES: dict[str, str | None] = {
     "huggingface-pytorch-training": PYTORCH_TRAINING,
     "smdistributed-modelparallel": PYTORCH_TRAINING,
     "sagemaker-pytorch": PYTORCH_TRAINING,
-    "trainyard": PYTORCH_TRAINING,
     "sagemaker-base-python": None,
     AUTOML_FAMILY: None,
     "sagemaker-scikit-learn": None,
     "sagemaker-distribution-prod": None,
-    "python": None,
 }
 """Repository name of an image to the framework module of AWS's toolkit; all run in this very
 environment, whatever version the tag names, unless an engine image stands in for the repository."""
@@ -89,18 +93,17 @@ def resolve_image(
 ) -> ImageRuntime:
     """Return what runs in place of the image. An engine image (`runtime.image`) may have to be built first.
 
-    `image_files` describe the engine images, `images_folder` is where they are built; None: the user's.
+    `image_files` describe the engine images and map a team's own images, `images_folder` is where they are built;
+    None: the user's.
 
     Raises:
         UnknownImageError: The image's family is none of `FAMILIES` and of the engine images.
     """
-    family = image_family(uri)
-    try:
-        images = read_image_files(image_files)
-    except ImageFileError as error:
-        raise UnknownImageError(str(error)) from error
+    images, own = _read_files(image_files)
+    mapped = stand_in(uri, own)
+    family = mapped or image_family(uri)
     prefix = environment_prefix()
-    owner = next((each for each in images if family in each.repositories), None)
+    owner = next((e for e in images if family in e.repositories or mapped == e.name), None)
     if owner is not None and not (owner.unless and _has_package(prefix, owner.unless)):
         store = ImageStore(folder=images_folder or default_folder())
         return _of_image(owner, store, prefix, family)
@@ -110,10 +113,9 @@ def resolve_image(
             "Send the job to AWS, or train by a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
         )
     if family not in FAMILIES:
-        known = {*FAMILIES, *(name for each in images for name in each.repositories)}
         raise UnknownImageError(
             f"no local runtime stands in for image {uri!r} (repository {family!r}). "
-            f"Known repositories: {', '.join(sorted(known))}"
+            f"Known repositories: {', '.join(sorted(_runnable(images)))}. {_HOW_TO_MAP}"
         )
     return ImageRuntime(
         bin_folder=prefix / "bin",
@@ -123,6 +125,56 @@ def resolve_image(
         source_folder=SOURCE_FOLDER if family == AUTOML_FAMILY else None,
         family=family,
     )
+
+
+def check_exists(uri: str, *, image_files: Path = FOLDER) -> None:
+    """Check that there is such an image: one that AWS publishes, or one of the team's own that a file maps.
+
+    Raises:
+        UnknownImageError: There is none.
+    """
+    images, own = _read_files(image_files)
+    if stand_in(uri, own) is not None:
+        return
+    name = read_name(uri)
+    if name is None:
+        raise UnknownImageError(
+            "it is no image URI: registry/repository[:tag] or registry/repository@sha256:digest"
+        )
+    known = aws_images()
+    problem = known.problem(name) if known.is_aws(name) else _problem_of_own(name, images)
+    if problem is not None:
+        raise UnknownImageError(problem)
+
+
+def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
+    """Return why an image outside AWS's registries is refused; the image files name repositories of the team's own."""
+    if name.account is None:
+        return (
+            "it is in no Elastic Container Registry, and using non-ECR images without Vpc repository access mode is "
+            f"not supported. {_HOW_TO_MAP}"
+        )
+    described = {each for image in images for each in image.repositories}
+    if name.family in described - set(aws_images().repositories):
+        return None
+    return f"registry {name.registry} has no repository {name.repository!r}. {_HOW_TO_MAP}"
+
+
+_HOW_TO_MAP = f"An image of your own is mapped in {OWN_IMAGES} (docs/engine_images.md)"
+
+
+def _read_files(image_files: Path) -> tuple[list[ImageFile], Mapping[str, str]]:
+    try:
+        images = read_image_files(image_files)
+        return images, read_own_images(image_files, allowed=_runnable(images))
+    except ImageFileError as error:
+        raise UnknownImageError(str(error)) from error
+
+
+def _runnable(images: list[ImageFile]) -> set[str]:
+    """Return what an image can be mapped to: repositories that run here, and engine images."""
+    described = {name for each in images for name in (each.name, *each.repositories)}
+    return {*FAMILIES, *described}
 
 
 def image_family(uri: str) -> str:

@@ -32,7 +32,7 @@ def start_spot_job(engine: RunningEngine, name: str, script: str) -> None:
         TrainingJobName=name,
         RoleArn=engine.role_arn,
         AlgorithmSpecification={
-            "TrainingImage": "pytorch-training:2.8.0-cpu-py312",
+            "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["/bin/sh", "-c"],
             "ContainerArguments": [script],

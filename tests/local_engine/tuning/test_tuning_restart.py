@@ -42,7 +42,7 @@ def start_search(engine: RunningEngine, script: str, *, jobs: int = 4) -> None:
                 "sagemaker_submit_directory": f"s3://{engine.bucket}/source.tar.gz",
             },
             "AlgorithmSpecification": {
-                "TrainingImage": "pytorch-training:2.8.0-cpu-py312",
+                "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
                 "TrainingInputMode": "File",
                 "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
             },

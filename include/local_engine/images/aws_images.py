@@ -1,0 +1,169 @@
+"""AWS's container images: repositories, tags and registries' accounts, from a dated data file.
+
+The file is the engine's own copy of AWS's published tables (`aws_images_from_sdk` writes it). A tag that extends a
+known one by CUDA version, system, platform, patch or date is the same image:
+`2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DATA_FILE = Path(__file__).with_name("aws_images.json")
+PUBLIC_REGISTRY = "public.ecr.aws/deep-learning-containers"
+PUBLISHED_WITH = "pytorch"
+"""Repositories in this one's registry are the deep learning containers, which are public, too."""
+
+_REFERENCE = re.compile(
+    r"(?:(?P<registry>(?:[\w-]+(?:\.[\w-]+)+(?::\d+)?|[\w.-]+:\d+|localhost)(?:/deep-learning-containers)?)/)?"
+    r"(?P<repository>[a-z0-9]+(?:[._\-/]+[a-z0-9]+)*)"
+    r"(?::(?P<tag>\w[\w.\-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
+    re.ASCII,
+)
+"""An image reference as registries define it: [registry/]repository[:tag][@digest]."""
+_ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
+_MORE = re.compile(
+    r"(?:-cpu-py3)?(?:-(?:cu\d{3}|ubuntu\d\d\.\d\d|amzn2023|sagemaker|v\d+(?:\.\d+)*))*(?:-\d{4}(?:-\d\d){2,5})?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageName:
+    """An image URI in its parts.
+
+    Attributes:
+        registry: host before the first slash, `public.ecr.aws/deep-learning-containers` for AWS's public images, empty
+            for a name without one.
+        repository: path in the registry.
+        tag: None without one.
+        digest: `sha256:...`, None without one.
+    """
+
+    registry: str
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    @property
+    def family(self) -> str:
+        """Return the repository's last name."""
+        return self.repository.rpartition("/")[2]
+
+    @property
+    def account(self) -> str | None:
+        """Return the account of an Elastic Container Registry, None for any other registry."""
+        found = _ECR.fullmatch(self.registry)
+        return found["account"] if found else None
+
+    @property
+    def region(self) -> str | None:
+        """Return the region of an Elastic Container Registry, None for any other registry."""
+        found = _ECR.fullmatch(self.registry)
+        return found["region"] if found else None
+
+    @property
+    def is_public_aws(self) -> bool:
+        """Tell whether it is in AWS's public registry of deep learning containers."""
+        return self.registry == PUBLIC_REGISTRY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """One repository of AWS's: region to the account that has it, and the tags."""
+
+    accounts: Mapping[str, str]
+    tags: frozenset[str]
+
+    def has_tag(self, tag: str) -> bool:
+        """Tell whether the tag is a known one, or extends one as the same image's longer names do."""
+        parts = tag.split("-")
+        heads = ("-".join(parts[:number]) for number in range(len(parts), 0, -1))
+        return any(head in self.tags and _MORE.fullmatch(tag[len(head) :]) for head in heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsImages:
+    """All repositories, by name, as they were published at the day `as_of`."""
+
+    as_of: str
+    repositories: Mapping[str, Repository]
+
+    @property
+    def accounts(self) -> frozenset[str]:
+        """Return every account that holds images of AWS's."""
+        return frozenset(a for each in self.repositories.values() for a in each.accounts.values())
+
+    def is_aws(self, name: ImageName) -> bool:
+        """Tell whether an image is one of AWS's registries, whatever it is called there."""
+        return name.is_public_aws or name.account in self.accounts
+
+    def problem(self, name: ImageName) -> str | None:
+        """Return why AWS has no such image, None if it has it. The image must be in a registry of AWS's."""
+        repository = self.repositories.get(name.repository)
+        if repository is None:
+            return f"AWS publishes no repository {name.repository!r} (known on {self.as_of})"
+        if name.is_public_aws:
+            deep_learning = self.repositories[PUBLISHED_WITH].accounts
+            if not set(repository.accounts.values()) <= set(deep_learning.values()):
+                return f"repository {name.repository!r} is not in AWS's public registry"
+        elif repository.accounts.get(str(name.region)) != name.account:
+            right = repository.accounts.get(str(name.region))
+            return (
+                f"the account of {name.repository!r} in {name.region} is {right}, not {name.account}"
+                if right
+                else f"AWS publishes {name.repository!r} in no registry of {name.region}"
+            )
+        if name.digest is None and not repository.has_tag(name.tag or "latest"):
+            return (
+                f"repository {name.repository!r} has no tag {name.tag or 'latest'!r} "
+                f"(known on {self.as_of}: {', '.join(_near(repository.tags, name.tag or ''))})"
+            )
+        return None
+
+
+def read_name(uri: str) -> ImageName | None:
+    """Return the parts of an image URI, None for a text that is none."""
+    found = _REFERENCE.fullmatch(uri)
+    if found is None:
+        return None
+    return ImageName(
+        registry=found["registry"] or "",
+        repository=found["repository"],
+        tag=found["tag"],
+        digest=found["digest"],
+    )
+
+
+@cache
+def aws_images(path: Path = DATA_FILE) -> AwsImages:
+    """Return the images of the data file (read once)."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return AwsImages(
+        as_of=data["as_of"],
+        repositories={
+            name: Repository(
+                accounts=data["registries"][each["registry"]], tags=frozenset(each["tags"])
+            )
+            for name, each in data["repositories"].items()
+        },
+    )
+
+
+def _near(tags: frozenset[str], tag: str) -> list[str]:
+    """Return a few known tags: those of the same version, else the highest."""
+    version = tag.partition("-")[0]
+    ordered = sorted(tags, key=_version_key, reverse=True)
+    same = [each for each in ordered if each.startswith(f"{version}-")] if version else []
+    return (same or ordered)[:4]
+
+
+def _version_key(tag: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", tag)]
