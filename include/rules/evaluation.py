@@ -71,6 +71,7 @@ class Verdict:
 
     Attributes:
         not_evaluated: why it judged nothing; None where it judged something or failed.
+        lacks_input: the run has nothing of what the rule reads, so that the service would not evaluate it either.
         num_judged: observations that it judged. num_issues: also those beyond the first MOST_ISSUES in `issues`.
         error: what the evaluator itself failed with; says nothing about the training.
     """
@@ -82,6 +83,7 @@ class Verdict:
     status: RuleStatus
     parameters: Mapping[str, Any] = field(default_factory=dict)
     not_evaluated: str | None = None
+    lacks_input: bool = False
     num_judged: int = 0
     num_issues: int = 0
     issues: tuple[Issue, ...] = ()
@@ -230,6 +232,7 @@ class _RuleRun:
             status = RuleStatus.ERROR
         elif issues:
             status = RuleStatus.ISSUES_FOUND
+        is_open = not self._num_judged and self._error is None
         return Verdict(
             name=self.name,
             rule=rule.name,
@@ -237,7 +240,8 @@ class _RuleRun:
             severity=self._configured.severity,
             status=status,
             parameters=rule.settings(),
-            not_evaluated=None if self._num_judged or self._error else self._why_not(),
+            not_evaluated=self._why_not() if is_open else None,
+            lacks_input=is_open and self._said_why_not() is None,
             num_judged=self._num_judged,
             num_issues=len(issues),
             issues=tuple(issues[:MOST_ISSUES]),
@@ -293,14 +297,16 @@ class _RuleRun:
         return issue
 
     def _why_not(self) -> str:
+        return self._said_why_not() or f"needs {self._rule.NEEDS}"
+
+    def _said_why_not(self) -> str | None:
+        """Return why what was read was not enough; None if nothing was read."""
         if self._configured.left_out is not None:
             return self._configured.left_out
         if self._is_warming_up:
             return f"nothing after the warm-up of {self._rule.warm_up} steps"
         said = [watch.why_not for watch in self._watches.values() if watch.why_not]
-        if said:
-            return said[0]
-        return f"needs {self._rule.NEEDS}"
+        return said[0] if said else None
 
     def _summary(self) -> Mapping[str, float]:
         return {

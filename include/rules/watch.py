@@ -120,6 +120,10 @@ class Watch:
             status, details = RuleStatus.ERROR, shortened(self._failed, limit=MOST_DETAILS)
         if status is RuleStatus.IN_PROGRESS:
             details = ""
+        elif verdict.lacks_input and not verdict.issues:
+            status = (
+                RuleStatus.ERROR
+            )  # The service's rule fails where the job's hook saved nothing for it.
         first = verdict.issues[0] if verdict.issues else None
         return {
             "name": verdict.name,
@@ -146,9 +150,8 @@ def _read_rules(
         told = {"name": each["RuleConfigurationName"], "num_issues": 0, "step": None, "worst": None}
         invoked = str((each.get("RuleParameters") or {}).get("rule_to_invoke") or "")
         if invoked in REPORTS_ONLY:
-            others.append(
-                {**told, "rule": invoked, "status": RuleStatus.NO_ISSUES_FOUND, "details": ""}
-            )
+            said = f"NotEvaluated: {invoked} writes a report, which only AWS's evaluator does"
+            others.append({**told, "rule": invoked, "status": RuleStatus.ERROR, "details": said})
             continue
         try:
             rules += configured_rules([each])

@@ -75,7 +75,7 @@ def test_sdk_v2_estimator_trains_under_torchrun_and_shows_log_and_metrics(
 def test_sdk_v2_has_a_rule_watch_its_job(outside: Outside, sdk_v2: Path) -> None:
     printed = outside.run(sdk_v2, EXAMPLES / "sdk_v2_rules.py")
 
-    line(printed, "LossNotDecreasing NoIssuesFound")
+    line(printed, "LossNotDecreasing Error")
 
 
 def test_sdk_v2_tunes(outside: Outside, sdk_v2: Path) -> None:

@@ -78,7 +78,11 @@ def test_refuses_what_the_service_refuses(
 def test_describe_shows_what_was_asked_for_and_a_status_of_each_rule(endpoint: Endpoint) -> None:
     asked = request(
         endpoint,
-        DebugRuleConfigurations=[rule("nan", "NonFinite"), rule("odd", "NoSuchRule")],
+        DebugRuleConfigurations=[
+            rule("nan", "NonFinite"),
+            rule("odd", "NoSuchRule"),
+            rule("overfit", "Overfit"),
+        ],
         ProfilerConfig={"S3OutputPath": endpoint.uri("profile")},
         ProfilerRuleConfigurations=[rule("report", "ProfilerReport")],
         TensorBoardOutputConfig={"S3OutputPath": endpoint.uri("board")},
@@ -91,9 +95,12 @@ def test_describe_shows_what_was_asked_for_and_a_status_of_each_rule(endpoint: E
     members += ("ProfilerRuleConfigurations", "TensorBoardOutputConfig")
     assert {key: described[key] for key in members} == {key: asked[key] for key in members}
     assert described["ProfilingStatus"] == "Enabled"
-    assert statuses(described) == {"nan": "NoIssuesFound", "odd": "Error"}
-    assert statuses(described, "Profiler") == {"report": "NoIssuesFound"}
-    odd = described["DebugRuleEvaluationStatuses"][1]
+    assert statuses(described) == {"nan": "NoIssuesFound", "odd": "Error", "overfit": "Error"}
+    assert statuses(described, "Profiler") == {"report": "Error"}
+    _, odd, overfit = described["DebugRuleEvaluationStatuses"]
+    assert overfit["StatusDetails"].startswith("NotEvaluated: needs ")
+    (report,) = described["ProfilerRuleEvaluationStatuses"]
+    assert "ProfilerReport" in report["StatusDetails"]
     assert "is no rule; got 'NoSuchRule'" in odd["StatusDetails"]
     assert len(odd["StatusDetails"]) <= 1024
     assert odd["LastModifiedTime"].timestamp() >= began - 1
@@ -158,6 +165,27 @@ def test_configuration_lies_in_the_container_and_outputs_go_to_s3(endpoint: Endp
     assert board["LocalPath"] == "/opt/ml/output/tensorboard"
 
 
+@pytest.mark.parametrize("writes", [False, True], ids=["no hook", "a hook"])
+def test_a_log_says_which_tensors_were_asked_for_and_not_saved(
+    endpoint: Endpoint, writes: bool
+) -> None:
+    script = "echo x > /opt/ml/output/tensors/rank-0" if writes else "true"
+    hook = {
+        "S3OutputPath": endpoint.uri("debug"),
+        "CollectionConfigurations": [{"CollectionName": "gradients"}],
+    }
+
+    described = endpoint.run({**endpoint.training_request(script), "DebugHookConfig": hook})
+
+    found = endpoint.client("logs").filter_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs",
+        logStreamNamePrefix=f"{described['TrainingJobName']}/",
+    )
+    lines = "\n".join(event["message"] for event in found["events"])
+    said = "DebugHookConfig asks for the collections gradients, and the script saved nothing"
+    assert (said in lines) is not writes
+
+
 def test_fired_rule_says_so_in_the_services_words_and_stops_the_job(endpoint: Endpoint) -> None:
     asked = request(
         endpoint,
@@ -171,7 +199,7 @@ def test_fired_rule_says_so_in_the_services_words_and_stops_the_job(endpoint: En
     described = endpoint.run(asked)
 
     assert described["TrainingJobStatus"] == "Stopped"
-    assert statuses(described) == {"nan": "IssuesFound", "overfit": "NoIssuesFound"}
+    assert statuses(described) == {"nan": "IssuesFound", "overfit": "Error"}
     details = described["DebugRuleEvaluationStatuses"][0]["StatusDetails"]
     assert details.startswith(
         "RuleEvaluationConditionMet: Evaluation of the rule NonFinite at step 5 resulted in the condition being met\n"

@@ -30,7 +30,6 @@ MAX_FRUITLESS = 5
 MAX_MEMBERS = 8
 TRY_AGAIN = frozenset({"ResourceLimitExceeded", "ThrottlingException"})
 NO_CANDIDATE = "ClientError: No candidate succeeded; the first failed with: {reason}"
-NO_TIME = "ClientError: No candidate was ready within MaxAutoMLJobRuntimeInSeconds ({limit:.0f})."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,14 +219,12 @@ class Search:
         if self.row.stop_requested_at is not None:
             return _outcome("Stopped", "Stopped")
         if not steps or steps[0].result is None:
-            return self._time_is_up(steps, None)
+            return self._time_is_up()
         if not steps[0].has_completed:
             return _outcome("Failed", "Failed", FailureReason=results.analysis_failure(steps[0]))
         plan = self._plan(steps)
         assert plan is not None  # noqa: S101  # the analysis has completed
-        return (
-            self._fruitless(steps, plan) or self._explained(steps) or self._time_is_up(steps, plan)
-        )
+        return self._fruitless(steps, plan) or self._explained(steps) or self._time_is_up()
 
     def _fruitless(self, steps: Sequence[Step], plan: Plan) -> dict[str, Any] | None:
         ended = [step for step in steps if step.kind.is_candidate and step.result is not None]
@@ -249,7 +246,7 @@ class Search:
         message = {"PartialFailureMessage": f"ExplainabilityError: {reason}"[:1024]}
         return _outcome("Completed", "ExplainabilityError", PartialFailureReasons=[message])
 
-    def _time_is_up(self, steps: Sequence[Step], plan: Plan | None) -> dict[str, Any] | None:
+    def _time_is_up(self) -> dict[str, Any] | None:
         limit = (
             tabular(self.row.request)
             .get("CompletionCriteria", {})
@@ -257,9 +254,7 @@ class Search:
         )
         if limit is None or self.yard.clock() - self.row.created_at < limit:
             return None
-        if plan is not None and results.best_of(steps, plan) is not None:
-            return _outcome("Completed", "MaxAutoMLJobRuntimeReached")
-        return _outcome("Failed", "Failed", FailureReason=NO_TIME.format(limit=limit))
+        return _outcome("Completed", "MaxAutoMLJobRuntimeReached")
 
     def _finish(self, ending: dict[str, Any]) -> None:
         now = self.yard.clock()

@@ -23,6 +23,7 @@ from include.local_engine.runner.debugger import (
     checkpoint_path,
     config_files,
     debug_outputs,
+    unsaved_collections,
 )
 from include.local_engine.runner.execution import Execution
 from include.local_engine.runner.failures import (
@@ -99,6 +100,8 @@ class Attempt:
             if outcome.ending in HOST_LOSSES:
                 self._finish_mirrors(gone_at=outcome.gone_at)
                 return outcome
+            if unsaved := unsaved_collections(self.job, self.ground, self.hosts):
+                self.job.say(self.hosts[0].name, unsaved)
             self.job.enter("Uploading")
             self.faults.pass_state(JobState.UPLOADING)
             self._finish_mirrors()

@@ -98,6 +98,24 @@ def config_files(request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return files
 
 
+def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str | None:
+    """Return what to say of tensors that were asked for and that no host saved; None if there is nothing to say.
+
+    Trainyard's scripts write statistics of the tensors. AWS's images save the tensors themselves, by a hook
+    that is patched into the framework; here none is.
+    """
+    hook = job.request.get("DebugHookConfig") or {}
+    names = [each["CollectionName"] for each in hook.get("CollectionConfigurations") or ()]
+    outputs = [each for each in debug_outputs(job) if each.name == "debug-output"]
+    folders = [output.folder(job, ground, host) for output in outputs for host in hosts]
+    if not names or any(path.is_file() for folder in folders for path in folder.rglob("*")):
+        return None
+    return (
+        f"DebugHookConfig asks for the collections {', '.join(names)}, and the script saved nothing in "
+        f"{outputs[0].path}: the engine's images have no hook of their own. Nothing is under {hook['S3OutputPath']}"
+    )
+
+
 def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> list[Path]:
     """Return where the instances' statistics may lie on this machine: outputs, checkpoints, output data.
 

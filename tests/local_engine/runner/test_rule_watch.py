@@ -74,7 +74,7 @@ def test_bad_run_is_stopped_within_two_seconds_and_its_checkpoint_kept(yard: Yar
     row = train(yard, bad=10)
 
     assert row.status == "Stopped"
-    assert statuses(row.state) == {"nan": "IssuesFound", "twins": "NoIssuesFound"}
+    assert statuses(row.state) == {"nan": "IssuesFound", "twins": "Error"}
     stopping = next(
         each["StartTime"]
         for each in row.state["SecondaryStatusTransitions"]
@@ -185,7 +185,7 @@ def test_job_without_rules_has_no_thread_until_it_is_given_some(yard: Yard) -> N
     wait_for(lambda: watch.heed_update() or rule_threads(), lambda found: len(found) == 2)
 
     watch.finish()
-    assert statuses(yard.row("job").state, "Profiler") == {"late": "NoIssuesFound"}
+    assert statuses(yard.row("job").state, "Profiler") == {"late": "Error"}
     assert rule_threads() == []
 
 
