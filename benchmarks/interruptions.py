@@ -1,16 +1,22 @@
 """Interrupt the default training once at a random moment, again and again, and compare the final weights.
 
-    python benchmarks/interruptions.py [--seeds 100] [--steps 60] [--notice-share 0.5] [--results FILE]
+    python benchmarks/interruptions.py [--seeds 100] [--steps 60] [--intervals 3] [--notice-share 0.5] [--results FILE]
 
 Each seed is one spot training job on two instances of the engine (CreateTrainingJob by boto3, no Airflow), with the
 default run's hyperparameters but for those below, hit by one interruption that the seed draws: at a step of the
 training or, one time in five, while data comes down, a checkpoint is written or the model goes up; all hosts or one;
 with or without notice. Its last line must show the same SHA-256 of the weights as that of the uninterrupted job, which
-is run first, twice. What differs from the default run: the length (`--steps`), no evaluation on the way, a metric line
-for each step (the moments and the steps redone are read from those), a fixed checkpoint interval, and less data.
+is run first, twice.
+
+The hosts' uplinks are so slow that a checkpoint needs `--intervals` checkpoint intervals to arrive in S3 (0: as fast as
+the machine), measured on the second uninterrupted job. The interruption comes once S3 has a whole checkpoint, so that
+no job may begin again at step 0; without slow uplinks it comes anywhere. What differs from the default run: the length
+(`--steps`), no evaluation on the way, a metric line for each step (the moments and the steps redone are read from
+those), a fixed checkpoint interval, and less data.
 
 Results go to a file of JSON lines as they come; a second call goes on where the first was cut off and counts what is
-there only if settings, code and uninterrupted weights are the same. Exit status 0 only if all weights are equal.
+there only if settings, code and uninterrupted weights are the same. Exit status 0 only if all weights are equal and,
+with slow uplinks, all jobs resumed from a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,17 +33,27 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.training_jobs import SCRIPTS, Engine, running_engine, shard, training_job
+from benchmarks.training_jobs import (
+    BUCKET,
+    JOB_LIMIT_S,
+    PREFIX,
+    SCRIPTS,
+    Engine,
+    running_engine,
+    shard,
+    training_job,
+)
 from include.stack.chaos.costs import cost_of
 from include.stack.chaos.training_log import LOG_GROUP, read_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 DEFAULT_RUN = {
     "model": "gpt",
@@ -53,9 +69,13 @@ DEFAULT_RUN = {
 }
 DIFFERENT = {"eval_interval": 0, "log_interval": 1, "num_threads": 1}
 STATES = ("Downloading", "Checkpointing", "Uploading")
+STATES_WITH_CHECKPOINTS = ("Checkpointing", "Uploading")
 WEIGHTS = re.compile(r"weights_sha256=([0-9a-f]{64})")
 NOTICE_S = 30.0
 TIME_SCALE = 0.02
+BYTES_PER_MEGABYTE = 1_000_000
+CHECKPOINT = re.compile(r"/(step-\d+)/([^/]+)$")
+POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +111,7 @@ class Result:
     interruptions: int
     weights_sha256: str
     uninterrupted_sha256: str
+    megabytes_per_s: float
     reached: int
     resumed_at: int
     seconds_lost: float
@@ -101,6 +122,11 @@ class Result:
         """Tell whether the weights are those of the uninterrupted job, after exactly one interruption."""
         same = self.weights_sha256 == self.uninterrupted_sha256
         return same and self.status == "Completed" and self.interruptions == 1
+
+    @property
+    def is_good(self) -> bool:
+        """Tell whether it is equal and, where S3 had a whole checkpoint, went on from one."""
+        return self.is_equal and (self.resumed_at > 0 or not self.megabytes_per_s)
 
     @property
     def steps_redone(self) -> int:
@@ -132,23 +158,33 @@ def main() -> int:
         with running_engine(root / "engine", time_scale=TIME_SCALE) as engine:
             engine.upload(root / "dataset")
             weights, whole_s = uninterrupted(engine, hyperparameters)
+            bandwidth = uplink(engine, hyperparameters, options.intervals)
             for seed in range(options.seeds):
                 if seed in done and done[seed].uninterrupted_sha256 == weights:
                     continue
-                interruption = draw(seed, steps=options.steps, notice_share=options.notice_share)
-                done[seed] = interrupt(engine, interruption, hyperparameters, weights, settings)
+                interruption = draw(
+                    seed,
+                    steps=options.steps,
+                    notice_share=options.notice_share,
+                    states=STATES_WITH_CHECKPOINTS if bandwidth else STATES,
+                )
+                done[seed] = interrupt(
+                    engine, interruption, hyperparameters, weights, settings, bandwidth
+                )
                 append(options.results, done[seed])
                 print(line(done[seed]), flush=True)
     results = [done[seed] for seed in range(options.seeds)]
     report(results, whole_s)
-    return 0 if all(result.is_equal for result in results) else 1
+    return 0 if all(result.is_good for result in results) else 1
 
 
-def draw(seed: int, *, steps: int, notice_share: float) -> Interruption:
+def draw(
+    seed: int, *, steps: int, notice_share: float, states: Sequence[str] = STATES
+) -> Interruption:
     """Return the interruption of a seed."""
     draws = random.Random(seed)  # noqa: S311  # a seeded choice of moments
     in_state = draws.random() < 0.2
-    at = {"state": draws.choice(STATES)} if in_state else {"step": draws.randrange(steps)}
+    at = {"state": draws.choice(states)} if in_state else {"step": draws.randrange(steps)}
     return Interruption(
         seed=seed,
         at=at,
@@ -176,25 +212,103 @@ def uninterrupted(engine: Engine, hyperparameters: Mapping[str, Any]) -> tuple[s
     return jobs[1]
 
 
+def uplink(engine: Engine, hyperparameters: Mapping[str, Any], intervals: float) -> float:
+    """Return the megabytes a second at which a checkpoint needs so many intervals to arrive; 0 for no limit.
+
+    Measured on the second uninterrupted job: its checkpoints' size, and its median seconds a step.
+
+    Raises:
+        RuntimeError: it has left no checkpoint.
+    """
+    if not intervals:
+        return 0.0
+    name = "uninterrupted-2"
+    newest = max(checkpoints(engine, name).items(), default=None)
+    if newest is None:
+        raise RuntimeError(f"{name} has left no checkpoint in S3")
+    num_bytes = sum(newest[1].values())
+    times = [mark.at for mark in read_marks(engine.logs, [name]) if not mark.is_start]
+    step_s = statistics.median(after - before for before, after in pairwise(times))
+    interval_s = step_s * hyperparameters["checkpoint_interval"]
+    bandwidth = num_bytes / BYTES_PER_MEGABYTE / (intervals * interval_s)
+    print(
+        f"a checkpoint has {num_bytes / BYTES_PER_MEGABYTE:.2f} MB, one comes every {interval_s:.2f} s; uplinks of "
+        f"{bandwidth:.3f} MB/s"
+    )
+    return max(0.001, round(bandwidth, 3))
+
+
+def checkpoints(engine: Engine, name: str) -> dict[str, dict[str, int]]:
+    """Return what S3 has of a job's checkpoints: by `step-N` the size of each file, in bytes."""
+    pages = engine.s3.get_paginator("list_objects_v2").paginate(
+        Bucket=BUCKET, Prefix=f"{PREFIX}/checkpoints/{name}/step-"
+    )
+    found: dict[str, dict[str, int]] = {}
+    for each in pages.build_full_result().get("Contents", ()):
+        if match := CHECKPOINT.search(each["Key"]):
+            found.setdefault(match[1], {})[match[2]] = each["Size"]
+    return found
+
+
+def has_whole_checkpoint(engine: Engine, name: str) -> bool:
+    """Tell whether S3 has every file of some checkpoint, as its manifest names them."""
+    for step, sizes in checkpoints(engine, name).items():
+        if "manifest.json" not in sizes:
+            continue
+        key = f"{PREFIX}/checkpoints/{name}/{step}/manifest.json"
+        try:
+            manifest = json.loads(engine.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+        except (engine.s3.exceptions.NoSuchKey, ValueError):
+            continue  # Deleted meanwhile, or uploaded half written.
+        if all(sizes.get(file) == entry["bytes"] for file, entry in manifest["files"].items()):
+            return True
+    return False
+
+
+def wait_for_checkpoint(engine: Engine, name: str) -> int:
+    """Wait until S3 has a whole checkpoint of a job; return the step that the job has reached then.
+
+    Raises:
+        RuntimeError: the job ended before.
+    """
+    until = time.monotonic() + JOB_LIMIT_S
+    while not has_whole_checkpoint(engine, name):
+        status = engine.sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"]
+        if status != "InProgress" or time.monotonic() > until:
+            raise RuntimeError(f"{name} is {status}, and S3 has no whole checkpoint of it")
+        time.sleep(POLL_S)
+    return max((mark.step for mark in read_marks(engine.logs, [name])), default=0)
+
+
 def interrupt(
     engine: Engine,
     interruption: Interruption,
     hyperparameters: Mapping[str, Any],
     weights: str,
     settings: str,
+    bandwidth: float,
 ) -> Result:
     """Run one job with one interruption and return what came of it."""
     name = f"interrupted-{interruption.seed}"
-    engine.put_faults([{**interruption.fault(), "job": name}])
+    slow = [{"id": "uplink", "what": "slow_uplink", "megabytes_per_s": bandwidth}]
+    fault = {**interruption.fault(), "job": name}
+    engine.put_faults(slow if bandwidth else [fault])
     began = time.monotonic()
     engine.sagemaker.create_training_job(**training_job(name, hyperparameters, is_spot=True))
+    if bandwidth:
+        reached, steps = wait_for_checkpoint(engine, name), hyperparameters["max_steps"]
+        if "step" in fault["at"]:  # The same share of the steps that are left.
+            left = max(0, steps - 1 - reached)
+            fault["at"] = {"step": reached + fault["at"]["step"] * left // steps}
+        engine.put_faults([*slow, fault])
     described = engine.finished(name)
     job_seconds = time.monotonic() - began
-    fired, marks = engine.fired_at(), read_marks(engine.logs, [name])
+    fired, marks = engine.fired_at("interrupt"), read_marks(engine.logs, [name])
     cost = cost_of(fired[0], marks, until=float("inf")) if fired else None
     return Result(
         settings=settings,
-        **asdict(interruption),
+        **(asdict(interruption) | {"at": fault["at"]}),
+        megabytes_per_s=bandwidth,
         status=described["TrainingJobStatus"],
         interruptions=len(fired),
         weights_sha256=weights_of(engine, name),
@@ -225,9 +339,10 @@ def report(results: list[Result], whole_s: float) -> None:
     """Print how many ended equal, and how many steps and seconds an interruption cost."""
     equal = sum(result.is_equal for result in results)
     print(f"\n{equal} of {len(results)} jobs ended with the uninterrupted job's weights")
+    print(f"{sum(result.resumed_at > 0 for result in results)} resumed from a whole checkpoint")
     for result in results:
-        if not result.is_equal:
-            print(f"  NOT EQUAL: {result}")
+        if not result.is_good:
+            print(f"  {'FROM STEP 0' if result.is_equal else 'NOT EQUAL'}: {result}")
     groups = {
         "without notice": [each for each in results if not each.notice_s],
         "with notice": [each for each in results if each.notice_s],
@@ -271,7 +386,9 @@ def line(result: Result) -> str:
 
 def fingerprint(hyperparameters: Mapping[str, Any], options: argparse.Namespace) -> str:
     """Return a digest of what two results must share to be counted together: settings and training code."""
-    digest = hashlib.sha256(json.dumps([hyperparameters, options.notice_share]).encode())
+    digest = hashlib.sha256(
+        json.dumps([hyperparameters, options.notice_share, options.intervals]).encode()
+    )
     for path in sorted(SCRIPTS.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -297,7 +414,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=60, help="steps of each job (60)")
     parser.add_argument("--notice-share", type=float, default=0.5, help="with notice (0.5)")
     parser.add_argument(
-        "--checkpoint-interval", type=int, default=15, help="steps between checkpoints (15)"
+        "--checkpoint-interval", type=int, default=5, help="steps between checkpoints (5)"
+    )
+    parser.add_argument(
+        "--intervals",
+        type=float,
+        default=3.0,
+        help="checkpoint intervals that a checkpoint needs to arrive in S3; 0: no limit (3)",
     )
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="other hyperparameters"

@@ -56,10 +56,12 @@ class Engine:
         answer = requests.put(f"{self.endpoint}/_engine/faults", json=faults, timeout=10)
         assert answer.ok, answer.text
 
-    def fired_at(self) -> list[float]:
-        """Return when the faults that hold struck, in seconds since the epoch."""
+    def fired_at(self, what: str) -> list[float]:
+        """Return when the faults of a kind that hold struck, in seconds since the epoch."""
         answer = requests.get(f"{self.endpoint}/_engine/faults", timeout=10).json()
-        return sorted(at for fault in answer["faults"] for at in fault["fired_at"])
+        return sorted(
+            at for fault in answer["faults"] if fault["what"] == what for at in fault["fired_at"]
+        )
 
     def upload(self, dataset: Path) -> None:
         """Put the shards and the training code where `training_job` looks for them."""
@@ -123,7 +125,7 @@ def training_job(
         }
         request["EnableManagedSpotTraining"] = True
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = 3600
-        request["CheckpointConfig"] = {"S3Uri": f"s3://{BUCKET}/{PREFIX}/checkpoints/{name}"}
+        request["CheckpointConfig"] = {"S3Uri": f"s3://{BUCKET}/{PREFIX}/checkpoints/{name}/"}
     return request
 
 

@@ -23,6 +23,7 @@ WHAT = {
     Kind.S3_STALLS: "s3_stall",
     Kind.S3_HALVES: "s3_truncate",
     Kind.THROTTLING: "throttle",
+    Kind.SLOW_UPLINK: "slow_uplink",
 }
 
 
@@ -48,6 +49,8 @@ def fault_of(strike: Strike) -> dict[str, Any]:
             return {**fault, "count": strike.count, "duration_s": strike.stall_s}
         case Kind.S3_HALVES:
             return {**fault, "count": strike.count, "operation": "GetObject"}
+        case Kind.SLOW_UPLINK:
+            return {**fault, "job": TRAINING_JOBS, "megabytes_per_s": strike.megabytes_per_s}
         case _:
             return {**fault, "count": strike.count, "operation": strike.operation}
     return {**fault, "job": TRAINING_JOBS, "at": {"step": strike.moment.step}}

@@ -32,6 +32,7 @@ class Kind(StrEnum):
     S3_STALLS = "S3 stalls"
     S3_HALVES = "S3 sends half an object"
     THROTTLING = "SageMaker throttles"
+    SLOW_UPLINK = "slow uplinks"
     ENGINE = "engine killed"
     SCHEDULER = "scheduler killed"
     TRIGGERER = "triggerer killed"
@@ -44,6 +45,8 @@ INTERRUPTIONS = (Kind.INTERRUPTION, Kind.NOTICED_INTERRUPTION)
 ATTEMPT_ENDS = (Kind.KILLED_RANK, Kind.HUNG_HOST)
 """What ends a job, so that the task pays for another attempt: one of them in a run, since retries are counted."""
 SERVICES = (Kind.S3_ERRORS, Kind.S3_STALLS, Kind.S3_HALVES, Kind.THROTTLING)
+SLOWEST_UPLINK, FASTEST_UPLINK = 0.2, 1.5
+"""Megabytes a second of a host: a checkpoint of the chaos run, 2 MB, needs from one interval to several."""
 PROCESSES = (
     Kind.ENGINE,
     Kind.SCHEDULER,
@@ -82,6 +85,7 @@ class Strike:
         count: how many requests a fault of S3 or SageMaker meets.
         stall_s: how long a stalling request stands still.
         operation: the SageMaker operation that is throttled.
+        megabytes_per_s: a host's bandwidth to S3 from then on.
     """
 
     number: int
@@ -92,15 +96,19 @@ class Strike:
     count: int = 1
     stall_s: float = 0.0
     operation: str | None = None
+    megabytes_per_s: float | None = None
 
     def __str__(self) -> str:
         """Return the strike for people: `2. a rank killed (algo-2), at step 143`."""
-        detail = self.host or self.operation
+        bandwidth = self.megabytes_per_s and f"{self.megabytes_per_s} MB/s a host"
+        detail = self.host or self.operation or bandwidth
         return f"{self.number}. {self.kind}{f' ({detail})' if detail else ''}, {self.moment}"
 
 
 def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
-    """Return the strikes of `seed` in the order in which they come: five to seven, at least one interruption.
+    """Return the strikes of `seed` in the order in which they come: six to eight, at least one interruption.
+
+    One of them is slow uplinks, from before anything else strikes the training until the run's end.
 
     Steps lie one in each of as many equal parts of the training as there are strikes in it, so that a strike finds
     the run on its way again. A task other than the training is struck at most once: its retries are few.
@@ -114,9 +122,24 @@ def draw(seed: int, *, max_steps: int) -> tuple[Strike, ...]:
     draws.shuffle(kinds)
     placed = zip(kinds, _moments(draws, kinds, max_steps), strict=True)
     in_order = sorted(placed, key=lambda pair: pair[1].position)
-    return tuple(
+    others = [
         _strike(draws, number=number, kind=kind, moment=moment)
         for number, (kind, moment) in enumerate(in_order, 1)
+    ]
+    strikes = sorted([*others, _uplink(seed, max_steps)], key=lambda each: each.moment.position)
+    return tuple(replace(each, number=number) for number, each in enumerate(strikes, 1))
+
+
+def _uplink(seed: int, max_steps: int) -> Strike:
+    """Return the slow uplinks of a seed; drawn apart, so that they change nothing else of it."""
+    draws = random.Random(f"uplink {seed}")  # noqa: S311  # as above
+    step = draws.randint(1, max(1, int(EARLIEST * max_steps) - 1))
+    bandwidth = round(draws.uniform(SLOWEST_UPLINK, FASTEST_UPLINK), 2)
+    return Strike(
+        number=0,
+        kind=Kind.SLOW_UPLINK,
+        moment=Moment(task=TRAIN, step=step),
+        megabytes_per_s=bandwidth,
     )
 
 

@@ -45,6 +45,8 @@ def story(
         elif blow.strike.kind in SERVICES:
             num_hit = len(fired.get(fault_id(blow.strike), ()))
             cost = f"{num_hit} request{'s' * (num_hit != 1)} hit, no step lost"
+        elif blow.strike.kind is Kind.SLOW_UPLINK:
+            cost = "until the end of the run"
         else:
             cost = _process_cost(blow, tries)
         yield f"  {minutes}:{rest:02d}  {blow.strike}: {cost}"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.1
 ASK_EVERY_S = 0.5
 """How often the engine is asked; the process table is looked at more often, since a task can be short."""
+BEGIN_AT_ONCE = (*SERVICES, Kind.SLOW_UPLINK)
+"""What the engine is given when its moment has come; it waits for no step there."""
 VICTIM_OF = {
     Kind.ENGINE: "engine",
     Kind.SCHEDULER: "scheduler",
@@ -150,7 +152,7 @@ class Striker:
         return next(iter([*wanted, *busy.values()]), None)
 
     def _strike_services(self) -> None:
-        for strike in [each for each in self._pending if each.kind in SERVICES]:
+        for strike in [each for each in self._pending if each.kind in BEGIN_AT_ONCE]:
             if self._is_due(strike):
                 self._give([strike])
                 self._struck(strike, at=time.time())
@@ -187,4 +189,4 @@ class Striker:
 
 
 def _waits_in_engine(strike: Strike) -> bool:
-    return strike.kind not in {*PROCESSES, *SERVICES}
+    return strike.kind not in {*PROCESSES, *BEGIN_AT_ONCE}

@@ -33,6 +33,7 @@ def test_each_strike_is_told_with_what_it_cost() -> None:
         blow(3, Kind.ENGINE, at=50.0, pid=7, back_at=53.0),
         blow(4, Kind.SCHEDULER, at=60.0, pid=8),
         blow(5, Kind.WORKER, at=70.0, task="report", pid=9),
+        blow(6, Kind.SLOW_UPLINK, at=5.0),
     ]
 
     lines = list(story(blows, marks, {"chaos-1": [10.0]}, began_at=-60.0, tries={"report": 2}))
@@ -44,6 +45,7 @@ def test_each_strike_is_told_with_what_it_cost() -> None:
         "  1:50  3. engine killed, at step 50: back after 3.0 s",
         "  2:00  4. scheduler killed, at step 60: it did not come back",
         "  2:10  5. worker killed, as report starts: report was tried 2 times",
+        "  1:05  6. slow uplinks, at step 5: until the end of the run",
     ]
 
 
