@@ -210,3 +210,17 @@ def test_an_uncompressed_model_holds_no_file_from_outside(endpoint: Endpoint) ->
     assert described["TrainingJobStatus"] == "Completed", described.get("FailureReason")
     base = f"odd-model/{request['TrainingJobName']}/output"
     assert keys(endpoint, base) == [f"{base}/model/alias", f"{base}/model/weights"]
+
+
+def test_a_named_pipe_does_not_outlast_max_runtime(endpoint: Endpoint) -> None:
+    request = checkpointing(
+        endpoint,
+        "mkfifo p; mkfifo /opt/ml/output/failure; sleep 600",
+        "piped/",
+        StoppingCondition={"MaxRuntimeInSeconds": 2},
+    )
+
+    described = endpoint.run(request)
+
+    assert described["TrainingJobStatus"] == "Stopped"
+    assert described["SecondaryStatus"] == "MaxRuntimeExceeded"
