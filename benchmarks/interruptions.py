@@ -116,6 +116,7 @@ class Result:
     resumed_at: int
     seconds_lost: float
     job_seconds: float
+    failure_reason: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -317,6 +318,7 @@ def interrupt(
         resumed_at=cost.resumed_at if cost else -1,
         seconds_lost=cost.seconds if cost else 0.0,
         job_seconds=job_seconds,
+        failure_reason=described.get("FailureReason", ""),
     )
 
 

@@ -268,10 +268,7 @@ class Attempt:
             for output in debug_outputs(self.job)
             if output.is_mounted
         ]
-        channels = [
-            (folder, f"{ML_INSIDE}/input/data/{name}")
-            for name, folder in inputs.mounted_channels(self.job, host)
-        ]
+        streamed, channels = self._channels(host)
         if not self.ground.has_overlay:
             folders += channels
         furnishing = self._furnish_for_mpi(host)
@@ -284,9 +281,20 @@ class Attempt:
             folders=folders,
             volumes=volumes,
             copied=channels if self.ground.has_overlay else (),
+            read_only=streamed,
             added=[*furnishing.added, *self._shims(host)],
             programs=furnishing.programs,
         )
+
+    def _channels(self, host: HostPlan) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
+        """Return the channels that are mounted, as (here, inside): those of FastFile mode, and those of File mode."""
+        streamed: list[tuple[Path, str]] = []
+        copied: list[tuple[Path, str]] = []
+        names = inputs.streamed_channels(self.job)
+        for name, folder in inputs.mounted_channels(self.job, host):
+            pair = (folder, f"{ML_INSIDE}/input/data/{name}")
+            (streamed if name in names else copied).append(pair)
+        return streamed, copied
 
     def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
         """Return SageMaker's own libraries as the image shows them beside its packages, where it does."""

@@ -49,6 +49,12 @@ def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
     return mode
 
 
+def streamed_channels(job: Job) -> set[str]:
+    """Return the names of the channels whose objects are read from S3 when a program reads them, and never written."""
+    channels = job.request.get("InputDataConfig", [])
+    return {each["ChannelName"] for each in channels if input_mode(job, each) == "FastFile"}
+
+
 def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
     """Return the names of the channels that lie beside the instance's /opt/ml, and where."""
     folder = job.host_folder(host.name) / "channels"
@@ -69,7 +75,8 @@ def _files(
     job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, ground: Ground
 ) -> dict[str, int]:
     """Place the files of a channel; return the bytes that each host downloads before it starts."""
-    is_streamed = input_mode(job, channel) == "FastFile"
+    is_streamed = channel["ChannelName"] in streamed_channels(job)
+    link = ground.has_overlay or (is_streamed and ground.has_mounts)
     downloaded = {}
     s3_source(channel)
     files = channel_files(channel, job.objects)
@@ -78,7 +85,7 @@ def _files(
         share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
         if share is not None:
             folder = channel_folder(job, host, channel["ChannelName"], ground=ground)
-            num_bytes = place_files(share, folder, job.objects, link=ground.has_overlay)
+            num_bytes = place_files(share, folder, job.objects, link=link)
             downloaded[host.name] = 0 if is_streamed else num_bytes
     return downloaded
 

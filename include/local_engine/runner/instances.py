@@ -69,9 +69,9 @@ class InstanceRequest:
     """What one instance shall run and see beyond what all have.
 
     `folders` are (host path, path inside); `copied` are (host path, path inside) of folders that
-    the instance sees copy-on-write; `volumes` are paths inside that are disks of their own. `added` are (host path,
-    path inside) of folders whose entries come to those that the machine has there. `programs` are folders inside that
-    come first on the PATH.
+    the instance sees copy-on-write, `read_only` of those that it cannot write to; `volumes` are paths inside that are
+    disks of their own. `added` are (host path, path inside) of folders whose entries come to those that the machine has
+    there. `programs` are folders inside that come first on the PATH.
     """
 
     host: HostPlan
@@ -80,6 +80,7 @@ class InstanceRequest:
     descriptor: int
     folders: Sequence[tuple[Path, str]] = ()
     copied: Sequence[tuple[Path, str]] = ()
+    read_only: Sequence[tuple[Path, str]] = ()
     volumes: Sequence[str] = ()
     added: Sequence[tuple[Path, str]] = ()
     programs: Sequence[str] = ()
@@ -140,6 +141,7 @@ def _instance(
         binds=_binds(job, ground, folder, request),
         overlays=_overlays(runtime, ground, folder, request),
         volumes=list(request.volumes),
+        read_only=[(str(source), target) for source, target in request.read_only],
     )
 
 

@@ -50,6 +50,9 @@ def build_root(instance: Instance, plan: ClusterPlan) -> str:
     linux.bind(str(hosts), root + "/etc/hosts")
     for source, target in instance.binds:
         _bind_at(source, root + target)
+    for source, target in instance.read_only:
+        Path(root + target).mkdir(parents=True, exist_ok=True)
+        linux.bind_read_only(source, root + target)
     for target in instance.volumes:
         Path(root + target).mkdir(parents=True, exist_ok=True)
         flags = MountFlag.NO_SUID | MountFlag.NO_DEV

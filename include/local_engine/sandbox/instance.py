@@ -23,9 +23,9 @@ class Overlay:
 class Instance:
     """One instance: who it is, what it sees, what runs as its process 1.
 
-    `binds` are (host path, path inside) pairs in mounting order. `volumes` are paths inside that are
-    disks of their own, empty and limited in size (tmpfs), so that they can become full. `descriptor` is the inherited
-    file descriptor that takes stdout and stderr.
+    `binds` are (host path, path inside) pairs in mounting order, `read_only` such pairs of folders. `volumes` are paths
+    inside that are disks of their own, empty and limited in size (tmpfs), so that they can become full. `descriptor` is
+    the inherited file descriptor that takes stdout and stderr.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Instance:
     binds: list[tuple[str, str]] = field(default_factory=list)
     overlays: list[Overlay] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
+    read_only: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class ClusterPlan:
                 **{
                     **each,
                     "binds": [tuple(pair) for pair in each["binds"]],
+                    "read_only": [tuple(pair) for pair in each["read_only"]],
                     "overlays": [Overlay(**overlay) for overlay in each["overlays"]],
                 }
             )

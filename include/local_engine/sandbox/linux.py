@@ -37,6 +37,7 @@ class MountFlag(IntFlag):
     READ_ONLY = 1
     NO_SUID = 2
     NO_DEV = 4
+    NO_EXEC = 8
     REMOUNT = 32
     BIND = 4096
     RECURSIVE = 16384
@@ -100,6 +101,18 @@ def bind(source: str, target: str) -> None:
     Fails with OSError: the machine does not allow it or a path is missing.
     """
     mount(source, target, flags=MountFlag.BIND | MountFlag.RECURSIVE)
+
+
+def bind_read_only(source: str, target: str) -> None:
+    """Show the folder `source` at `target`, too, such that nobody can write there (EROFS).
+
+    Fails with OSError: the machine does not allow it or a path is missing.
+    """
+    mount(source, target, flags=MountFlag.BIND)
+    # In a user namespace, flags that the mount has must stay.
+    kept = os.statvfs(target).f_flag & (MountFlag.NO_SUID | MountFlag.NO_DEV | MountFlag.NO_EXEC)
+    flags = MountFlag.BIND | MountFlag.REMOUNT | MountFlag.READ_ONLY | MountFlag(kept)
+    mount("none", target, flags=flags)
 
 
 def inotify() -> int:

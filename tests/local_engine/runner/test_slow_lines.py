@@ -86,3 +86,18 @@ def test_a_fault_may_be_put_and_taken_back_while_the_job_runs(yard: Yard) -> Non
     wait_for(lambda: yard.keys("checkpoints/"), bool, limit_s=15)
     yard.store.request_stop(yard.row("job").kind, "job", at=1.0)
     assert yard.wait("job").status == "Stopped"
+
+
+def test_a_channel_of_fast_file_mode_is_not_downloaded_first(yard: Yard) -> None:
+    """At a kilobyte a second, a million bytes would need a quarter of an hour."""
+    put_faults(yard, {"what": "slow_downlink", "megabytes_per_s": 0.001})
+    yard.objects.put(BUCKET, "data/a", b"x" * 1_000_000)
+    channel = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data/"}
+    inputs = [
+        {"ChannelName": "t", "DataSource": {"S3DataSource": channel}, "InputMode": "FastFile"}
+    ]
+
+    row = yard.run("job", "wc -c < /opt/ml/input/data/t/a", InputDataConfig=inputs)
+
+    assert row.status == "Completed"
+    assert yard.log("job") == ["1000000"]

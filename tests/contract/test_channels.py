@@ -1,0 +1,43 @@
+"""Input channels as a training script finds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.contract.test_checkpoints import log_of
+
+if TYPE_CHECKING:
+    from tests.contract.conftest import Endpoint
+
+pytestmark = pytest.mark.engine
+
+
+def channel(name: str, uri: str, mode: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": mode}
+
+
+@pytest.mark.parametrize(
+    ("mode", "written"), [("File", "took it"), ("FastFile", "Read-only file system")]
+)
+def test_a_training_reads_a_channel_of_files(endpoint: Endpoint, mode: str, written: str) -> None:
+    """A channel of FastFile mode is a file system that can only be read."""
+    for name in ("a", "below/b"):
+        endpoint.put(f"channel/{name}", name.encode())
+    script = (
+        "cd /opt/ml/input/data/train; find . -type f | sort | xargs cat; echo; tail -c 1 below/b; echo; "
+        "(echo x >> a && echo took it) 2>&1; ls /opt/ml/input/data"
+    )
+    request = endpoint.training_request(
+        script, InputDataConfig=[channel("train", endpoint.uri("channel/"), mode)]
+    )
+
+    described = endpoint.run(request)
+
+    assert described["TrainingJobStatus"] == "Completed"
+    lines = log_of(endpoint, request["TrainingJobName"])
+    assert lines[:2] == ["abelow/b", "b"]
+    assert written in lines[2]
+    assert lines[3] == "train"
