@@ -30,6 +30,8 @@ class FailureRow:
     Attributes:
         is_weak: the text is an after-effect (a peer that vanished); a cause in the logs goes before
             it.
+        is_of_peers: the text is how ranks see another rank's end; any other cause, on this host or another, goes
+            before it.
     """
 
     pattern: re.Pattern[str]
@@ -37,6 +39,7 @@ class FailureRow:
     says: str
     next_step: str
     is_weak: bool = False
+    is_of_peers: bool = False
 
 
 def _row(
@@ -46,6 +49,7 @@ def _row(
     next_step: str,
     *,
     is_weak: bool = False,
+    is_of_peers: bool = False,
 ) -> FailureRow:
     return FailureRow(
         pattern=re.compile(pattern, re.IGNORECASE | re.MULTILINE),
@@ -53,6 +57,7 @@ def _row(
         says=says,
         next_step=next_step,
         is_weak=is_weak,
+        is_of_peers=is_of_peers,
     )
 
 
@@ -133,10 +138,11 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     ),
     _row(
         r"Watchdog caught collective operation timeout|ProcessGroup\w+ .*timed out"
-        r"|DistBackendError|ncclRemoteError|ncclSystemError",
+        r"|DistBackendError|DistNetworkError|DistStoreError|NCCL error|ncclRemoteError|ncclSystemError",
         InfrastructureError,
         "a collective between the ranks failed or hung",
         _RETRY_STEP,
+        is_of_peers=True,
     ),
     _row(
         r"An error occurred \((5\d\d|SlowDown|ServiceUnavailable|RequestTimeout|Throttling\w*)\) when calling",
@@ -162,11 +168,12 @@ FAILURE_TABLE: tuple[FailureRow, ...] = (
     ),
     _row(
         r"PeerError|Another rank failed|Connection closed by peer|Connection reset by peer"
-        r"|Broken pipe|Socket Timeout|recvBytes|NCCL WARN.*peer",
+        r"|Broken pipe|Socket Timeout|recvBytes|recvValue failed|Timed out waiting \d+ ?ms|NCCL WARN.*peer",
         InfrastructureError,
         "a rank lost its peers",
         _RETRY_STEP,
         is_weak=True,
+        is_of_peers=True,
     ),
     _row(
         r"ExecuteUserScriptError|Traceback \(most recent call last\)|"

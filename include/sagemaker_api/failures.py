@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from include.sagemaker_api.snapshot import JobSnapshot
 
 
+NO_CAUSE = 2
+"""The `cause_rank` of lines that name no cause."""
+
+
 def failure_error(
     snapshot: JobSnapshot,
     *,
@@ -81,10 +85,15 @@ def failure_error(
     return _failed(snapshot, row.error, row.says, hint, raised=raised)
 
 
-def tells_cause(log_lines: Iterable[str]) -> bool:
-    """Return whether a host's lines name a cause, and not only what another host's failure did to it."""
+def cause_rank(log_lines: Iterable[str]) -> int:
+    """Return how near a host's lines are to the cause: 0, a failed collective 1, `NO_CAUSE`.
+
+    A rank that dies breaks the collectives of all others, and these may say so before its own words are written.
+    """
     row = _match("\n".join(log_lines))
-    return row is not None and not row.is_weak
+    if row is None or row.is_weak:
+        return NO_CAUSE
+    return 1 if row.is_of_peers else 0
 
 
 def names_exception(log_lines: Sequence[str]) -> bool:
@@ -181,7 +190,7 @@ def is_unknown_job(code: str, message: str) -> bool:
 def _cause(reason: str, logs: str) -> FailureRow | None:
     """Return the row of the reason; where it is silent or an after-effect, that of the logs."""
     row = _match(reason)
-    is_vague = row is None or row.is_weak or _is_bare_exit(reason, row)
+    is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None
     if deeper is None or deeper.is_weak or (row is not None and _is_bare_exit(logs, deeper)):
         return row
@@ -189,7 +198,23 @@ def _cause(reason: str, logs: str) -> FailureRow | None:
 
 
 def _match(text: str) -> FailureRow | None:
+    """Return the row of a text; that of a lost peer only if nothing beside it names a cause."""
+    row = _first_match(text)
+    if row is None or not row.is_of_peers:
+        return row
+    beside = "\n".join(each for each in text.splitlines() if not _is_of_peers(each))
+    deeper = _first_match(beside)
+    if deeper is None or deeper.is_weak or _is_bare_exit(beside, deeper):
+        return row
+    return deeper
+
+
+def _first_match(text: str) -> FailureRow | None:
     return next((row for row in FAILURE_TABLE if row.pattern.search(text)), None)
+
+
+def _is_of_peers(line: str) -> bool:
+    return any(row.is_of_peers and row.pattern.search(line) for row in FAILURE_TABLE)
 
 
 def _is_bare_exit(text: str, row: FailureRow) -> bool:
@@ -198,8 +223,10 @@ def _is_bare_exit(text: str, row: FailureRow) -> bool:
 
 
 def _raised_line(lines: Sequence[str]) -> str | None:
-    """Return the last line that names an exception of the script; None when none does."""
-    return next((each for each in reversed(lines) if re.search(RAISED, each)), None)
+    """Return the last line that names an exception, of a lost peer only without any other; None when none does."""
+    raised = [each for each in lines if re.search(RAISED, each)]
+    own = [each for each in raised if not _is_of_peers(each)]
+    return next(reversed(own or raised), None)
 
 
 def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRunError:

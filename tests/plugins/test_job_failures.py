@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import time
+import uuid
 from typing import Any
 
 import boto3
@@ -20,15 +22,37 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-RAISES_ON_ALGO_2 = """
-import json, os, pathlib, sys
+# Algo-1 loses its peer as ranks do: its connection to algo-2 ends with that process, and not before its last words.
+CONNECTED = """
+import json, os, pathlib, socket, sys, time
 base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
 host = json.loads((base / "config/resourceconfig.json").read_text())["current_host"]
+
+def connected():
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            return socket.create_connection(("algo-2", 29511))
+        except OSError:
+            time.sleep(0.05)
+    sys.exit("algo-2 does not listen")
+
+if host == "algo-2":
+    listener = socket.create_server(("", 29511))
+    peer, _ = listener.accept()
+else:
+    peer = connected()
+    peer.recv(1)
+"""
+RAISES_ON_ALGO_2 = (
+    CONNECTED
+    + """
 if host == "algo-2":
     raise ValueError("the data has no column age")
 print("RuntimeError: Connection closed by peer")
 sys.exit(1)
 """
+)
 RANK_KILLED = r'''
 import sys
 print("""
@@ -87,3 +111,52 @@ def test_log_that_cannot_be_read_is_no_further_failure(caplog):
     )
     assert last_lines(nobody, group="/aws/sagemaker/TrainingJobs", job_name="job") == []
     assert "cannot be read" in caplog.text
+
+
+def write_streams(logs: Any, *, group: str, hosts: int, starts: int) -> None:
+    """Write a log stream for each host and start, as CloudWatch has them; each line names its stream."""
+    logs.create_log_group(logGroupName=group)
+    for start in range(1, starts + 1):
+        for host in range(1, hosts + 1):
+            stream = {
+                "logGroupName": group,
+                "logStreamName": f"job/algo-{host}-{1_700_000_000 + start}",
+            }
+            logs.create_log_stream(**stream)
+            moment = round(time.time() * 1000) + start
+            events = [{"timestamp": moment, "message": f"host {host} start {start}"}]
+            logs.put_log_events(**stream, logEvents=events)
+
+
+def test_the_newest_stream_of_every_host_is_read_however_many_there_are(engine):
+    logs, group = engine.client("logs"), f"/tests/{uuid.uuid4().hex[:8]}"
+    write_streams(logs, group=group, hosts=18, starts=3)
+
+    ends = last_lines(logs, group=group, job_name="job")
+
+    assert sorted(each.host for each in ends) == sorted(f"algo-{n}" for n in range(1, 19))
+    assert {each.lines for each in ends} == {(f"host {n} start 3",) for n in range(1, 19)}
+
+
+RAISES_BESIDE_LOST_PEERS = (
+    CONNECTED
+    + """
+if host == "algo-2":
+    print("ValueError: the data has no column age")
+    print("RuntimeError: [gloo/tcp/pair.cc:538] Connection closed by peer [10.0.0.1]:4242")
+else:
+    print("torch.distributed.DistBackendError: NCCL error: remote process exited, ncclRemoteError")
+    print("[rank0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)")
+sys.stdout.flush()
+sys.exit(1)
+"""
+)
+
+
+def test_what_a_host_raised_goes_before_the_peers_that_it_and_others_lost(
+    aws_connection, task, tmp_path
+):
+    with pytest.raises(ScriptError, match="ValueError: the data has no column age"):
+        fail(task, tmp_path, RAISES_BESIDE_LOST_PEERS, instance_count=2)
+
+    assert task.xcoms["failed_job"]["log_tail"][-1] == "ValueError: the data has no column age"

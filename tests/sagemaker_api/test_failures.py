@@ -26,6 +26,8 @@ from include.errors import (
     retry_rule,
 )
 from include.sagemaker_api.failures import (
+    NO_CAUSE,
+    cause_rank,
     failure_error,
     is_name_taken,
     is_unknown_job,
@@ -68,6 +70,10 @@ Root Cause (first observed failure):
   rank      : 0 (local_rank: 0)
   exitcode  : 1 (pid: 28)
 """
+NCCL_LOST = "[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp, ncclRemoteError\n"
+TIMED_OUT = (
+    "[rank1]: RuntimeError: [socket.cpp] Timed out waiting 600000ms for recv operation to complete"
+)
 PEER_GONE = "[rank0]: RuntimeError: [pair.cc:538] Connection closed by peer [10.0.0.2]:4242\n"
 TOOLKIT = (
     'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{}"\n'
@@ -171,6 +177,32 @@ def test_a_stopped_job_is_never_success_and_says_what_stopped_it(
     assert says in str(error)
 
 
+def test_the_exception_is_quoted_and_not_the_lost_peer_after_it() -> None:
+    lines = ["ValueError: boom", *PEER_GONE.splitlines()]
+
+    error = failure_error(ended("AlgorithmError: , exit code: 1"), log_lines=lines)
+
+    assert "ValueError: boom" in str(error)
+    assert "Connection closed" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("log", "rank"),
+    [
+        ("ValueError: boom", 0),
+        (f"ValueError: boom\n{PEER_GONE}", 0),
+        ("[rank1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", 1),
+        ("ncclRemoteError: A call failed possibly due to a network error", 1),
+        (PEER_GONE, NO_CAUSE),
+        ("step 7", NO_CAUSE),
+    ],
+)
+def test_a_cause_ranks_above_a_failed_collective_and_that_above_a_lost_peer(
+    log: str, rank: int
+) -> None:
+    assert cause_rank(log.splitlines()) == rank
+
+
 @pytest.mark.parametrize(
     ("reason", "log", "kind"),
     [
@@ -188,6 +220,11 @@ def test_a_stopped_job_is_never_success_and_says_what_stopped_it(
         ("", "KeyError: 'x'", ScriptError),
         (TOOLKIT.format("====="), PEER_GONE + TORCHRUN_KILLED, InfrastructureError),
         (TOOLKIT.format("====="), PEER_GONE + TORCHRUN_CLEANED_UP, ScriptError),
+        ("AlgorithmError: , exit code: 1", f"ValueError: boom\n{PEER_GONE}", ScriptError),
+        ("Connection closed by peer", f"{NCCL_LOST}ValueError: boom\n{PEER_GONE}", ScriptError),
+        (TOOLKIT.format(NCCL_LOST), "ValueError: boom", ScriptError),
+        ("AlgorithmError: , exit code: 1", NCCL_LOST, InfrastructureError),
+        ("Connection closed by peer", TIMED_OUT, InfrastructureError),
     ],
     ids=lambda v: str(v)[:40].replace("\n", " ") if not isinstance(v, type) else v.__name__,
 )

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_HOSTS = 16
 MOST_LINES = 60
 
 
@@ -29,23 +28,20 @@ class HostLog:
 def last_lines(logs: Any, *, group: str, job_name: str) -> list[HostLog]:
     """Return the ends of the hosts' logs, the host that fell silent first before the others.
 
-    A host that was interrupted and started again has several streams: the newest counts. What the
-    service does not tell (no permission, throttled, away) is missing, with a warning.
+    A host that was interrupted and started again has several streams: only the newest is read. What the
+    service does not report (no permission, throttled, away) is missing, with a warning.
 
     Args:
         logs: a boto3 client of CloudWatch Logs.
         group: the log group.
         job_name: the job.
     """
-    newest: dict[str, HostLog] = {}
+    ends: list[HostLog] = []
     try:
-        for each in _ends(logs, group=group, job_name=job_name):
-            known = newest.get(each.host)
-            if known is None or known.ended_at_ms < each.ended_at_ms:
-                newest[each.host] = each
+        ends.extend(_ends(logs, group=group, job_name=job_name))
     except (ClientError, BotoCoreError) as error:
         log.warning("The log of job %s cannot be read whole: %s", job_name, error)
-    return sorted(newest.values(), key=lambda each: each.ended_at_ms)
+    return sorted(ends, key=lambda each: each.ended_at_ms)
 
 
 def host_of(stream: str, *, job_name: str) -> str:
@@ -56,17 +52,31 @@ def host_of(stream: str, *, job_name: str) -> str:
 
 
 def _ends(logs: Any, *, group: str, job_name: str) -> Iterator[HostLog]:
-    found = logs.describe_log_streams(
-        logGroupName=group, logStreamNamePrefix=f"{job_name}/", limit=MOST_HOSTS
-    )
-    for stream in found["logStreams"]:
-        name = stream["logStreamName"]
+    for host, name in _newest_streams(logs, group=group, job_name=job_name).items():
         page = logs.get_log_events(
             logGroupName=group, logStreamName=name, limit=MOST_LINES, startFromHead=False
         )
         if page["events"]:
             yield HostLog(
-                host=host_of(name, job_name=job_name),
+                host=host,
                 lines=tuple(str(each["message"]).rstrip("\n") for each in page["events"]),
                 ended_at_ms=int(page["events"][-1]["timestamp"]),
             )
+
+
+def _newest_streams(logs: Any, *, group: str, job_name: str) -> dict[str, str]:
+    """Return the newest stream of each host by host: every start of a host opens another one."""
+    pages = logs.get_paginator("describe_log_streams").paginate(
+        logGroupName=group, logStreamNamePrefix=f"{job_name}/"
+    )
+    streams = [each for page in pages for each in page["logStreams"]]
+    streams.sort(key=lambda each: (each.get("creationTime", 0), _epoch(each["logStreamName"])))
+    return {
+        host_of(each["logStreamName"], job_name=job_name): each["logStreamName"] for each in streams
+    }
+
+
+def _epoch(stream: str) -> int:
+    """Return the moment at the end of `<job>/algo-1-1700000000`; 0 where there is none."""
+    last = stream.rpartition("-")[2]
+    return int(last) if last.isdigit() else 0

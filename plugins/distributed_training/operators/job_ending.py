@@ -16,10 +16,11 @@ from include.errors import (
     TrainingRunError,
 )
 from include.sagemaker_api.failures import (
+    NO_CAUSE,
+    cause_rank,
     failure_error,
     names_exception,
     telling_lines,
-    tells_cause,
 )
 
 if TYPE_CHECKING:
@@ -147,9 +148,13 @@ class EndingJobTask(WaitingJobTask):
         from distributed_training.hooks.job_logs import last_lines
 
         ends = last_lines(self.clients.client("logs"), group=self.api.log_group, job_name=name)
-        telling = [each for each in ends if tells_cause(each.lines)] or ends[-1:]
+        if not ends:
+            return ()
+        telling = min(ends, key=lambda each: cause_rank(each.lines))
+        if cause_rank(telling.lines) == NO_CAUSE:
+            telling = ends[-1]
         secrets = secret_forms(spec_secrets(self.spec))
-        return [masked(line, secrets) for line in telling[0].lines] if telling else ()
+        return [masked(line, secrets) for line in telling.lines]
 
     def _telling_log_of(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
         """Return the last lines and the reason of the first job that names what was raised, else of the first.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _PAGES_PER_LOOK = 50
+_MOST_LOOKS_WITHOUT = 32
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +24,9 @@ class LogTail:
     Attributes:
         group: the log group.
         job_name: streams are named `<job_name>/<host>...`.
-        num_streams: how many streams there will be; while fewer are known they are looked up again.
+        num_streams: how many streams there should be; while fewer are known they are listed again, with the 1st, 2nd,
+            4th, ... 32nd look since the last one that asked for it, then with every 32nd: DescribeLogStreams is
+            limited to a few calls a second for the whole account.
         heard_at: when the newest heartbeat of the training was printed, epoch seconds; None before the first.
         is_behind: whether the last look left lines unread.
     """
@@ -34,6 +37,7 @@ class LogTail:
     tokens: dict[str, str | None] = field(default_factory=dict)
     heard_at: float | None = None
     is_behind: bool = False
+    _looks_without: int = 0
 
     async def new_lines(self, logs: Any, *, look_for_streams: bool = True) -> AsyncIterator[str]:
         """Yield the lines that are new since the last call, each with its host before it.
@@ -43,13 +47,27 @@ class LogTail:
             look_for_streams: whether to look for streams even when every host has one (a restarted
                 host opens another).
         """
-        if look_for_streams or len(self.tokens) < self.num_streams:
+        if look_for_streams or self._searches_again():
             await self._find_streams(logs)
+        if look_for_streams:
+            self._looks_without = 0
         self.is_behind = False
         for stream in sorted(self.tokens):
             host = host_of(stream, job_name=self.job_name)
             async for message in self._stream_lines(logs, stream):
                 yield f"[{host}] {message}"
+
+    def _searches_again(self) -> bool:
+        """Return whether this look lists the streams of hosts that have none so far."""
+        if len(self.tokens) >= self.num_streams:
+            return False
+        self._looks_without += 1
+        looks = self._looks_without
+        return (
+            looks & (looks - 1) == 0
+            if looks < _MOST_LOOKS_WITHOUT
+            else looks % _MOST_LOOKS_WITHOUT == 0
+        )
 
     async def _find_streams(self, logs: Any) -> None:
         pages = logs.get_paginator("describe_log_streams").paginate(
