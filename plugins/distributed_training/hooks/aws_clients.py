@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
 from botocore.config import Config
 
+from distributed_training.hooks.encryption import encrypt_writes, encrypting
 from distributed_training.hooks.retries import patient_config
 from include.errors import Finding, SpecError
 from include.sagemaker_api.names import deployment_prefix
@@ -55,7 +56,8 @@ class AwsClients:
 
     def client(self, service: str) -> Any:
         """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
-        return self._hook(service, is_patient=True).conn
+        client = self._hook(service, is_patient=True).conn
+        return encrypt_writes(client, self.kms_key_id) if service == "s3" else client
 
     def session(self) -> Any:
         """Return the connection's boto3 session: its credentials and region; endpoints belong to the clients."""
@@ -68,7 +70,7 @@ class AwsClients:
         """
         hook = self._hook(service)
         opened: AbstractAsyncContextManager[Any] = await hook.get_async_conn()  # type: ignore[no-untyped-call]
-        return opened
+        return encrypting(opened, self.kms_key_id) if service == "s3" else opened
 
     @cached_property
     def region(self) -> str:
@@ -96,7 +98,7 @@ class AwsClients:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The `trainyard` part of the connection's extra: `bucket`, `execution_role_arn`, `deployment`, ..."""
+        """The `trainyard` part of the connection's extra, such as `bucket` and `execution_role_arn`."""
         extra = self._hook("sagemaker").conn_config.extra_config.get("trainyard", {})
         return extra if isinstance(extra, dict) else {}
 
@@ -105,6 +107,12 @@ class AwsClients:
         """The name of this Airflow among those that share the account; None where the connection gives none."""
         name = self.defaults.get("deployment")
         return str(name) if name else None
+
+    @property
+    def kms_key_id(self) -> str | None:
+        """The key of what this connection writes to S3; None where the bucket's default decides."""
+        key = self.defaults.get("kms_key_id")
+        return str(key) if key else None
 
     @property
     def root(self) -> str:

@@ -12,6 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distributed_training.hooks.encryption import encrypt_writes
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import refusals_typed
 
@@ -131,9 +132,12 @@ class _ConnectionSession:
 
     def resource(self, service_name: str, *_: Any, **__: Any) -> Any:
         endpoint = self.client(service_name).meta.endpoint_url
-        return self._session.resource(
+        resource = self._session.resource(
             service_name, region_name=self.region_name, endpoint_url=endpoint
         )
+        if service_name == "s3":
+            encrypt_writes(resource.meta.client, self._clients.kms_key_id)
+        return resource
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)

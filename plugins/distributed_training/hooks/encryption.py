@@ -1,0 +1,47 @@
+"""Server-side encryption of every object that Airflow's own processes write."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+_WRITES = ("PutObject", "CopyObject", "CreateMultipartUpload")
+_OWN = ("ServerSideEncryption", "SSEKMSKeyId", "SSECustomerAlgorithm")
+
+
+def encrypt_writes(client: Any, kms_key_id: str | None) -> Any:
+    """Let an S3 client ask for SSE-KMS with this key in each write that names no encryption of its own.
+
+    A bucket policy may demand `x-amz-server-side-encryption` in the request, also where the bucket has a default.
+
+    Args:
+        client: boto3's or aiobotocore's.
+        kms_key_id: the key's ARN or id; None leaves it to the bucket.
+
+    Returns:
+        The same client.
+    """
+    if kms_key_id is None:
+        return client
+
+    def add(params: dict[str, Any], **_: Any) -> None:
+        if not any(name in params for name in _OWN):
+            params |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key_id}
+
+    for write in _WRITES:
+        event = f"before-parameter-build.s3.{write}"
+        client.meta.events.register(event, add, unique_id=f"trainyard-encryption-{write}")
+    return client
+
+
+@asynccontextmanager
+async def encrypting(
+    opening: AbstractAsyncContextManager[Any], kms_key_id: str | None
+) -> AsyncIterator[Any]:
+    """Open an async S3 client whose writes are encrypted as those of `encrypt_writes`."""
+    async with opening as client:
+        yield encrypt_writes(client, kms_key_id)
