@@ -23,6 +23,7 @@ def render_automl_job(
     spec: AutoMLJobSpec,
     *,
     name: str,
+    region: str,
     max_runtime_s: int | None = None,
     tags: Mapping[str, str] | None = None,
     account: str | None = None,
@@ -34,6 +35,7 @@ def render_automl_job(
     Args:
         spec: what is asked for.
         name: the job's, of at most 32 characters.
+        region: where the job runs.
         max_runtime_s: of the whole job, where a budget makes it shorter than the spec's.
         tags: added to the spec's.
         account: makes a full ARN of a bare role name.
@@ -48,7 +50,7 @@ def render_automl_job(
             {"S3OutputPath": spec.output_path, "KmsKeyId": spec.output_kms_key}
         ),
         "AutoMLProblemTypeConfig": {"TabularJobConfig": _tabular(spec, max_runtime_s)},
-        "RoleArn": role_arn(spec.role, account),
+        "RoleArn": role_arn(spec.role, account, region=region),
         "AutoMLJobObjective": {"MetricName": spec.objective} if spec.objective else None,
         "DataSplitConfig": present({"ValidationFraction": spec.validation_fraction}),
         "SecurityConfig": _security(spec),

@@ -36,7 +36,7 @@ def render_processing_job(
     spec: ProcessingJobSpec,
     *,
     name: str,
-    region: str,  # noqa: ARG001  # same call as render_training_job
+    region: str,
     code_s3_uri: str | None = None,
     image_uri: str | None = None,
     tags: Mapping[str, str] | None = None,
@@ -71,7 +71,7 @@ def render_processing_job(
         "AppSpecification": _application(spec, image_uri),
         "Environment": dict(spec.environment),
         "NetworkConfig": _network(spec),
-        "RoleArn": role_arn(spec.role, account),
+        "RoleArn": role_arn(spec.role, account, region=region),
         "Tags": tag_list(spec.tags, tags),
         "ExperimentConfig": spec.experiment_config,
     }

@@ -22,8 +22,8 @@ def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:
     return [{"Key": key, "Value": merged[key]} for key in sorted(merged)]
 
 
-def role_arn(role: str, account: str | None) -> str:
-    """Return the role's ARN; a bare name gets the account's.
+def role_arn(role: str, account: str | None, *, region: str) -> str:
+    """Return the role's ARN; a bare name gets the account's and the partition of the region.
 
     Raises:
         SpecError: a bare name and no account.
@@ -31,17 +31,24 @@ def role_arn(role: str, account: str | None) -> str:
     if role.startswith("arn:"):
         return role
     if account and role:
-        return f"arn:aws:iam::{account}:role/{role}"
+        return f"arn:{partition_of(region)}:iam::{account}:role/{role}"
     raise SpecError(
         [
             Finding(
                 where="role",
                 what="is no ARN, and the account is not known",
                 got=repr(role),
-                allowed="arn:aws:iam::<account>:role/<name>",
+                allowed="arn:<partition>:iam::<account>:role/<name>",
             )
         ]
     )
+
+
+def partition_of(region: str) -> str:
+    """Return the partition of a region: `aws`, `aws-cn`, `aws-us-gov`, ..."""
+    from botocore.session import get_session  # noqa: PLC0415  # DAG files import this module
+
+    return str(get_session().get_partition_for_region(region))
 
 
 def folder_uri(uri: str) -> str:

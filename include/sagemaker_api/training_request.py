@@ -62,7 +62,7 @@ def render_training_job(
         "TrainingJobName": name,
         "HyperParameters": hyperparameters,
         "AlgorithmSpecification": _algorithm(spec, image_uri),
-        "RoleArn": role_arn(spec.role, account),
+        "RoleArn": role_arn(spec.role, account, region=region),
         "InputDataConfig": [
             _channel(name, channel)
             for name, channel in {**spec.inputs, **_code_channel(spec, code_s3_uri)}.items()

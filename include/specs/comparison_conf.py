@@ -59,7 +59,15 @@ _SHARED = (
         "image_uri",
         "use_spot_instances",
     ),
-    *("max_wait_s", "heartbeat_timeout_s", "budget_usd", "bucket", "prefix", "role"),
+    *(
+        "max_wait_s",
+        "heartbeat_timeout_s",
+        "max_quota_wait_s",
+        "budget_usd",
+        "bucket",
+        "prefix",
+        "role",
+    ),
 )
 """Fields of a run's conf that hold for every cell; the others say nothing of a comparison."""
 

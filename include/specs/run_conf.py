@@ -14,6 +14,7 @@ from include.specs.monitoring import Monitoring, Notifications  # noqa: TC001  #
 from include.specs.reading import read_spec
 from include.specs.run_conf_ladder import contradictions
 from include.specs.run_conf_rules import HYBRID_DEGREE, SPLITTING_DEGREES, conf_findings
+from include.specs.training_job import DEFAULT_QUOTA_WAIT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,9 @@ class RunConf:
             use_spot_instances. Empty = those alone.
         heartbeat_timeout_s: a training that was heard of once and then not for so long is stopped and
             resumed by a new attempt; 0 = never.
+        max_quota_wait_s: how long a training is asked for again that the account's quota has no room for; 0 = for ever.
+        max_retry_attempts: how often the service starts the training again after an error of its own, on the instances
+            that it has; all starts together get max_run_s. 0 = never.
         budget_usd: None = no ceiling. deadline_h: hours that the planner lets the training take, where it is asked.
         strategy: `ddp` (train_ddp.py: whole copies) or `fsdp` (train_fsdp.py: state and layers spread over ranks, by
             its own hyperparameters). "auto" is resolved by include.planning.auto_plan, before a conf is read.
@@ -88,6 +92,8 @@ class RunConf:
     mean_time_to_interruption_s: float = 3600.0
     capacity_ladder: tuple[CapacityRung, ...] = ()
     heartbeat_timeout_s: int = 600
+    max_quota_wait_s: int = DEFAULT_QUOTA_WAIT_S
+    max_retry_attempts: int = 3
     volume_size_gb: int = 30
     global_batch_size: int = 16
     micro_batch_size: int = 8

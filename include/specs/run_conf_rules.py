@@ -46,7 +46,10 @@ AT_LEAST_ZERO = (
     "eval_interval",
     "early_stopping_patience",
     "heartbeat_timeout_s",
+    "max_quota_wait_s",
+    "max_retry_attempts",
 )
+MAX_RETRY_ATTEMPTS = 30
 MAX_RUN_S = 28 * 24 * 3600
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
@@ -262,6 +265,13 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
 
 
 def _limits(conf: RunConf) -> Iterator[Finding]:
+    if conf.max_retry_attempts > MAX_RETRY_ATTEMPTS:
+        yield Finding(
+            where="max_retry_attempts",
+            what="is beyond what the service allows",
+            got=str(conf.max_retry_attempts),
+            allowed=f"0 to {MAX_RETRY_ATTEMPTS}",
+        )
     if conf.max_run_s > MAX_RUN_S:
         yield Finding(
             where="max_run_s",

@@ -15,6 +15,9 @@ from include.specs.reading import read_spec
 from include.specs.service_debugger import Debugger
 from include.specs.training_job_rules import spec_findings
 
+DEFAULT_QUOTA_WAIT_S = 24 * 3600
+"""How long a job waits for the account's quota unless its spec says otherwise: a day, in which other jobs end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceGroup:
@@ -60,6 +63,8 @@ class TrainingJobSpec:
             (RetryStrategy).
         capacity_ladder: what the operator tries in turn, instead of instance_type and use_spot_instances;
             instance_count is that of the rungs that name none.
+        max_quota_wait_s: the operator asks again for so long for a job that the account's quota has no room for, on the
+            last rung of a ladder or without one; 0 = for ever.
         forward_sigterm: the container's process 1 hands SIGTERM on to the ranks of the entry point, so that a stop
             or an interruption with notice reaches them; for images with the framework toolkit.
         heartbeat_timeout_s: the operator stops a job that printed a `trainyard ` line and then none for so
@@ -107,6 +112,7 @@ class TrainingJobSpec:
     # what the operator does around it
     capacity_ladder: tuple[CapacityRung, ...] = ()
     heartbeat_timeout_s: int = 600
+    max_quota_wait_s: int = DEFAULT_QUOTA_WAIT_S
     budget_usd: float | None = None
     # data in and out
     inputs: Mapping[str, Any] = field(default_factory=dict)

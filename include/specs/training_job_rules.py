@@ -122,6 +122,8 @@ def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
         yield _below("max_run", spec.max_run, 1)
     if spec.heartbeat_timeout_s < 0:
         yield _below("heartbeat_timeout_s", spec.heartbeat_timeout_s, 0)
+    if spec.max_quota_wait_s < 0:
+        yield _below("max_quota_wait_s", spec.max_quota_wait_s, 0)
     if spec.budget_usd is not None and spec.budget_usd <= 0:
         yield Finding(
             where="budget_usd",

@@ -208,6 +208,15 @@ def test_quota_that_stays_full_on_the_last_rung_is_an_error(aws_connection, task
         execute(operator(spec), task)
 
 
+def test_quota_that_stays_full_is_an_error_without_a_ladder_too(aws_connection, task, script):
+    spec = {**script(PRINTS), "max_quota_wait_s": 1}
+    with (
+        faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": None}),
+        pytest.raises(QuotaExceededError),
+    ):
+        execute(operator(spec), task)
+
+
 def test_execution_timeout_ends_the_waiting_for_quota(aws_connection, task, script, sagemaker):
     made = operator(script(PRINTS), poll_interval_s=60)
     with (

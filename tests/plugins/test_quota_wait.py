@@ -13,7 +13,7 @@ BEGAN = QuotaWait.begin(1000.0)
 def test_a_rung_is_waited_for_as_long_as_it_allows() -> None:
     assert not BEGAN.is_over(60, now=1059)
     assert BEGAN.is_over(60, now=1060)
-    assert not BEGAN.is_over(None, now=1e9)
+    assert not BEGAN.is_over(0, now=1e9)
 
 
 def test_the_next_rung_has_its_own_time() -> None:

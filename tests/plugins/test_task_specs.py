@@ -18,6 +18,7 @@ from distributed_training.pipelines.task_specs import (
     tune_task_spec,
 )
 from include.planning.run_plan import plan_run
+from include.sagemaker_api.training_request import render_training_job
 from include.sagemaker_api.tuning_request import render_tuning_job
 from tests.runs.sample_search import sample_result
 
@@ -118,11 +119,26 @@ def test_training_climbs_the_ladder_of_the_conf_within_its_budget() -> None:
     assert spec.budget_usd == pytest.approx(2.0 - 0.115)
 
 
+@pytest.mark.parametrize(
+    ("attempts", "strategy"), [(2, {"MaximumRetryAttempts": 2}), (0, None)], ids=["2", "0"]
+)
+def test_the_service_restarts_the_training_as_often_as_the_conf_says(
+    attempts: int, strategy: Any
+) -> None:
+    spec = train_task_spec(context(max_retry_attempts=attempts, image_uri="image:1"), None)
+    request = render_training_job(
+        spec, name="job", region="us-east-1", code_s3_uri="s3://b/c.tar.gz"
+    )
+
+    assert request.get("RetryStrategy") == strategy
+
+
 def test_training_without_a_ladder_runs_on_the_confs_own_instances() -> None:
     spec = train_task_spec(context(use_spot_instances=True), None)
 
     assert (spec.capacity_ladder, spec.instance_type) == ((), "ml.m5.large")
     assert (spec.use_spot_instances, spec.max_wait) == (True, 7200)
+    assert (spec.max_retry_attempts, spec.max_quota_wait_s) == (3, 24 * 3600)
     assert spec.hyperparameters["checkpoint_interval"] == 0
     assert spec.hyperparameters["mean_time_to_interruption_s"] == 3600.0
 

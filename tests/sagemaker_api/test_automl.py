@@ -45,7 +45,9 @@ CANDIDATE: dict[str, Any] = {
 
 
 def render(**members: Any) -> dict[str, Any]:
-    return render_automl_job(AutoMLJobSpec(**{**PLACES, **members}), name="a-job")
+    return render_automl_job(
+        AutoMLJobSpec(**{**PLACES, **members}), name="a-job", region="us-east-1"
+    )
 
 
 def test_request_says_no_more_than_was_asked() -> None:
@@ -107,7 +109,7 @@ def test_request_carries_every_wish() -> None:
 
 def test_budgets_time_limit_shortens_the_job_and_its_candidates() -> None:
     spec = AutoMLJobSpec(**PLACES, max_runtime_s=600, max_runtime_per_candidate_s=300)
-    request = render_automl_job(spec, name="a", max_runtime_s=100)
+    request = render_automl_job(spec, name="a", region="us-east-1", max_runtime_s=100)
     criteria = request["AutoMLProblemTypeConfig"]["TabularJobConfig"]["CompletionCriteria"]
     assert criteria["MaxAutoMLJobRuntimeInSeconds"] == 100
     assert criteria["MaxRuntimePerTrainingJobInSeconds"] == 100
@@ -115,7 +117,7 @@ def test_budgets_time_limit_shortens_the_job_and_its_candidates() -> None:
 
 def test_name_that_the_service_refuses_is_refused_before() -> None:
     with pytest.raises(SpecError, match="AutoMLJobName"):
-        render_automl_job(AutoMLJobSpec(**PLACES), name="a" * 33)
+        render_automl_job(AutoMLJobSpec(**PLACES), name="a" * 33, region="us-east-1")
 
 
 def test_candidate_is_read_from_the_wire() -> None:

@@ -41,6 +41,18 @@ def test_a_bare_role_name_gets_the_accounts_arn() -> None:
     assert request["RoleArn"] == "arn:aws:iam::123456789012:role/Training"
 
 
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-central-1", "aws")],
+)
+def test_a_bare_role_name_gets_the_partition_of_the_region(region: str, partition: str) -> None:
+    spec = TrainingJobSpec.from_mapping({**TRAINING, "role": "Training"})
+
+    request = render_training_job(spec, name="job-1", region=region, account="123456789012")
+
+    assert request["RoleArn"] == f"arn:{partition}:iam::123456789012:role/Training"
+
+
 def test_a_bare_role_name_without_an_account_is_refused() -> None:
     with pytest.raises(SpecError, match="role: is no ARN, and the account is not known"):
         train(role="Training")

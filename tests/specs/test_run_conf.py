@@ -86,6 +86,9 @@ def test_text_from_a_form_is_read() -> None:
         ),
         ({"mean_time_to_interruption_s": 0}, "mean_time_to_interruption_s: is too small"),
         ({"heartbeat_timeout_s": -1}, "heartbeat_timeout_s: is too small"),
+        ({"max_quota_wait_s": -1}, "max_quota_wait_s: is too small"),
+        ({"max_retry_attempts": -1}, "max_retry_attempts: is too small"),
+        ({"max_retry_attempts": 31}, "max_retry_attempts: is beyond what the service allows"),
         ({"shard_instance_count": 2}, "shard_instance_count: goes with an s3:// source only"),
         (
             {"shard_instance_count": 2, "source": "s3://b/raw/", "tokenizer": "own.json"},

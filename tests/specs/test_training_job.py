@@ -94,6 +94,7 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             "capacity_ladder[0].instance_type: is malformed",
         ),
         ({"heartbeat_timeout_s": -1}, "heartbeat_timeout_s: is too small"),
+        ({"max_quota_wait_s": -1}, "max_quota_wait_s: is too small"),
         ({"budget_usd": 0}, "budget_usd: is too small"),
         (
             {"use_spot_instances": True, "max_run": 100, "max_wait": 99},

@@ -20,5 +20,6 @@ CHAOS_CONF: dict[str, Any] = {
     "eval_interval": 200,
     "checkpoint_interval": 25,
     "heartbeat_timeout_s": 45,
+    "max_retry_attempts": 0,  # a lost host ends the job: that the run survives it is what is tried
     "hyperparameters": {"log_interval": 1},
 }

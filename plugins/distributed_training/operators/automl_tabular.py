@@ -62,6 +62,7 @@ class AutoMLTabularOperator(SageMakerJobOperator):
             name=name,
             max_runtime_s=place.get("max_runtime_s"),
             tags=self.tags(context),
+            region=self.clients.region,
             account=None if spec.role.startswith("arn:") else self.clients.account,
         )
         return request, {}

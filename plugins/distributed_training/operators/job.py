@@ -139,7 +139,8 @@ class SageMakerJobOperator(EndingJobTask):
                     try:
                         submitted = self._submit(context, name, place)
                     except (QuotaExceededError, CapacityError) as refusal:
-                        quota = self._await_quota(place, name, quota, refusal)
+                        longest_s = self.max_quota_wait_s(context)
+                        quota = self._await_quota(place, name, quota, refusal, longest_s=longest_s)
                         continue
                     except QuotaTooSmallError as refusal:
                         quota = self._leave_rung(place, quota, refusal)

@@ -21,6 +21,7 @@ from include.errors import (
     TimeLimitError,
     TrainingRunError,
 )
+from include.specs.training_job import DEFAULT_QUOTA_WAIT_S
 from include.units import format_duration
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class WaitingJobTask(JobTask):
     def patience(self, context: Context, facts: Mapping[str, Any]) -> Patience:  # noqa: ARG002
         """Return how long the job may be silent or wait for instances; for ever unless there is more to say."""
         return Patience()
+
+    def max_quota_wait_s(self, context: Context) -> int:  # noqa: ARG002
+        """Return the seconds to wait for the account's quota where the rung sets no limit; 0 = for ever."""
+        return DEFAULT_QUOTA_WAIT_S
 
     @abstractmethod
     def _run(self, context: Context, quota: QuotaWait | None = None) -> dict[str, Any]: ...
@@ -168,11 +173,20 @@ class WaitingJobTask(JobTask):
         name: str,
         quota: QuotaWait | None,
         refusal: QuotaExceededError | CapacityError,
+        *,
+        longest_s: int,
     ) -> QuotaWait:
         """Wait until the Create call is worth another try, and return how far the waiting has come.
 
         Airflow's retries are for attempts that were paid: a full quota is waited for without them, until
-        `execution_timeout` or, on a rung that bounds its waiting, until that is over and the next rung's turn.
+        `execution_timeout` or until the rung's time is over and it is the next rung's turn.
+
+        Args:
+            place: the rung.
+            name: the job's name.
+            quota: how far the waiting has come; None before the first refusal.
+            refusal: of the Create call.
+            longest_s: for how long to ask where the rung does not say; 0 = for ever.
 
         Raises:
             QuotaExceededError: the last rung's time is over.
@@ -180,8 +194,8 @@ class WaitingJobTask(JobTask):
         """
         now = time.time()
         quota = quota or QuotaWait.begin(now)
-        if quota.is_over(place.get("rung_max_wait_s"), now=now):
-            if place["is_last_rung"]:
+        if quota.is_over(place.get("rung_max_wait_s") or longest_s, now=now):
+            if place.get("is_last_rung", True):
                 raise refusal
             self.log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
             return quota.given_up(place["rung"], now=now)

@@ -34,9 +34,9 @@ class QuotaWait:
         """Return the waiting that begins now."""
         return cls(began_at=now, rung_began_at=now)
 
-    def is_over(self, max_wait_s: int | None, *, now: float) -> bool:
-        """Return whether the rung has been waited for as long as it allows; None allows for ever."""
-        return max_wait_s is not None and now - self.rung_began_at >= max_wait_s
+    def is_over(self, max_wait_s: int, *, now: float) -> bool:
+        """Return whether the rung has been waited for as long as it allows, in seconds; 0 allows for ever."""
+        return max_wait_s > 0 and now - self.rung_began_at >= max_wait_s
 
     def refused(self) -> Self:
         """Return the waiting after one more refusal."""

@@ -129,6 +129,10 @@ class TrainingJobOperator(SageMakerJobOperator):
             max_wait_s=facts.get("rung_max_wait_s"),
         )
 
+    def max_quota_wait_s(self, context: Context) -> int:
+        """Return what the spec says."""
+        return self._spec(context).max_quota_wait_s
+
     def judged(self, snapshot: JobSnapshot, error: TrainingRunError) -> TrainingRunError:
         """Tell a job that max_run ended after it wrote checkpoints from one that would end there again."""
         from distributed_training.hooks.objects import newest_object_at

@@ -22,7 +22,11 @@ from include.errors import Finding
 from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from include.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
 from include.specs.run_conf import RunConf
-from include.specs.run_conf_rules import MAX_PROCESSING_RUN_S, MAX_PROCESSING_VOLUME_GB
+from include.specs.run_conf_rules import (
+    MAX_PROCESSING_RUN_S,
+    MAX_PROCESSING_VOLUME_GB,
+    MAX_RETRY_ATTEMPTS,
+)
 from include.specs.run_conf_tuning import OBJECTIVES
 from include.specs.tuning_job import Strategy
 from include.specs.tuning_job_ranges import Scaling
@@ -345,6 +349,16 @@ SECTIONS: Sections = {
             "Silence allowed",
             "Seconds; a training that prints nothing for so long hangs: it is stopped and resumed. 0 never.",
             _COUNT_OR_OFF,
+        ),
+        "max_quota_wait_s": (
+            "Longest wait for quota",
+            "Seconds; a training that the account's quota has no room for is asked for again for so long. 0 for ever.",
+            _COUNT_OR_OFF,
+        ),
+        "max_retry_attempts": (
+            "Restarts by the service",
+            "How often SageMaker starts the training again after an error of its own, on the same instances. 0 never.",
+            {"type": "integer", "minimum": 0, "maximum": MAX_RETRY_ATTEMPTS},
         ),
         "deadline_h": (
             "Deadline",

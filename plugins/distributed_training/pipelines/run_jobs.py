@@ -91,6 +91,8 @@ def training_spec(
         volume_size=conf.volume_size_gb,
         max_run=conf.max_run_s,
         heartbeat_timeout_s=conf.heartbeat_timeout_s,
+        max_quota_wait_s=conf.max_quota_wait_s,
+        max_retry_attempts=conf.max_retry_attempts or None,
         budget_usd=budget_usd,
         inputs={
             "train": f"{dataset_uri}/train/",
