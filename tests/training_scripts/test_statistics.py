@@ -390,16 +390,14 @@ def test_tensorboard_and_what_is_missing_for_it(tmp_path, caplog):
     missing.close()
     assert caplog.text.count("no scalars for nowhere") == 1
 
-    reader = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator",
-        reason="tensorboard is not installed",
-    )
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     headlines = Headlines({"TensorBoard": lambda: TensorBoardSink(tmp_path)})
     headlines.hear("step", {"step": 10, "loss": 2.5, "learning_rate": 0.1})
     headlines.hear("eval", {"step": 10, "validation_loss": 3.0})
     headlines.close()
 
-    found = reader.EventAccumulator(str(tmp_path)).Reload()
+    found = EventAccumulator(str(tmp_path)).Reload()
     assert sorted(found.Tags()["scalars"]) == [
         "train/learning_rate",
         "train/loss",
