@@ -25,6 +25,7 @@ class InstanceType:
         num_accelerators: GPUs or Trainium devices; 0 on a CPU instance.
         accelerator_memory_gib: of each one.
         has_efa: whether the ranks of several instances can use EFA.
+        has_local_storage: whether its storage is NVMe disks of its own, which take no volume key of the user's.
         is_for_processing: whether processing jobs may have it, and not training jobs alone.
         price_usd_per_hour: of one instance; None when unknown.
     """
@@ -36,6 +37,7 @@ class InstanceType:
     accelerator: str
     accelerator_memory_gib: float
     has_efa: bool
+    has_local_storage: bool
     is_for_processing: bool
     price_usd_per_hour: float | None
 
@@ -108,6 +110,7 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
         accelerator=row["accelerator"],
         accelerator_memory_gib=float(row["accelerator_memory_gib"]),
         has_efa=row["efa"] == "yes",
+        has_local_storage=row["local_storage"] == "yes",
         is_for_processing=row["processing"] == "yes",
         price_usd_per_hour=float(price) if price else None,
     )

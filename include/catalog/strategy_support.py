@@ -30,6 +30,7 @@ FLAGS = frozenset(
         "entry_point",
         "framework_profiling",
         "heterogeneous",
+        "local_storage",
         "long_wait",
         "network_isolation",
         "other_group_has_accelerators",
@@ -40,6 +41,7 @@ FLAGS = frozenset(
         "spot",
         "traffic_encryption",
         "training_compiler",
+        "volume_key",
         "vpc",
         "warm_pool",
     }

@@ -6,6 +6,8 @@ from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the an
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from include.catalog.instances import catalogue
+from include.errors import Finding, SpecError
 from include.specs.reading import read_spec
 
 
@@ -68,6 +70,22 @@ class ProcessingJobSpec:
     experiment_config: Mapping[str, Any] | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check what the job can know by itself.
+
+        Raises:
+            SpecError: it has a volume key on an instance type with local storage, which the service refuses.
+        """
+        known = catalogue().types.get(self.instance_type)
+        if self.volume_kms_key and known is not None and known.has_local_storage:
+            wrong = Finding(
+                where="volume_kms_key",
+                what="does not go with an instance type that has local storage",
+                got=self.instance_type,
+                next_step="leave volume_kms_key out for this type, or take one whose storage is EBS",
+            )
+            raise SpecError([wrong], subject="processing job")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:

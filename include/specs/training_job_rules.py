@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_HYPERPARAMETERS = 100
 MAX_KEY_CHARACTERS = 256
 MAX_VALUE_CHARACTERS = 2500
-MAX_WARM_POOL_S = 3600
+MAX_WARM_POOL_S = 21_600
 # AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
 # SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
 MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600

@@ -102,6 +102,11 @@ def test_list_finds_jobs_by_name_and_status(endpoint: Endpoint) -> None:
     assert names == [f"{stem}-b"]
 
 
+def resources(instance_type: str, **members: Any) -> dict[str, Any]:
+    cluster = {"InstanceType": instance_type, "InstanceCount": 1, "VolumeSizeInGB": 1, **members}
+    return {"ProcessingResources": {"ClusterConfig": cluster}}
+
+
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
@@ -123,8 +128,17 @@ def test_list_finds_jobs_by_name_and_status(endpoint: Endpoint) -> None:
             {"AppSpecification": {"ImageUri": "docker.io/library/python:3.12"}},
             "Requested image docker.io/library/python:3.12 not found",
         ),
+        (resources("ml.p4d.24xlarge"), "processingResources.clusterConfig.instanceType"),
+        (
+            resources("ml.g5.xlarge", VolumeKmsKeyId="alias/ours"),
+            r"a VolumeKmsKeyId when using an instance type with local storage \(ml\.g5\.xlarge\)",
+        ),
+        (
+            {"StoppingCondition": {"MaxRuntimeInSeconds": 9 * 86400 + 1}},
+            "stoppingCondition.maxRuntimeInSeconds",
+        ),
     ],
-    ids=["role", "name", "instance-type", "image"],
+    ids=["role", "name", "instance-type", "image", "training-type", "volume-key", "nine-days"],
 )
 def test_create_refuses(endpoint: Endpoint, members: dict[str, Any], expected: str) -> None:
     with pytest.raises(ClientError, match=expected) as caught:

@@ -233,6 +233,34 @@ def contradictions(endpoint: Endpoint) -> dict[str, tuple[dict[str, Any], str]]:
             },
             "no-such-image",
         ),
+        "volume key on local storage": (
+            {
+                "ResourceConfig": {
+                    "InstanceType": "ml.g5.xlarge",
+                    "InstanceCount": 1,
+                    "VolumeSizeInGB": 1,
+                    "VolumeKmsKeyId": "alias/ours",
+                }
+            },
+            "a VolumeKmsKeyId when using an instance type with local storage (ml.g5.xlarge)",
+        ),
+        "volume key on local storage of one group": (
+            {
+                "ResourceConfig": {
+                    "InstanceGroups": [
+                        {
+                            "InstanceGroupName": name,
+                            "InstanceType": instance_type,
+                            "InstanceCount": 1,
+                        }
+                        for name, instance_type in (("a", "ml.m5.large"), ("b", "ml.p4d.24xlarge"))
+                    ],
+                    "VolumeSizeInGB": 1,
+                    "VolumeKmsKeyId": "alias/ours",
+                }
+            },
+            "a VolumeKmsKeyId when using an instance type with local storage (ml.p4d.24xlarge)",
+        ),
         "tag that AWS never published": (
             {
                 "AlgorithmSpecification": algorithm(
@@ -287,6 +315,8 @@ CONTRADICTIONS = (
     "input that does not exist",
     "bucket that does not exist",
     "image that does not exist",
+    "volume key on local storage",
+    "volume key on local storage of one group",
     "tag that AWS never published",
     "registry of another region",
     "image without a registry",

@@ -110,8 +110,8 @@ def test_the_strategy_is_read_from_the_distribution() -> None:
             "use_spot_instances: does not go with instance_preferences",
         ),
         (
-            {"keep_alive_period_in_seconds": 3601},
-            "keep_alive_period_in_seconds: is out of range; got 3601; allowed: 0 to 3600 seconds",
+            {"keep_alive_period_in_seconds": 21_601},
+            "keep_alive_period_in_seconds: is out of range; got 21601; allowed: 0 to 21600 seconds",
         ),
         (
             {"keep_alive_period_in_seconds": 60, "use_spot_instances": True, "max_wait": 90000},

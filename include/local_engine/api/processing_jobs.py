@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.api.instance_storage import volume_key_problems
 from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
 from include.local_engine.api.starting import start_job, stop_job
@@ -139,6 +140,7 @@ def _contradictions(request: dict[str, Any]) -> Iterator[str]:
                 f"Processing input {entry['InputName']} must have exactly one of S3Input and "
                 f"DatasetDefinition; got {' and '.join(given) or 'neither'}."
             )
+    yield from volume_key_problems(request["ProcessingResources"]["ClusterConfig"])
     paths = [e["S3Input"].get("LocalPath") for e in inputs if e.get("S3Input")]
     paths += [e["S3Output"].get("LocalPath") for e in outputs if e.get("S3Output")]
     twice = sorted({path for path in paths if path is not None and paths.count(path) > 1})

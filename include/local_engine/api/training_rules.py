@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.debugger_rules import debugger_problems
+from include.local_engine.api.instance_storage import volume_key_problems
 from include.local_engine.coverage import PAGE, REJECTED_MEMBERS
 from include.local_engine.wire.errors import ValidationError
 
@@ -68,6 +69,7 @@ def _resources(request: Request) -> Iterator[str]:
     names = [group.get("InstanceGroupName") for group in groups or ()]
     if len(set(names)) != len(names):
         yield f"InstanceGroupName must be unique in InstanceGroups; got {', '.join(names)}."
+    yield from volume_key_problems(resources)
     if groups is None and resources.get("VolumeSizeInGB") == 0:
         yield "VolumeSizeInGB in ResourceConfig must be greater than or equal to 1."
 

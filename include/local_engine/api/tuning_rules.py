@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.api.instance_storage import volume_key_problems
 from include.local_engine.images.xgboost_metrics import implied_metrics
 from include.local_engine.tuning.early_stopping import MAX_RESOURCE
 from include.local_engine.tuning.plan import (
@@ -131,6 +132,8 @@ def _resources(request: Request) -> Iterator[str]:
                 "You must specify either ResourceConfig or HyperParameterTuningResourceConfig in a "
                 f"training job definition, and not both; got {' and '.join(given) or 'neither'}."
             )
+        for member in ("ResourceConfig", "HyperParameterTuningResourceConfig"):
+            yield from volume_key_problems(each.get(member, {}))
         tuning = each.get("HyperParameterTuningResourceConfig", {})
         single = [k for k in ("InstanceType", "InstanceCount", "VolumeSizeInGB") if k in tuning]
         if "InstanceConfigs" in tuning and single:

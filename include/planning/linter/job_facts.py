@@ -146,6 +146,7 @@ def _flags(spec: TrainingJobSpec) -> dict[str, bool]:
         "network_isolation": spec.enable_network_isolation,
         "traffic_encryption": spec.encrypt_inter_container_traffic,
         "training_compiler": _is_on(spec.hyperparameters, _COMPILER),
+        "volume_key": bool(spec.volume_kms_key),
         "vpc": bool(spec.subnets),
         "warm_pool": bool(spec.keep_alive_period_in_seconds),
     }
@@ -163,6 +164,7 @@ def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> di
     others = [types.get(each.instance_type) for each in spec.instance_groups]
     return {
         "efa": bool(instance and instance.has_efa),
+        "local_storage": any(each and each.has_local_storage for each in (instance, *others)),
         "several_accelerators": bool(instance and instance.num_accelerators > 1),
         "several_hosts": count > 1 or sum(g.instance_count for g in spec.instance_groups) > 1,
         "several_instances": count > 1,

@@ -522,7 +522,10 @@ SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
     ("spot with instance groups is unverified", "a third party's guide"): (
         "spot with instance groups",
     ),
-    ("warm pools: spot, groups, an hour, quota", "developer guide, train-warm-pools"): (
+    ("local storage has no key of the user's", "API reference, ResourceConfig"): (
+        "a volume key on local storage",
+    ),
+    ("warm pools: spot, groups, six hours, quota", "developer guide, train-warm-pools"): (
         "a warm pool on spot",
         "a warm pool of groups",
         "a warm pool for long",

@@ -441,6 +441,13 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "does not go with instance_preferences",
         {"instance_type": None, "instance_preferences": [{"instance_type": "ml.p4d.24xlarge"}]},
     ),
+    # storage
+    "a volume key on local storage": (
+        {"volume_kms_key": "alias/ours", "instance_type": "ml.p5.48xlarge"},
+        E,
+        "volume_kms_key: does not go with an instance type that has local storage",
+        {"volume_kms_key": "alias/ours", "instance_type": "ml.c5n.18xlarge"},
+    ),
     # warm pools
     "a warm pool on spot": (
         {**SPOT, "keep_alive_period_in_seconds": 600},
@@ -455,10 +462,10 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         GROUPS,
     ),
     "a warm pool for long": (
-        {"keep_alive_period_in_seconds": 7200},
+        {"keep_alive_period_in_seconds": 21_601},
         E,
         "keep_alive_period_in_seconds: is out of range",
-        {"keep_alive_period_in_seconds": 3600},
+        {"keep_alive_period_in_seconds": 21_600},
     ),
     "a warm pool without quota": (
         {"keep_alive_period_in_seconds": 600},
