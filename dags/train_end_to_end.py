@@ -12,7 +12,6 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, chain
 
 from distributed_training.operators.check_rules import CheckRulesOperator
-from distributed_training.operators.processing_job import ProcessingJobOperator
 from distributed_training.operators.register_model import RegisterModelOperator
 from distributed_training.operators.shard_dataset import ShardDatasetOperator
 from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
@@ -20,6 +19,7 @@ from distributed_training.operators.watched_training import WatchedTrainingJobOp
 from distributed_training.pipelines import documentation, task_specs
 from distributed_training.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
 from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from distributed_training.pipelines.evaluation_job import EvaluationJobOperator
 from distributed_training.pipelines.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
@@ -78,7 +78,7 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         set_up = SetUpMonitoringOperator(task_id="set_up_monitoring")
         tear_down = TearDownMonitoringOperator(task_id="tear_down_monitoring")
         tear_down.as_teardown(setups=set_up)
-        evaluate = ProcessingJobOperator(
+        evaluate = EvaluationJobOperator(
             task_id="evaluate",
             spec=task_specs.evaluate_task_spec,
             code_location="{{ ti.xcom_pull(task_ids='preflight')['code_uri'] }}",

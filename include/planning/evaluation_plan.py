@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from include.catalog.instances import InstanceType
     from include.specs.run_conf import RunConf
 
+LAST_STEP_SHARE = 0.05
+"""Of the training's longest run that its last step may take, if nobody says how many samples it measures."""
 LIMIT_S = MAX_PROCESSING_RUN_S
 """The longest that a processing job may run: ProcessingMaxRuntimeInSeconds (9 days)."""
 LONGEST_DERIVED_S = 86_400
@@ -53,6 +55,8 @@ class Place(StrEnum):
 
     PROCESSING = "processing"
     """A processing job of its own, after the training."""
+    TRAINING = "training"
+    """The training's last step: its ranks hold the model already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class EvaluationPlan:
         memory_bytes: of one accelerator (on CPUs of the instance), at its most. usable_bytes: what it has for that.
         max_samples: the most that are measured; the estimate keeps within half of max_run_s.
         tokens_per_s: estimated, of all processes together. estimated_s: the longest measurement with its start.
+        max_run_s: of the job; of the last step 0, since the training's limit counts it.
         unfit: why the type cannot do it; None if it can.
     """
 
@@ -91,15 +96,25 @@ class EvaluationPlan:
 def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
     """Return how the run's model is measured: on the conf's own type, else that of training, else the cheapest.
 
+    If no type of processing jobs holds the model, or the conf says so, the training measures it at its end: that is
+    decided before it starts, and for all rungs of a capacity ladder alike.
+
     Args:
         conf: what the run shall do.
         trained_on: the type that training got; None before it, when the dearest rung of a capacity ladder counts.
     """
+    if conf.evaluation_place == Place.TRAINING:
+        return _last_step(conf, "the conf says so")
     if conf.evaluation_instance_type:
         return _because(on_type(conf, conf.evaluation_instance_type), "the conf names it")
-    names = [trained_on] if trained_on else [each.instance_type for each in conf.rungs]
-    plans = [_after_training_on(conf, name) for name in dict.fromkeys(names)]
-    return max(plans, key=lambda each: (bool(each.unfit), *_dearness(each)))
+    names = dict.fromkeys(each.instance_type for each in conf.rungs)
+    plans = {name: _after_training_on(conf, name) for name in names}
+    worst = max(plans.values(), key=lambda each: (bool(each.unfit), *_dearness(each)))
+    if worst.unfit and conf.evaluation_place != Place.PROCESSING:
+        return _last_step(conf, f"no type of processing jobs holds the model ({worst.unfit})")
+    if trained_on is None or worst.unfit:
+        return worst
+    return plans.get(trained_on) or _after_training_on(conf, trained_on)
 
 
 def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
@@ -110,11 +125,14 @@ def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
     if plan.unfit:
         own = conf.evaluation_instance_type
         yield Finding(
-            where="evaluation_instance_type",
+            where="evaluation_instance_type" if own else "evaluation_place",
             what="does not hold the model" if own else "has no type that holds the model",
             got=f"{plan.instance_type}: {plan.unfit}",
             next_step=_way_out(conf),
         )
+    if plan.place is Place.TRAINING:
+        yield from _last_step_findings(conf, plan)
+        return
     wanted_gb = conf.evaluation_volume_size_gb
     if wanted_gb is not None and wanted_gb < _needed_gb(conf):
         yield Finding(
@@ -208,6 +226,55 @@ def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
     return _because(best, f"the cheapest estimate, since {why}")
 
 
+def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
+    """Return the measurement at the training's end, by all its ranks and in its memory."""
+    instance = catalogue().find(conf.instance_type)
+    each = _tokens_per_s(conf, instance, num_shards=min(2, instance.num_accelerators or 1))
+    rate = each * conf.instance_count
+    most_s = LAST_STEP_SHARE * conf.max_run_s
+    samples = conf.evaluation_max_samples or max(1, int(most_s * rate / _units(conf)))
+    return EvaluationPlan(
+        place=Place.TRAINING,
+        instance_type=conf.instance_type,
+        num_processes=conf.world_size,
+        is_sharded=conf.strategy != "ddp",
+        precision=conf.precision,
+        memory_bytes=0.0,
+        usable_bytes=0.0,
+        volume_size_gb=conf.volume_size_gb,
+        max_run_s=0,
+        max_samples=samples,
+        tokens_per_s=rate,
+        estimated_s=samples * _units(conf) / rate,
+        reason=f"the training's last step: {why}",
+    )
+
+
+def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding]:
+    """Yield settings of a processing job that there is not, and samples that take most of the training's time."""
+    for name in (
+        "evaluation_instance_type",
+        "evaluation_max_run_s",
+        "evaluation_volume_size_gb",
+    ):
+        if getattr(conf, name) is not None:
+            yield Finding(
+                where=name,
+                what="is of a processing job, and the training itself measures at its end",
+                got=f"{getattr(conf, name)}; {plan.reason}",
+                next_step="leave it out, or set evaluation_place to processing",
+            )
+    if plan.estimated_s > 0.5 * conf.max_run_s:
+        yield Finding(
+            where="evaluation_max_samples",
+            what="takes more than half of max_run_s, by which the training itself measures at its end",
+            got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} at "
+            f"{plan.tokens_per_s:,.0f} tokens/s",
+            allowed=format_duration(0.5 * conf.max_run_s),
+            next_step="lower it, or raise max_run_s",
+        )
+
+
 def _choices() -> Iterator[str]:
     yield SMALL_TYPE
     yield from (name for name, each in hardware().items() if each.instance.is_for_processing)
@@ -237,12 +304,12 @@ def _layout(conf: RunConf, instance: InstanceType, *, is_sharded: bool, memory: 
 
 def _way_out(conf: RunConf) -> str:
     if not conf.evaluation_instance_type:
-        return "lower hidden_size, num_layers or sequence_length"
+        return "set evaluation_place to training, which measures at its end"
     found = _after_training_on(
         replace(conf, evaluation_instance_type=None), conf.rungs[0].instance_type
     )
     if found.unfit:
-        return "leave it out, and lower hidden_size, num_layers or sequence_length"
+        return "leave it out: the training then measures at its end"
     return f"set it to {found.instance_type}, or leave it out to have it chosen"
 
 

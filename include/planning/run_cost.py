@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from include.cost.job_cost import CostEstimate, cost_ceiling
-from include.planning.evaluation_plan import plan_evaluation, processing_run_s
+from include.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
 from include.planning.search_cost import search_cost
 
 if TYPE_CHECKING:
@@ -96,16 +96,15 @@ def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return one attempt of each job, each for its longest time."""
     rungs = conf.rungs
-    evaluating = (plan_evaluation(conf, trained_on=each.instance_type) for each in rungs)
-    estimates = {
-        TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs),
-        "evaluate": _dearest(
+    estimates = {TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs)}
+    evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in rungs]
+    if evaluating[0].place is Place.PROCESSING:
+        estimates["evaluate"] = _dearest(
             cost_ceiling(
                 instance_type=each.instance_type, instance_count=1, max_run_s=each.max_run_s
             )
             for each in evaluating
-        ),
-    }
+        )
     if conf.shard_instance_count:
         estimates["shard"] = cost_ceiling(
             instance_type=conf.shard_instance_type,

@@ -280,7 +280,7 @@ def _max_run_within(conf: RunConf, cost: RunCost) -> str:
     budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
     lower = f"max_run_s to {int(conf.max_run_s * (budget - search) / (cost.known_usd - search))}"
     evaluation = plan_evaluation(conf)
-    own = "" if evaluation.max_run_s == conf.max_run_s else ", and evaluation_max_run_s alike"
+    own = "" if evaluation.max_run_s in {0, conf.max_run_s} else ", and evaluation_max_run_s alike"
     return f"{lower}{own}"
 
 

@@ -26,6 +26,8 @@ class RunConf:
         num_shards: 0 = chosen to fit the ranks. max_source_bytes: 0 = all.
         shard_instance_count: instances of the processing job that shards; 0 = in the worker.
         ignore_columns, category_columns: of a table: left out, and read as categories.
+        evaluation_place: `processing` (a job of its own), `training` (the training's last step), or `auto`: the first
+            if a type of processing jobs holds the model.
         evaluation_instance_type: None = that of training if processing jobs may have it and it holds the model, else
             the cheapest that does. evaluation_max_run_s, evaluation_volume_size_gb, evaluation_max_samples: None =
             derived (include.planning.evaluation_plan).
@@ -82,6 +84,7 @@ class RunConf:
     instance_type: str = "ml.m5.large"
     instance_count: int = 2
     processes_per_instance: int | None = None
+    evaluation_place: str = "auto"
     evaluation_instance_type: str | None = None
     evaluation_max_run_s: int | None = None
     evaluation_volume_size_gb: int | None = None

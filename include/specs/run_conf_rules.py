@@ -22,6 +22,7 @@ CHOICES = {
     "precision": ("fp32", "bf16", "fp16"),
     "on_rule_error": ("warn", "stop", "fail"),
     "debugger": ("own", "service"),
+    "evaluation_place": ("auto", "processing", "training"),
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
 AT_LEAST_ONE = (

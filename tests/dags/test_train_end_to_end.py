@@ -210,6 +210,36 @@ def test_other_strategies_are_trained_evaluated_registered_and_reported(
     assert package["CustomerMetadataProperties"]["training_job"] == training["name"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_training_measures_at_its_end_if_no_job_shall(database, aws_connection, s3, sagemaker):
+    dag_run, states = run(database, evaluation_place="training", strategy="fsdp")
+
+    assert states.pop("tune") == "skipped"
+    assert set(states.values()) == {"success"}
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    (training,) = record["jobs"]
+    assert result(dag_run, "evaluate")["measured_by"] == training["name"]
+    assert record["plan"]["evaluation"]["place"] == "training"
+    assert record["evaluation"]["measured"]["place"] == "training"
+    assert record["evaluation"]["metrics"]["test_loss"] == pytest.approx(
+        training["final_metrics"]["validation:loss"], rel=0.1
+    )
+    package = sagemaker.describe_model_package(ModelPackageName=record["model_package_arn"])
+    assert package["CustomerMetadataProperties"]["evaluation_job"] == training["name"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_accelerator_of_the_evaluations_type_measures(database, aws_connection, s3):
+    dag_run, states = run(database, evaluation_instance_type="ml.g7e.12xlarge")
+
+    assert states.pop("tune") == "skipped"
+    assert set(states.values()) == {"success"}
+    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
+    assert record["evaluation"]["measured"]["num_ranks"] == 2
+
+
 def test_sharding_by_a_job_over_two_instances_is_part_of_the_run(database, aws_connection, s3):
     for number in range(6):
         text = "".join(f"line {line} of file {number}\n" for line in range(4000))

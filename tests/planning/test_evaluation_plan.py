@@ -13,6 +13,7 @@ from include.planning.evaluation_plan import (
     LIMIT_S,
     EvaluationPlan,
     Place,
+    evaluation_findings,
     on_type,
     plan_evaluation,
 )
@@ -151,3 +152,53 @@ def test_a_training_beyond_the_limit_of_processing_jobs_has_jobs_within_it() -> 
 
     assert plan.evaluation.max_run_s <= LIMIT_S
     assert "shard 2 x ml.m5.xlarge at 0.23 USD/h for at most 9 d 0 h" in plan.cost_note
+
+
+HUGE: dict[str, Any] = {"num_layers": 120, "hidden_size": 16_384, "num_heads": 128}
+
+
+def test_what_no_processing_type_holds_the_training_measures_at_its_end() -> None:
+    plan = planned(**HUGE, precision="fp32")
+
+    assert plan.place is Place.TRAINING
+    assert "no type of processing jobs holds the model" in plan.reason
+    assert plan.max_samples > 0
+
+
+def test_the_trainings_last_step_costs_no_job() -> None:
+    plan = plan_run({**BILLIONS_12, "evaluation_place": "training"})
+    training = 8 * catalogue().types["ml.p4d.24xlarge"].price_usd_per_hour * 432_000 / 3600
+
+    assert plan.once_usd == pytest.approx(training)
+    assert plan.evaluation.place is Place.TRAINING
+
+
+def test_a_processing_job_that_cannot_be_is_refused_with_the_way_out() -> None:
+    conf = RunConf.from_params(
+        {**BILLIONS_12, **HUGE, "precision": "fp32", "evaluation_place": "processing"}
+    )
+
+    (finding,) = evaluation_findings(conf)
+
+    assert finding.where == "evaluation_place"
+    assert "set evaluation_place to training" in str(finding)
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluation_instance_type", "evaluation_max_run_s", "evaluation_volume_size_gb"]
+)
+def test_settings_of_a_job_that_there_is_not_are_refused(name: str) -> None:
+    value: Any = "ml.g5.12xlarge" if name == "evaluation_instance_type" else 3600
+
+    assert f"{name}: is of a processing job" in refusal(
+        evaluation_place="training", **{name: value}
+    )
+
+
+def test_a_ladder_has_one_place_for_all_its_rungs() -> None:
+    ladder = [{"instance_type": "ml.p4d.24xlarge"}, {"instance_type": "ml.p4de.24xlarge"}]
+    conf = RunConf.from_params({**BILLIONS_12, "capacity_ladder": ladder})
+
+    places = {plan_evaluation(conf, trained_on=each["instance_type"]).place for each in ladder}
+
+    assert places == {Place.PROCESSING}

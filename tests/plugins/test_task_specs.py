@@ -257,3 +257,15 @@ def test_sharding_jobs_keep_the_limit_of_processing_jobs() -> None:
 
     assert spec.job is not None
     assert spec.job.max_run == 777_600
+
+
+def test_a_training_that_is_to_measure_gets_the_test_split_and_its_trials_do_not() -> None:
+    own = context(evaluation_place="training", tune=False)
+    spec = train_task_spec(own, None)
+
+    assert "test" in spec.inputs
+    assert int(spec.hyperparameters["test_samples"]) > 0
+    trial = tune_task_spec(context(evaluation_place="training", tune=True), None).training
+    assert "test" not in trial.inputs
+    assert "test_samples" not in trial.hyperparameters
+    assert "test" not in train_task_spec(context(), None).inputs

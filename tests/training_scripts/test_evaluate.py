@@ -210,3 +210,31 @@ def test_model_of_the_wrong_kind_for_the_data_is_refused(
 def test_the_plan_of_an_evaluation_knows_the_scripts_numbers():
     assert evaluation_plan.TOKENS_PER_BATCH == evaluate.TOKENS_PER_BATCH
     assert evaluation_plan.LOSS_VALUES == tasks.LOSS_VALUES
+
+
+@pytest.mark.parametrize("main", ["train_ddp", "train_fsdp"])
+def test_a_training_measures_its_test_split_as_an_evaluation_does(
+    make_job, evaluation, tmp_path, token_data, main
+):
+    job = make_job()
+
+    codes = job.run(main=main, world_size=2, max_steps=6, eval_interval=0, test_samples=41)
+
+    assert codes == [0, 0], job.log()
+    own = json.loads((job.base_dir / "output" / "data" / "evaluation.json").read_text())
+    assert own["measured"]["place"] == "training"
+    base_dir = processing_folder(tmp_path / "evaluation", token_data, job.base_dir / "model")
+    assert evaluation(base_dir, ["--max-samples=41"]) == 0, (base_dir / "evaluate.log").read_text()
+    other = read_report(base_dir)
+    assert own["num_samples"] == other["num_samples"] == 41
+    assert own["metrics"]["test_loss"] == pytest.approx(other["metrics"]["test_loss"], rel=1e-5)
+    assert own["trained_on_fingerprint"] == other["trained_on_fingerprint"]
+    assert own["model"]["num_parameters"] == other["model"]["num_parameters"]
+
+
+def test_a_training_that_is_not_asked_leaves_no_evaluation(make_job):
+    job = make_job()
+
+    assert job.run(max_steps=2) == [0], job.log()
+
+    assert not (job.base_dir / "output" / "data" / "evaluation.json").exists()

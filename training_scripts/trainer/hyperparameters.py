@@ -113,6 +113,11 @@ class Hyperparameters:
     eval_batches: int = setting(
         8, "global batches of one evaluation; 0 = the whole validation split", at_least=0
     )
+    test_samples: int = setting(
+        0,
+        "samples of the test split that are measured at the end, into evaluation.json; 0 = none",
+        at_least=0,
+    )
     early_stopping_patience: int = setting(
         0, "evaluations without a better validation loss before the run stops; 0 = off", at_least=0
     )

@@ -40,6 +40,7 @@ from trainer.statistics.opening import open_headlines, open_statistics
 from trainer.statistics.tensors import ModelTensors
 from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
 from trainer.tasks import make_task, open_splits
+from trainer.test_split import describe, write_report
 from trainer.training_state import TrainingState
 
 if TYPE_CHECKING:
@@ -90,8 +91,9 @@ class Training:
             self.index = ShardIndex.load(paths.channels.get("index"))
             self.task = make_task(hp, self.index, paths.channels)
             verify = hp.verify_shards and ranks.local_rank == 0
-            self.train_set, self.validation_set = open_splits(
-                self.task, self.index, paths.channels, ("train", "validation"), verify=verify
+            splits = ("train", "validation", *(("test",) if hp.test_samples else ()))
+            self.train_set, self.validation_set, *self.test_sets = open_splits(
+                self.task, self.index, paths.channels, splits, verify=verify
             )
             num_samples = len(self.train_set)
             self.plan = plan_batches(self.hp, world_size=self.num_readers, num_samples=num_samples)
@@ -207,6 +209,7 @@ class Training:
             self.take_steps()
             self.checkpointer.save(self.state)
             self.checkpointer.finish()
+            self.measure_test_split()
             self.write_results(seconds=time.monotonic() - began)
         finally:
             close_each(self.traces, self.statistics, self.headlines)
@@ -469,9 +472,10 @@ class Training:
             **{f"validation_{self.task.unit}": result.num_units},
         )
 
-    def evaluate(self, batches: Iterator[Any]) -> Evaluation:
-        """Return the mean loss over what all ranks read."""
-        confusion = self.statistics.new_confusion(self.task.num_classes)
+    def evaluate(self, batches: Iterator[Any], *, keeps_predictions: bool = True) -> Evaluation:
+        """Return the mean loss over what all ranks read; predictions go into the statistics."""
+        classes = self.task.num_classes if keeps_predictions else 0
+        confusion = self.statistics.new_confusion(classes)
         result = evaluate(
             self.task,
             self.evaluated,
@@ -496,6 +500,49 @@ class Training:
         for batch in batches:
             self.metrics.write_alive(self.state.progress.step)
             yield batch
+
+    def measure_test_split(self) -> None:
+        """Measure the test split if the job is asked to, after its last step; write evaluation.json from rank 0.
+
+        A job that is told to stop has no time for it.
+        """
+        if self.is_stopping or not self.test_sets:
+            return
+        (samples,) = self.test_sets
+        num_samples = min(self.hp.test_samples, len(samples))
+        batches = evaluation_batches(
+            samples,
+            num_samples=num_samples,
+            batch_size=self.plan.micro_batch_size,
+            rank=self.reader,
+            world_size=self.num_readers,
+            device=self.ranks.device,
+        )
+        result = self.evaluate(self.heard(batches), keeps_predictions=False)
+        if not self.ranks.is_main:
+            return
+        progress = self.state.progress
+        report = describe(
+            result,
+            task=self.task,
+            index=self.index,
+            split="test",
+            num_samples=num_samples,
+            measured={
+                "place": "training",
+                "num_ranks": self.ranks.world_size,
+                "layout": "as trained",
+                "precision": self.hp.precision,
+            },
+            model={
+                "num_parameters": self.count_parameters(),
+                "config": dict(self.task.model_config),
+                "step": progress.step,
+                "validation_loss": progress.validation_loss,
+            },
+        )
+        report["trained_on_fingerprint"] = self.index.fingerprint
+        write_report(self.paths.output_data_dir, report)
 
     def has_stopped_improving(self) -> bool:
         """Return whether to stop early; all ranks agree, since the loss was summed over all."""

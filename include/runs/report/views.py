@@ -239,6 +239,8 @@ def evaluation_rows(record: RunRecord) -> list[Row]:
         (name.replace("num_", "test "), _count(record.evaluation.get(name)))
         for name in ("num_tokens", "num_rows")
     ]
+    planned = record.plan.get("evaluation") or {}
+    rows += [("measured on", planned.get("reason"))] if metrics else []
     return _present(rows)
 
 

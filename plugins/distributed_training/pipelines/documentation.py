@@ -11,7 +11,7 @@ _TASKS = """
 | `tune` | with `tune`: a search by a SageMaker tuning job over short trainings; else skipped | the winner, its hyperparameters, all trials, the cost |
 | `train` | one SageMaker training job over all instances, with the winner's hyperparameters where there was a search, followed while deferred | the job's snapshot: metrics, times, artifact |
 | `watch_rules` | beside `train`: judges by the conf's `rules` what its ranks tell while it runs, and warns, stops it (checkpoint first) or fails it; a stop is a result of `train`, and what follows is skipped | what was found, what stopped the training |
-| `evaluate` | a processing job that measures the model on the test split | the job's snapshot |
+| `evaluate` | a processing job that measures the model on the test split, or the result of the training's last step | the job's snapshot, or `measured_by` |
 | `register` | a model package with metrics and lineage | its ARN |
 | `set_up_monitoring`, `tear_down_monitoring` | with `monitoring`: alarms and a dashboard in CloudWatch around the training; else skipped | what was put, what was removed |
 | `report` | `report.html` and `report.json`; also when a task failed, and then the run is still failed | their addresses |

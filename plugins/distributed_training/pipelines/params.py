@@ -297,6 +297,11 @@ SECTIONS: Sections = {
             "Empty: one for each accelerator of the type, one on a CPU type. Fewer leave paid accelerators idle.",
             COUNT_OR_NONE,
         ),
+        "evaluation_place": (
+            "Evaluation by",
+            "A processing job, or the training at its end; auto: the job if a type of processing jobs holds the model.",
+            {"type": "string", "enum": ["auto", "processing", "training"]},
+        ),
         "evaluation_instance_type": (
             "Evaluation instance type",
             "Empty: that of training if processing jobs may have it and it holds the model, else the cheapest.",

@@ -181,6 +181,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
     ) -> RunState:
         self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
+        self.log.info("The test split is measured on %s", plan.evaluation.reason)
         return run_state(
             context,
             plan.conf,

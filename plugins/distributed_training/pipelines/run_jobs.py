@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from include.catalog.instances import catalogue
 from include.errors import ContractError
-from include.planning.evaluation_plan import plan_evaluation
+from include.planning.evaluation_plan import Place, plan_evaluation
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from include.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
@@ -50,6 +50,23 @@ _FROM_CONF = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStepEvaluation:
+    """A measurement that a training job made itself.
+
+    Attributes:
+        job_name: the training job's.
+        model_artifact: S3 URI of its model; evaluation.json is in the output.tar.gz beside it.
+        destination: S3 URI that it is copied to.
+        reason: why no processing job measures.
+    """
+
+    job_name: str
+    model_artifact: str
+    destination: str
+    reason: str
+
+
 def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
     """Return the hyperparameters that the conf's training is sent."""
     hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
@@ -66,6 +83,7 @@ def training_spec(
     role: str,
     task_id: str,
     budget_usd: float | None = None,
+    measures_test_split: bool = False,
 ) -> TrainingJobSpec:
     """Return the training job of a run on the sharded data set at `dataset_uri`.
 
@@ -76,7 +94,14 @@ def training_spec(
         role: the execution role's ARN.
         task_id: whose checkpoints it resumes.
         budget_usd: what all its attempts may cost; None = no bound.
+        measures_test_split: whether it ends with that, if the run's evaluation is planned so.
     """
+    hyperparameters = training_hyperparameters(conf)
+    splits = ["train", "validation", "index"]
+    plan = plan_evaluation(conf) if measures_test_split else None
+    if plan and plan.place is Place.TRAINING:
+        hyperparameters["test_samples"] = plan.max_samples
+        splits.append("test")
     return TrainingJobSpec(
         role=role,
         output_path=paths.output,
@@ -85,7 +110,7 @@ def training_spec(
         entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
         source_dir=SOURCE_DIR,
         code_location=paths.code,
-        hyperparameters=training_hyperparameters(conf),
+        hyperparameters=hyperparameters,
         distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
         **_capacity(conf),
         volume_size=conf.volume_size_gb,
@@ -94,11 +119,7 @@ def training_spec(
         max_quota_wait_s=conf.max_quota_wait_s,
         max_retry_attempts=conf.max_retry_attempts or None,
         budget_usd=budget_usd,
-        inputs={
-            "train": f"{dataset_uri}/train/",
-            "validation": f"{dataset_uri}/validation/",
-            "index": f"{dataset_uri}/index/",
-        },
+        inputs={name: f"{dataset_uri}/{name}/" for name in splits},
         checkpoint_s3_uri=paths.checkpoints(task_id),
         metric_definitions=TRAINYARD_METRICS,
     )
@@ -222,8 +243,8 @@ def _in_short(conf: RunConf, search: Search, *, num_steps: int) -> dict[str, Any
 
 def evaluation_spec(
     conf: RunConf, *, paths: RunPaths, dataset_uri: str, training: Mapping[str, Any], role: str
-) -> ProcessingJobSpec:
-    """Return the processing job that measures the trained model on the test split.
+) -> ProcessingJobSpec | LastStepEvaluation:
+    """Return the processing job that measures the model on the test split, or where the training itself left that.
 
     Args:
         conf: what the run shall do.
@@ -233,6 +254,13 @@ def evaluation_spec(
         role: the execution role's ARN.
     """
     plan = plan_evaluation(conf, trained_on=training.get("instance_type"))
+    if plan.place is Place.TRAINING:
+        return LastStepEvaluation(
+            job_name=str(training["job_name"]),
+            model_artifact=str(training["model_artifact"]),
+            destination=f"{paths.evaluation}/{EVALUATION_FILE}",
+            reason=plan.reason,
+        )
     sources = {
         "model": str(training["model_artifact"]),
         "test": f"{dataset_uri}/test/",

@@ -51,6 +51,7 @@ def conf_findings(conf: RunConf) -> tuple[Finding, ...]:
         dataset_uri=f"{UNSET_PATHS.root}/dataset",
         role=UNSET_ROLE,
         task_id="train",
+        measures_test_split=True,
     )
     spec = with_judge(spec, conf)
     return tuple(each for each in lint(spec) if each.where not in SAID_BY_THE_PLAN)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from distributed_training.operators.cell_job import CellJobOperator
+    from distributed_training.pipelines.run_jobs import LastStepEvaluation
     from include.specs.processing_job import ProcessingJobSpec
     from include.specs.run_conf import RunConf
     from include.specs.training_job import TrainingJobSpec
@@ -121,6 +122,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
         role=state.role,
         task_id=context["ti"].task_id,
         budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
+        measures_test_split=True,
     )
     return with_judge(spec, conf)
 
@@ -167,8 +169,10 @@ def _tell_winner(state: RunState, found: TuningResult, conf: RunConf) -> None:
         log.info("hyperparameter %s", each)
 
 
-def evaluate_task_spec(context: Context, jinja_env: object) -> ProcessingJobSpec:
-    """Return the processing job that measures the model on the test split."""
+def evaluate_task_spec(
+    context: Context, jinja_env: object
+) -> ProcessingJobSpec | LastStepEvaluation:
+    """Return the processing job that measures the model on the test split, or where the training left that."""
     state = RunState.of(context)
     return evaluation_spec(
         state.conf,
@@ -209,7 +213,7 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         "training_job": training["job_name"],
         "training_image": training["image_uri"],
         "training_attempts": training["attempt"],
-        "evaluation_job": evaluation["job_name"],
+        "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],
         **_search_lineage(context),
         **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
     }

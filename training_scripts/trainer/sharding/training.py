@@ -172,10 +172,10 @@ class ShardedTraining(Training):
         scale = self.num_averaged / self.units_per_batch
         return self.task.loss_sum(outputs, (targets, targets)) * scale
 
-    def evaluate(self, batches: Iterator[Any]) -> Evaluation:
+    def evaluate(self, batches: Iterator[Any], *, keeps_predictions: bool = True) -> Evaluation:
         """Return the mean loss over what all ranks read."""
         if self.mesh is None:
-            return super().evaluate(batches)
+            return super().evaluate(batches, keeps_predictions=keeps_predictions)
         return evaluate_together(self, self.mesh, batches)
 
     def whole_weights(self) -> Mapping[str, Tensor]:
