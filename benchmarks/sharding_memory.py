@@ -71,6 +71,9 @@ LAYOUTS = {
     "FSDP 2, deep": Layout(ranks=2, hp={"num_layers": 8}),
     "FSDP 2, long": Layout(ranks=2, hp={"sequence_length": 512}),
     "FSDP 2, recomputed": Layout(ranks=2, hp={"activation_checkpointing": "full"}),
+    "FSDP 2, bf16, recomputed": Layout(
+        ranks=2, hp={"precision": "bf16", "activation_checkpointing": "full"}
+    ),
     "FSDP 4, recomputed": Layout(ranks=4, hp={"activation_checkpointing": "full"}),
     "FSDP 2, deep, recomputed": Layout(
         ranks=2, hp={"activation_checkpointing": "full", "num_layers": 8}

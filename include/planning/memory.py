@@ -87,6 +87,8 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
     3. After it: its activations are gone, its gradients are there in both precisions and not scattered yet.
     """
     size, last = batching.bytes_per_value, mesh.pp - 1
+    is_cast = max(mesh.tp, mesh.dp_shard, mesh.pp) > 1
+    residual = residual_bytes(shape, size, is_cast=is_cast)
     values = shape.sequence_length * batching.micro_batch_size * shape.hidden_size / mesh.tp
     # train_fsdp.py gathers the logits of split layers on every rank, for a loss that is one process's.
     logits = logits_bytes(
@@ -105,6 +107,7 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
             tp=mesh.tp,
             recompute=each,
             bytes_per_value=size,
+            is_cast=is_cast,
         )
         for each in (batching.recompute, Recompute.NONE)
     )
@@ -112,10 +115,10 @@ def _moments(shape: ModelShape, mesh: Mesh, batching: Batching) -> Iterator[tupl
     inner = (1 if shape.family == GPT else 2) * shape.inner_size / shape.hidden_size * size
     for stage in sorted({0, min(1, last), last}):
         held = _in_flight(stage, mesh, batching) * shape.num_layers / mesh.pp * kept
-        passed = values * residual_bytes(shape, size) * _passed(stage, mesh, batching)
+        passed = values * residual * _passed(stage, mesh, batching)
         # The logits themselves stay until the backward pass is over: its caller has them.
         outputs = logits * size / (size + 3 * BYTES_FP32) if stage == last else 0.0
-        gradient = values * residual_bytes(shape, size) if stage == last else 0.0
+        gradient = values * residual if stage == last else 0.0
         if stage == last:
             yield held + head, passed + logits + at_loss
         yield (

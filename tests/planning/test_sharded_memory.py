@@ -16,7 +16,7 @@ ALONE, SHARDED, SPLIT = "one rank", "FSDP 2", "TP 2"
 RECOMPUTED, OFFLOADED = "FSDP 2, recomputed", "FSDP 2, recomputed, offloaded"
 PLANNED = {
     *(ALONE, SHARDED, SPLIT, RECOMPUTED, OFFLOADED),
-    *("FSDP 4", "HSDP 2 x 2", "FSDP 2, bf16", "FSDP 2, selective"),
+    *("FSDP 4", "HSDP 2 x 2", "FSDP 2, bf16", "FSDP 2, selective", "FSDP 2, bf16, recomputed"),
     *("TP 4", "TP 2 x FSDP 2", "TP 2, recomputed"),
     *("PP 2", "PP 2, 8 micro batches", "PP 4", "PP 2 x FSDP 2", "PP 2 x TP 2"),
 }
