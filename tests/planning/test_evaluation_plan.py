@@ -115,7 +115,9 @@ def test_a_small_model_is_evaluated_where_it_was_trained_by_one_process() -> Non
 
 
 def test_every_accelerator_of_the_type_measures_its_part() -> None:
-    plan = plan_evaluation(RunConf(instance_type="ml.g5.12xlarge", precision="bf16"))
+    plan = plan_evaluation(
+        RunConf(instance_type="ml.g5.12xlarge", precision="bf16", global_batch_size=64)
+    )
 
     assert (plan.num_processes, plan.is_sharded) == (4, False)
 
