@@ -52,11 +52,12 @@ def upload_archive(
     *,
     scratch: Path,
     patience: Patience,
+    carry: Callable[[int], None],
     is_optional: bool = False,
 ) -> None:
     """Store the merged folders as one tar.gz, unless there is nothing in them and `is_optional`.
 
-    Owners are left out; times, modes and links are kept.
+    `carry` returns once so many bytes have passed the line. Owners are left out; times, modes and links are kept.
 
     Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
     """
@@ -70,6 +71,7 @@ def upload_archive(
         with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
             for name, path in found.items():
                 tar.add(path, arcname=name, recursive=False, filter=_anonymous)
+    carry(archive.stat().st_size)
     patience.ask(
         lambda: objects.put(target.bucket, target.key, archive, link=True), what=target.uri
     )
@@ -77,7 +79,12 @@ def upload_archive(
 
 
 def upload_tree(
-    folders: Sequence[Leaving], target: S3Location, objects: ObjectStore, *, patience: Patience
+    folders: Sequence[Leaving],
+    target: S3Location,
+    objects: ObjectStore,
+    *,
+    patience: Patience,
+    carry: Callable[[int], None],
 ) -> int:
     """Store every file of the merged folders under the target's prefix; return their number.
 
@@ -92,6 +99,7 @@ def upload_tree(
             each.tell(f"{printable(f'{each.path}/{name}')} is not uploaded: it {reason}")
         for name in sorted(found.files.keys() - taken):
             place = target.join(name)
+            carry(found.files[name].size)
             patience.ask(partial(_put, each, name, place, objects), what=place.uri)
             taken.add(name)
     return len(taken)

@@ -330,7 +330,15 @@ class Attempt:
             log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # told
 
     def _upload(self) -> str:
+        """Upload the model and the output data, over the first host's line; return the model's URI.
+
+        Raises:
+            HostsLostError: A fault takes the hosts away meanwhile.
+            JobError: S3 does not take it.
+        """
+        line = self.lines.uplink(self.hosts[0].name)
+        carry = partial(line.carry, meanwhile=self.faults.check)
         try:
-            return upload_outputs(self.job, self.ground, self.hosts)
+            return upload_outputs(self.job, self.ground, self.hosts, carry=carry)
         except S3Error as error:
             raise JobError(s3_failure("Artifact upload failed", error)) from error

@@ -12,14 +12,18 @@ from include.local_engine.runner.instance_files import instance_files, path_insi
 from include.local_engine.runner.instances import ML_INSIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from include.local_engine.runner.instances import Ground
     from include.local_engine.runner.job import HostPlan, Job
 
 
-def upload_outputs(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str:
+def upload_outputs(
+    job: Job, ground: Ground, hosts: Sequence[HostPlan], *, carry: Callable[[int], None]
+) -> str:
     """Upload the model and the output data of all instances; return the URI of the model.
+
+    `carry` returns once so many bytes have passed the line to S3.
 
     Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
     """
@@ -38,11 +42,13 @@ def upload_outputs(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str:
     )
     objects, patience = job.objects, job.patience
     if config.get("CompressionType") == "NONE":
-        artifacts.upload_tree(models, target.join("model"), objects, patience=patience)
-        artifacts.upload_tree(outputs, target.join("data"), objects, patience=patience)
+        artifacts.upload_tree(models, target.join("model"), objects, patience=patience, carry=carry)
+        artifacts.upload_tree(outputs, target.join("data"), objects, patience=patience, carry=carry)
         return target.join("model").uri + "/"
     scratch = job.folder / "scratch"
-    archive = partial(artifacts.upload_archive, objects=objects, scratch=scratch, patience=patience)
+    archive = partial(
+        artifacts.upload_archive, objects=objects, scratch=scratch, patience=patience, carry=carry
+    )
     archive(models, target.join("model.tar.gz"))
     archive(outputs, target.join("output.tar.gz"), is_optional=True)
     return target.join("model.tar.gz").uri

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.local_engine.runner.conftest import BUCKET, SPOT, put_faults, statuses, wait_for
 
 if TYPE_CHECKING:
@@ -38,15 +40,16 @@ def test_what_had_not_arrived_is_lost_with_the_hosts(yard: Yard) -> None:
     }
 
 
-def test_a_job_that_ends_by_itself_waits_for_its_uplink(yard: Yard) -> None:
+@pytest.mark.parametrize("folder", ["checkpoints", "model", "output/data"])
+def test_a_job_that_ends_by_itself_waits_for_its_uplink(yard: Yard, folder: str) -> None:
     put_faults(yard, {**UPLINK, "hosts": ["algo-1"]})
 
-    row = yard.run("job", "head -c 600000 /dev/zero > /opt/ml/checkpoints/last", **SPOT)
+    row = yard.run("job", f"head -c 600000 /dev/urandom > /opt/ml/{folder}/last", **SPOT)
 
     uploading = row.state["SecondaryStatusTransitions"][-2]
     assert uploading["Status"] == "Uploading"
     assert uploading["EndTime"] - uploading["StartTime"] >= 1.0
-    assert yard.keys("checkpoints/") == ["checkpoints/last"]
+    assert row.status == "Completed"
 
 
 def test_channels_and_checkpoints_come_down_at_the_downlinks_pace(yard: Yard) -> None:
