@@ -7,6 +7,8 @@ from typing import Any
 
 from include.errors import Finding, SpecError
 
+CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
+
 
 def present(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that are set: without None, empty text, empty lists and empty mappings.
@@ -59,6 +61,16 @@ def folder_uri(uri: str) -> str:
     SM training job will sync back anything from S3 with that prefix".
     """
     return f"{uri.rstrip('/')}/"
+
+
+def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
+    """Return the variables by which the training scripts know where in S3 their checkpoints are."""
+    return {CHECKPOINT_VARIABLE: folder_uri(checkpoint_s3_uri)}
+
+
+def without_places(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are not those of `place_variables`."""
+    return {name: value for name, value in variables.items() if name not in place_variables("")}
 
 
 def vpc_config(

@@ -9,6 +9,7 @@ from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.sagemaker_api.request_check import validate_request
 from include.sagemaker_api.request_parts import (
     folder_uri,
+    place_variables,
     present,
     role_arn,
     tag_list,
@@ -71,7 +72,7 @@ def render_training_job(
         "ResourceConfig": _resources(spec),
         "StoppingCondition": _stopping(spec),
         "Tags": tag_list(spec.tags, tags),
-        "Environment": dict(spec.environment),
+        "Environment": {**_places(spec), **spec.environment},
         **_isolation(spec),
         **_watching(spec),
     }
@@ -240,6 +241,13 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
             "MaxPendingTimeInSeconds": spec.max_pending_time_in_seconds,
         }
     )
+
+
+def _places(spec: TrainingJobSpec) -> dict[str, str]:
+    """Return what tells our scripts where S3 has what is theirs; nothing where they cannot reach it."""
+    if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
+        return {}
+    return place_variables(spec.checkpoint_s3_uri)
 
 
 def _watching(spec: TrainingJobSpec) -> dict[str, Any]:

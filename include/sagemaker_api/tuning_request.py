@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, SpecError
 from include.sagemaker_api.request_check import validate_request
-from include.sagemaker_api.request_parts import present, with_overrides
+from include.sagemaker_api.request_parts import present, with_overrides, without_places
 from include.sagemaker_api.training_request import render_training_job
 from include.specs.tuning_job_ranges import CategoricalRange, ContinuousRange, IntegerRange
 
@@ -170,6 +170,9 @@ def _definition(trial: Mapping[str, Any], *, volume_gb: int) -> dict[str, Any]:
             ]
         )
     definition = {name: trial[name] for name in _AS_THEY_ARE if name in trial}
+    if "Environment" in definition:  # the service appends each trial's name to the address
+        own = without_places(definition.pop("Environment"))
+        definition |= present({"Environment": own})
     if "HyperParameters" in trial:
         definition["StaticHyperParameters"] = trial["HyperParameters"]
     preferences = definition.get("ResourceConfig", {}).get("InstancePreferences")

@@ -271,13 +271,18 @@ def test_a_retrys_checkpoints_are_a_folder_beside_the_first_jobs(
     aws_connection: RunningEngine, given: str
 ) -> None:
     at = given.format(aws_connection.bucket)
-    request = {"HyperParameters": {"learning_rate": "0.5"}, "CheckpointConfig": {"S3Uri": at}}
+    request = {
+        "HyperParameters": {"learning_rate": "0.5"},
+        "CheckpointConfig": {"S3Uri": at},
+        "Environment": {"TRAINYARD_CHECKPOINT_S3_URI": at, "MODE": "x"},
+    }
 
     stops = [EarlierStop(step=9, checkpoints=at)]
     change_request(aws_connection.client("s3"), request, RuleRetry(factor=0.5), stops=stops)
 
     expected = f"s3://{aws_connection.bucket}/ddp-x1-rule-retry-1/"
     assert request["CheckpointConfig"]["S3Uri"] == expected
+    assert request["Environment"] == {"TRAINYARD_CHECKPOINT_S3_URI": expected, "MODE": "x"}
 
 
 @pytest.mark.parametrize("sent", [{}, {"learning_rate": '"fast"'}])

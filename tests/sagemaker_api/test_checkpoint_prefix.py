@@ -36,3 +36,35 @@ def test_a_searchs_checkpoints_are_a_folder(given: str) -> None:
 
     definition = request["TrainingJobDefinition"]
     assert definition["CheckpointConfig"]["S3Uri"] == "s3://b/ddp-x1/"
+
+
+def environment_of(**changes: Any) -> dict[str, str]:
+    spec = {**spec_of("s3://b/c"), "enable_network_isolation": False, **changes}
+    request = render_training_job(TrainingJobSpec.from_mapping(spec), name="job", **PLACE)
+    return dict(request.get("Environment", {}))
+
+
+def test_a_script_is_told_where_its_checkpoints_are() -> None:
+    assert environment_of() == {"MODE": "x", "TRAINYARD_CHECKPOINT_S3_URI": "s3://b/c/"}
+
+
+def test_what_the_spec_says_of_the_variable_stays() -> None:
+    given = {"TRAINYARD_CHECKPOINT_S3_URI": "s3://b/elsewhere/"}
+
+    assert environment_of(environment=given) == given
+
+
+@pytest.mark.parametrize(
+    "changes", [{"enable_network_isolation": True}, {"checkpoint_s3_uri": None, "max_run": 60}]
+)
+def test_a_script_that_cannot_reach_them_is_told_nothing(changes: dict[str, Any]) -> None:
+    assert environment_of(**changes) == {"MODE": "x"}
+
+
+def test_a_trial_is_not_told_of_the_searchs_address() -> None:
+    training = {**spec_of("s3://b/c"), "enable_network_isolation": False}
+    spec = TuningJobSpec.from_mapping({**SPOT, "training": training})
+
+    definition = render_tuning_job(spec, name="tune", **PLACE)["TrainingJobDefinition"]
+
+    assert definition["Environment"] == {"MODE": "x"}

@@ -1,62 +1,83 @@
-"""Which checkpoints stay: S3, which lags behind, has a whole one at any moment."""
+"""What lies in the checkpoint folder: written in place, whole by its manifest, swept where it is not."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from trainer.checkpoint_folder import UPLOAD_S, CheckpointFolder, kept_steps
+from trainer.checkpoint_files import write_files
+from trainer.checkpoint_folder import CheckpointFolder
+from trainer.errors import CheckpointError
 
 pytestmark = pytest.mark.torch
 
 
-@settings(max_examples=200)
-@given(
-    gaps=st.lists(st.floats(0.01, 3 * UPLOAD_S), min_size=1, max_size=60),
-    keep=st.integers(2, 4),
-    upload_s=st.floats(0, UPLOAD_S),
-)
-def test_s3_never_loses_its_last_whole_checkpoint(gaps, keep, upload_s):
-    durable_since, now, in_s3 = {}, 0.0, set()
-    for step, gap in enumerate(gaps):
-        now += gap
-        in_s3 |= {old for old, since in durable_since.items() if now - since >= upload_s}
-        durable_since[step] = now
-        kept = kept_steps(durable_since, keep=keep, now=now)
-        had_one = bool(in_s3)
-        durable_since = {old: durable_since[old] for old in kept}
-        in_s3 &= kept
-
-        assert bool(in_s3) == had_one
-        assert kept >= set(range(step + 1)[-keep:])
-        assert len(kept) <= keep + 2
+def save(folder, step):
+    return folder.save(step, objects={"run": {"step": step}}, files={"a": lambda: b"x"}, facts={})
 
 
-def test_slow_checkpoints_leave_only_the_newest():
-    durable_since = {step: 1000.0 * step for step in range(4)}
-
-    assert kept_steps(durable_since, keep=2, now=3000.0) == {2, 3}
-
-
-def test_folder_deletes_what_newer_ones_have_made_superfluous(tmp_path):
-    now = [0.0]
-    folder = CheckpointFolder(tmp_path / "checkpoints", keep=2, clock=lambda: now[0])
+def test_newest_checkpoints_are_kept(tmp_path):
+    folder = CheckpointFolder(tmp_path / "checkpoints", keep=2)
     for step in range(1, 7):
-        now[0] += 50
-        folder.save(step, objects={"run": {"step": step}}, files={"a": lambda: b"x"}, facts={})
+        save(folder, step)
 
-    # At 300 s: 3 has reached S3 (150 s old), 4 is the next to (100 s), 5 and 6 are the newest.
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
-        f"step-{step:08d}" for step in (3, 4, 5, 6)
+        "step-00000005",
+        "step-00000006",
     ]
     assert folder.newest_good()[0].load("run") == {"step": 6}
 
 
-def test_what_a_killed_start_had_half_written_is_swept_away(tmp_path):
-    half = tmp_path / ".checkpoints-staging" / "step-00000007.123"
-    half.mkdir(parents=True)
+def test_a_checkpoint_is_written_where_it_stays_and_its_manifest_comes_last(tmp_path):
+    """A rename would be an upload of its own, and from outside the mount it is impossible."""
+    seen = []
+
+    def content():
+        seen.append(sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")))
+        return b"x"
+
+    CheckpointFolder(tmp_path / "checkpoints", keep=2).save(
+        7, objects={"run": {}}, files={"a": content}, facts={}
+    )
+
+    at = "checkpoints/step-00000007"
+    assert seen == [["checkpoints", at, f"{at}/a", f"{at}/run.pt"]]
+    assert sorted(path.name for path in (tmp_path / at).iterdir()) == [
+        "a",
+        "manifest.json",
+        "run.pt",
+    ]
+
+
+def test_what_a_killed_start_left_unfinished_is_not_taken_and_swept_away(tmp_path):
+    folder = tmp_path / "checkpoints"
+    save(CheckpointFolder(folder, keep=2), 3)
+    half = folder / "step-00000007"
+    half.mkdir()
     (half / "model.pt").write_bytes(b"half")
 
-    CheckpointFolder(tmp_path / "checkpoints", keep=2).save(9, objects={}, files={}, facts={})
+    found, rejected = CheckpointFolder(folder, keep=2).newest_good()
 
-    assert list((tmp_path / ".checkpoints-staging").iterdir()) == []
+    assert found.step == 3
+    assert "manifest.json is missing" in rejected[0]
+    assert [path.name for path in folder.iterdir()] == ["step-00000003"]
+
+
+def test_a_damaged_checkpoint_makes_way_for_the_one_of_its_step(tmp_path):
+    folder = CheckpointFolder(tmp_path, keep=2)
+    (tmp_path / "step-00000007").mkdir()
+    write_files(tmp_path / "step-00000007", objects={}, files={"old": lambda: b"x"}, facts={})
+
+    save(folder, 7)
+
+    assert not (tmp_path / "step-00000007" / "old").exists()
+    assert folder.newest_good()[0].load("run") == {"step": 7}
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(CheckpointError, match="volume_size"):
+        CheckpointFolder(tmp_path, keep=2).save(7, objects={}, files={"a": full}, facts={})
+
+    assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from huggingface_trainer import checkpoint_files
 from huggingface_trainer.divergence import divergence
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
 from trainer.errors import CheckpointError, HyperparameterError
+from trainer.retention import LocalLayout, Retention
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ def test_a_torn_checkpoint_that_is_saved_again_is_whole(tmp_path: Path) -> None:
     assert checkpoint_files.newest(tmp_path, identity=IDENTITY) == torn
 
 
-def test_the_newest_whole_checkpoints_are_kept_and_torn_ones_are_not_counted(
+def test_torn_checkpoints_are_removed_and_whole_ones_stay(
     tmp_path: Path,
 ) -> None:
     for step in (100, 90, 20):
@@ -70,10 +71,12 @@ def test_the_newest_whole_checkpoints_are_kept_and_torn_ones_are_not_counted(
     (tmp_path / "checkpoint-130").mkdir()
     (tmp_path / "checkpoint-of-the-user").mkdir()
 
-    checkpoint_files.remove_others(tmp_path, keep=2)
+    retention = Retention(LocalLayout(tmp_path), keep=2)
+    checkpoint_files.remove_torn(tmp_path, retention)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "checkpoint-100",
+        "checkpoint-20",
         "checkpoint-90",
         "checkpoint-of-the-user",
     ]

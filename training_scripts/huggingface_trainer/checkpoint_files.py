@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from trainer.retention import Retention
+
 FILES, IDENTITY, HISTORY = "files.json", "identity.json", "history.jsonl"
 
 
@@ -52,16 +54,17 @@ def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
     return path
 
 
-def remove_others(folder: Path, *, keep: int) -> None:
-    """Remove every checkpoint but the newest `keep` whole ones; what cannot be removed stays.
+def remove_torn(folder: Path, retention: Retention) -> None:
+    """Remove the checkpoints that an interruption tore; `retention` learns which stay.
 
-    The Trainer's own rotation counts torn ones, too, goes by the time a folder was written or restored at, and comes
-    before the newest is whole.
+    The Trainer's own rotation is not used: it counts torn ones, too, goes by the time a folder was written or restored
+    at, and comes before the newest is whole, here and in S3.
     """
-    found = _checkpoints(folder)
-    kept = sorted(filter(_is_whole, found), key=step_of)[-keep:]
-    for checkpoint in found:
-        if checkpoint not in kept:
+    for checkpoint in _checkpoints(folder):
+        if _is_whole(checkpoint):
+            retention.note_found(step_of(checkpoint))
+        else:
+            retention.distrust(step_of(checkpoint))
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
     from trainer.metrics import MetricsWriter
+    from trainer.retention import Retention
     from trainer.stopping import StopRequest
 
 log = logging.getLogger(__name__)
@@ -37,11 +38,13 @@ class Reports(TrainerCallback):
         metrics: MetricsWriter,
         stop: StopRequest,
         *,
+        retention: Retention,
         identity: Mapping[str, Any],
         num_samples: int,
         num_evaluated: int,
     ) -> None:
         self._hp, self._metrics, self._stop, self._identity = hp, metrics, stop, identity
+        self._retention = retention
         self._num_samples, self._num_evaluated = num_samples, num_evaluated
         self._said_at, self._said_step, self._idle_since = time.monotonic(), 0, time.monotonic()
         self.is_stopping = False
@@ -139,13 +142,13 @@ class Reports(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002  # the interface
         **_: Any,
     ) -> None:
-        """Make the checkpoint whole; then the oldest may go."""
+        """Make the checkpoint whole; the oldest go once S3 has it."""
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir), f"checkpoint-{state.global_step}")
             size = checkpoint_files.complete(
                 folder, identity=self._identity, history=self._metrics.history()
             )
-            checkpoint_files.remove_others(folder.parent, keep=self._hp.keep_checkpoints)
+            self._retention.note_durable(state.global_step)
             seconds = time.monotonic() - self._idle_since
             self._metrics.write("checkpoint", step=state.global_step, stall_seconds=seconds)
             self._metrics.write("durable", step=state.global_step, seconds=seconds, bytes=size)

@@ -26,6 +26,7 @@ from trainer.batching import num_evaluated, plan_batches
 from trainer.data.shard_index import ShardIndex
 from trainer.data.token_blocks import TokenBlocks
 from trainer.metrics import MetricsWriter
+from trainer.retention import LocalLayout, Retention
 from trainer.schedule import LearningRateSchedule, make_schedule
 from trainer.stopping import EXIT_CODE_TERMINATED
 
@@ -115,19 +116,26 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
     plan = plan_batches(hp, world_size=world_size, num_samples=len(data.train))
     identity = _identity(hp, data.index)
     metrics = MetricsWriter(paths.output_data_dir, enabled=rank == 0)
+    folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
+    retention = Retention.of_job(
+        LocalLayout(folder),
+        keep=hp.keep_checkpoints,
+        folder=folder,
+        config=paths.read_config("checkpointconfig"),
+    )
     reports = Reports(
         hp,
         metrics,
         stop,
+        retention=retention,
         identity=identity,
         num_samples=len(data.train),
         num_evaluated=len(data.evaluated),
     )
-    folder = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
     trainer = _trainer(hp, plan, data, folder=folder, reports=reports)
     checkpoint = checkpoint_files.newest(folder, identity=identity)
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        checkpoint_files.remove_others(folder, keep=hp.keep_checkpoints)
+        checkpoint_files.remove_torn(folder, retention)
     if checkpoint is not None:
         metrics.restore((checkpoint / checkpoint_files.HISTORY).read_bytes())
         step = checkpoint_files.step_of(checkpoint)

@@ -1,4 +1,4 @@
-"""Checkpoints of a TensorFlow run: one file each, `step-00000080.npz`, whole or not there; the newest two stay."""
+"""Checkpoints of a TensorFlow run: one file each, `step-00000080.npz`, whole or not there."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 NAME = re.compile(r"step-(\d{8,})\.npz")
 
 
-def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], *, keep: int) -> int:
-    """Write the checkpoint of a step, remove the oldest beyond `keep`; return its bytes.
+def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
+    """Write the checkpoint of a step; return its bytes.
 
     Fails with OSError: the disk does not take it.
     """
@@ -37,9 +37,6 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray], *, keep: int
             inside = folder / f".{target.name}.new"
             inside.write_bytes(data)
             inside.rename(target)
-    for old in _steps(folder)[:-keep]:
-        for suffix in (".npz", ".sha256"):
-            (folder / f"step-{old:08d}{suffix}").unlink(missing_ok=True)
     return len(content)
 
 

@@ -21,6 +21,7 @@ from tensorflow_trainer.token_samples import TokenSamples, digest_of, order, rea
 from trainer.batching import num_evaluated
 from trainer.errors import NonFiniteError
 from trainer.metrics import MetricsWriter
+from trainer.retention import LocalLayout, Retention
 from trainer.schedule import make_schedule
 from trainer.stopping import EXIT_CODE_TERMINATED
 
@@ -78,6 +79,12 @@ class TensorFlowTraining:
         self._folder = (
             Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
         )
+        self._retention = Retention.of_job(
+            LocalLayout(self._folder),
+            keep=hp.keep_checkpoints,
+            folder=self._folder,
+            config=paths.read_config("checkpointconfig"),
+        )
         self._step, self._validation_loss = 0, math.nan
         self._is_stopping = False  # as all hosts know it; `stop` changes at any moment, on some
         self._state = self._resume()
@@ -129,6 +136,7 @@ class TensorFlowTraining:
             identity.check_identity(path, saved, self._identity)
             arrays = {part: {name: saved[f"{part}/{name}"] for name in weights} for part in arrays}
             self._metrics.restore(bytes(saved["history"]))
+            self._retention.note_found(self._step)
             self._metrics.write("resume", step=self._step, checkpoint=str(path))
         # What a host holds first is the chief's value: one that found another checkpoint goes on from the chief's.
         self._step = int(self._strategy.hold({"step": np.array(self._step)})["step"].numpy())
@@ -221,13 +229,14 @@ class TensorFlowTraining:
         }
         arrays[identity.NAME] = np.array(json.dumps(self._identity))
         arrays["history"] = np.frombuffer(self._metrics.history(), np.uint8)
+        if self._step in LocalLayout(self._folder).steps():
+            self._retention.distrust(self._step)
         try:
-            size = checkpoint_files.save(
-                self._folder, self._step, arrays, keep=self._hp.keep_checkpoints
-            )
+            size = checkpoint_files.save(self._folder, self._step, arrays)
         except OSError as error:
             self._metrics.write("checkpoint_failed", step=self._step, reason=str(error))
             return
+        self._retention.note_durable(self._step)
         seconds = time.monotonic() - began
         self._metrics.write("checkpoint", step=self._step, stall_seconds=seconds)
         self._metrics.write("durable", step=self._step, seconds=seconds, bytes=size)

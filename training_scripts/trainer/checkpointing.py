@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainer.background_saver import BackgroundSaver
 from trainer.checkpoint_folder import CheckpointFolder
+from trainer.environment import ContainerPaths
 from trainer.random_states import (
     begin_random_states,
     random_states,
     restore_random_states,
 )
+from trainer.retention import ManifestLayout, Retention
 from trainer.tensor_tree import CpuBuffers, broadcast_tree
 
 if TYPE_CHECKING:
@@ -38,7 +41,8 @@ class Checkpointer:
         self._ranks = ranks
         self._metrics = metrics
         self._pace = pace
-        self._folder = CheckpointFolder(folder, keep=keep)
+        self._retention = retention_of_job(folder, keep=keep)
+        self._folder = CheckpointFolder(folder, keep=keep, retention=self._retention)
         self._saver = BackgroundSaver(self._folder, metrics)
         self._buffers = CpuBuffers()
         self._durable_step: int | None = None
@@ -50,7 +54,8 @@ class Checkpointer:
             return False
         if not self._saver.is_writing:
             self._settle()
-        return self._pace.is_due(step, is_writing=self._saver.is_writing)
+        is_busy = self._saver.is_writing or self._folder.is_congested
+        return self._pace.is_due(step, is_writing=is_busy)
 
     def save(self, state: TrainingState) -> None:
         """Copy the state and write it in the background; training stands still only for the copy.
@@ -136,3 +141,9 @@ class Checkpointer:
         content = {name: found.load(name) for name in self.files}
         self._metrics.restore(found.read("metrics.jsonl"))
         return content, str(found.path)
+
+
+def retention_of_job(folder: Path, *, keep: int) -> Retention:
+    """Return what deletes the old checkpoints of this container's folder."""
+    config = ContainerPaths.from_environment(os.environ).read_config("checkpointconfig")
+    return Retention.of_job(ManifestLayout(folder), keep=keep, folder=folder, config=config)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from include.errors import Finding, SpecError
 from include.rules.conf_facts import decoded
 from include.rules.rule_retry import ASK, Remedy, skipped_steps, steps_text
-from include.sagemaker_api.request_parts import folder_uri
+from include.sagemaker_api.request_parts import folder_uri, place_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_FOLDER = re.compile(r"(?:^|/)step-(\d+)/")
-WHOLE = ("/manifest.json", "/.metadata")
-"""What is written last into a checkpoint; `.metadata` into one in shards."""
+WHOLE = "/manifest.json"
+"""What is written last into a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +120,22 @@ def change_request(
         hyperparameters["skip_steps"] = json.dumps(facts["skip_steps"])
     config = request.get("CheckpointConfig")
     if config and (taken[-1] is Remedy.CONTINUE or not last.step):
-        request["CheckpointConfig"] = {**config, "S3Uri": last.checkpoints}
+        _set_checkpoints(request, last.checkpoints)
     elif config and last.step:
         target = folder_uri(f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}")
         bad = skipped_steps(last.step, last.onset)[0] if taken[-1] is Remedy.SKIP else last.step
         before = bad - retry.rollback_steps
         facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
-        request["CheckpointConfig"] = {**config, "S3Uri": target}
+        _set_checkpoints(request, target)
     log.info("A rule ended the training before: %s", facts)
     return facts
+
+
+def _set_checkpoints(request: dict[str, Any], uri: str) -> None:
+    request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
+    variables, places = request.get("Environment") or {}, place_variables(uri)
+    if places.keys() & variables.keys():
+        request["Environment"] = {**variables, **places}
 
 
 def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:

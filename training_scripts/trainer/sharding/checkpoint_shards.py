@@ -18,15 +18,17 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoint_files import fault_of, sync_folder, write_files
-from trainer.checkpoint_folder import UPLOAD_S, Checkpoint, CheckpointFolder
+from trainer.checkpoint_folder import Checkpoint, CheckpointFolder
 from trainer.data.shard_index import sha256_of
 from trainer.errors import CheckpointError
+from trainer.retention import step_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from trainer.distributed import Ranks
+    from trainer.retention import Retention
 
 LAYOUT = "sharded"
 
@@ -34,10 +36,11 @@ LAYOUT = "sharded"
 class ShardFolder(CheckpointFolder):
     """The checkpoints of one run as this rank's host has them; every method is called by every rank."""
 
-    def __init__(self, folder: Path, *, keep: int, ranks: Ranks) -> None:
-        super().__init__(folder, keep=keep)
+    def __init__(
+        self, folder: Path, *, keep: int, ranks: Ranks, retention: Retention | None = None
+    ) -> None:
+        super().__init__(folder, keep=keep, retention=retention)
         self._ranks = ranks
-        self._own_draft: Path | None = None  # this host's, where this rank acts for it
         # A group of its own: the writing thread must not get between the collectives of training.
         self._group = dist.new_group(backend="gloo") if ranks.world_size > 1 else None
 
@@ -50,7 +53,7 @@ class ShardFolder(CheckpointFolder):
         rejected: list[str] = []
         steps = {
             step
-            for found in self._ranks.gather([s for s, _ in self._newest_first()])
+            for found in self._ranks.gather([s for s, _ in step_folders(self._folder, "step-")])
             for step in found
         }
         for step in sorted(steps, reverse=True):
@@ -60,9 +63,11 @@ class ShardFolder(CheckpointFolder):
                 fault = _fault(path) if self._leads else None
             faults = [each for each in self._ranks.gather(fault) if each]
             if not faults:
-                self._durable_since[step] = self._clock() - UPLOAD_S  # it was here before us
+                self._retention.note_found(step)
+                self._sweep_host()
                 return Checkpoint(path=path, step=step), rejected
             rejected.append(f"{path}: {faults[0]}")
+        self._sweep_host()
         return None, rejected
 
     def save(
@@ -89,30 +94,27 @@ class ShardFolder(CheckpointFolder):
         """
         final = self._folder / f"step-{step:08d}"
         try:
-            drafts = self._together(partial(self._new_draft, final.name), what=str(final))
-            draft = drafts[self._ranks.rank - self._ranks.local_rank]
+            self._together(partial(self._make_way_on_host, step, final), what=str(final))
             entries = self._together(
-                partial(self._write_shards, draft, objects["shards"]), what=str(final)
+                partial(self._write_shards, final, objects["shards"]), what=str(final)
             )
             listed = {name: entry for each in entries for name, entry in each.items()}
             rest = {name: content for name, content in objects.items() if name != "shards"}
             close = partial(
                 self._close,
-                draft,
+                final,
                 objects=rest,
                 files=files,
                 facts={**facts, "layout": LAYOUT},
                 shards=listed,
             )
             num_bytes = self._together(close, what=str(final))[0]
-            self._together(partial(self._publish_here, draft, final), what=str(final))
         except CheckpointError:
-            if self._own_draft:
-                shutil.rmtree(self._own_draft, ignore_errors=True)
+            if self._leads:
+                shutil.rmtree(final, ignore_errors=True)
             raise
-        self._durable_since[step] = self._clock()
         if self._leads:
-            self._delete_superfluous()
+            self._retention.note_durable(step)
         return final, num_bytes
 
     @property
@@ -145,41 +147,35 @@ class ShardFolder(CheckpointFolder):
             raise CheckpointError(message)
         return [result for result, _ in said]
 
-    def _new_draft(self, name: str) -> Path | None:
-        if not self._leads:
-            return None
-        self._folder.mkdir(parents=True, exist_ok=True)
-        draft = self._staging_folder() / name
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        self._own_draft = draft
-        return draft
+    def _make_way_on_host(self, step: int, final: Path) -> None:
+        if self._leads:
+            self._make_way(step, final)
 
-    def _write_shards(self, draft: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    def _sweep_host(self) -> None:
+        if self._leads:
+            self._sweep()
+
+    def _write_shards(self, final: Path, shards: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Write this rank's shards; return the manifest's entries for them, on rank 0 for the index too."""
         dcp.save(
             dict(shards),
-            storage_writer=dcp.FileSystemWriter(draft, overwrite=False),
+            storage_writer=dcp.FileSystemWriter(final, overwrite=False),
             process_group=self._group,
             no_dist=self._group is None,
         )
-        own = sorted(draft.glob(f"__{self._ranks.rank}_*.distcp"))
+        own = sorted(final.glob(f"__{self._ranks.rank}_*.distcp"))
         if self._ranks.is_main:
-            own.append(draft / ".metadata")
+            own.append(final / ".metadata")
+        if self._leads:
+            sync_folder(final)
+            sync_folder(self._folder)
         return {
             path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in own
         }
 
-    def _close(self, draft: Path, *, shards: Mapping[str, Any], **content: Any) -> int:
-        if self._ranks.is_main:
-            return write_files(draft, **content, others=shards)
-        if self._leads:
-            sync_folder(draft)
-        return 0
-
-    def _publish_here(self, draft: Path, final: Path) -> None:
-        if self._leads:
-            self._publish(draft, final)
+    def _close(self, final: Path, *, shards: Mapping[str, Any], **content: Any) -> int:
+        """Write the rest and the manifest, once every rank's shards are durable."""
+        return write_files(final, **content, others=shards) if self._ranks.is_main else 0
 
 
 def _fault(path: Path) -> str | None:

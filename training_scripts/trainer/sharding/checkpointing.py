@@ -39,7 +39,7 @@ class ShardedCheckpointer(Checkpointer):
         self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter
     ) -> None:
         super().__init__(folder, keep=keep, pace=pace, ranks=ranks, metrics=metrics)
-        self._shards = ShardFolder(folder, keep=keep, ranks=ranks)
+        self._shards = ShardFolder(folder, keep=keep, ranks=ranks, retention=self._retention)
         self._saver = BackgroundSaver(self._shards, metrics)
         self._buffers = CpuBuffers()
 

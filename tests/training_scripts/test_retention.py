@@ -1,0 +1,203 @@
+"""Old checkpoints are deleted once a newer one is whole in S3: asked at a real S3, where files arrive one by one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from trainer.retention import CHECKPOINT_VARIABLE, LocalLayout, ManifestLayout, Retention
+from trainer.s3_prefix import S3Prefix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import RunningEngine
+
+MODEL = b"weights of a model"
+
+
+@pytest.fixture
+def prefix(engine: RunningEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give this process what a container has to reach S3, and return an empty prefix."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", engine.endpoint_url)
+    monkeypatch.setenv("AWS_REGION", engine.region)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    return f"s3://{engine.bucket}/{tmp_path.name}/checkpoints"
+
+
+def write(folder: Path, step: int) -> Path:
+    path = folder / f"step-{step:08d}"
+    path.mkdir(parents=True)
+    (path / "model.pt").write_bytes(MODEL)
+    files = {"model.pt": {"bytes": len(MODEL)}}
+    (path / "manifest.json").write_text(json.dumps({"files": files}))
+    return path
+
+
+def arrive(prefix: str, path: Path, *names: str, content: bytes | None = None) -> None:
+    for name in names or [file.name for file in path.iterdir()]:
+        data = content if content is not None else (path / name).read_bytes()
+        S3Prefix(prefix).write(f"{path.name}/{name}", data)
+
+
+def left(folder: Path) -> list[int]:
+    return sorted(int(path.name.partition("-")[2].partition(".")[0]) for path in folder.iterdir())
+
+
+def retention_of(folder: Path, prefix: str | None, **more: Any) -> Retention:
+    s3 = S3Prefix(prefix) if prefix else None
+    return Retention(ManifestLayout(folder), keep=1, s3=s3, is_synced=True, **more)
+
+
+def test_nothing_goes_before_a_newer_checkpoint_is_whole_in_s3(tmp_path: Path, prefix: str) -> None:
+    retention = retention_of(tmp_path / "c", prefix, asked_every_s=3600.0)
+    paths = {step: write(tmp_path / "c", step) for step in (1, 2, 3, 4)}
+    for step in paths:
+        retention._durable.add(step)  # without the thread: the looks are these
+
+    def left_after(step: int, *names: str, content: bytes | None = None) -> list[int]:
+        arrive(prefix, paths[step], *names, content=content)
+        retention.look()
+        return left(tmp_path / "c")
+
+    assert left_after(1) == [1, 2, 3, 4]  # the oldest: there is nothing it could replace
+    assert left_after(3, "manifest.json") == [1, 2, 3, 4]
+    assert left_after(3, "model.pt", content=MODEL[:-1]) == [1, 2, 3, 4]  # while it grows
+    assert left_after(2) == [2, 3, 4]
+    assert left_after(3, "model.pt") == [3, 4]
+    assert left_after(4) == [4]
+
+
+def test_a_thread_of_its_own_asks_until_the_newest_has_arrived(tmp_path: Path, prefix: str) -> None:
+    gone = tmp_path / "c" / "step-00000001"
+    retention = retention_of(tmp_path / "c", prefix, asked_every_s=0.05)
+    write(tmp_path / "c", 1)
+    retention.note_durable(1)
+    second = write(tmp_path / "c", 2)
+    retention.note_durable(2)
+
+    arrive(prefix, second)
+
+    wait_until(lambda: not gone.exists())
+
+
+def test_a_checkpoint_that_bears_the_name_of_a_damaged_one_proves_nothing(
+    tmp_path: Path, prefix: str
+) -> None:
+    retention = retention_of(tmp_path / "c", prefix, asked_every_s=3600.0)
+    retention._durable |= {1, 2}
+    write(tmp_path / "c", 1)
+    arrive(prefix, write(tmp_path / "c", 2))  # the damaged one, of the same sizes
+    retention.distrust(2)
+    retention._durable.add(2)
+
+    retention.look()
+
+    assert left(tmp_path / "c") == [1, 2]
+
+
+@pytest.mark.parametrize("uri", [None, "s3://no-such-bucket-anywhere/c"])
+def test_where_s3_cannot_be_asked_nothing_goes_and_the_log_says_so_once(
+    tmp_path: Path, prefix: str, uri: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    retention = retention_of(tmp_path / "c", uri, is_restored=False)
+    for step in (1, 2, 3):
+        write(tmp_path / "c", step)
+        retention._durable.add(step)
+
+    with caplog.at_level(logging.WARNING):
+        retention.look()
+        retention.look()
+
+    assert left(tmp_path / "c") == [1, 2, 3]
+    (said,) = caplog.messages
+    assert "s3:ListBucket" in said
+    assert CHECKPOINT_VARIABLE in said
+    assert not retention.is_congested
+
+
+def test_what_the_platform_restored_was_whole_in_s3(tmp_path: Path) -> None:
+    retention = retention_of(tmp_path / "c", None)
+    for step in (1, 2, 3):
+        write(tmp_path / "c", step)
+    retention.note_found(2)
+    retention._durable.add(3)
+
+    retention.look()
+
+    assert left(tmp_path / "c") == [2, 3]
+
+
+def test_a_folder_that_nothing_copies_keeps_the_newest(tmp_path: Path) -> None:
+    retention = Retention(ManifestLayout(tmp_path), keep=2)
+    for step in (1, 2, 3, 4):
+        write(tmp_path, step)
+        retention.note_durable(step)
+
+    assert left(tmp_path) == [3, 4]
+
+
+def test_checkpoints_wait_while_enough_are_on_their_way(tmp_path: Path, prefix: str) -> None:
+    retention = retention_of(tmp_path / "c", prefix, asked_every_s=3600.0)
+    paths = [write(tmp_path / "c", step) for step in range(1, 5)]
+    retention._durable |= {1, 2, 3, 4}
+    retention.look()
+    assert retention.is_congested
+
+    arrive(prefix, paths[1])
+    retention.look()
+
+    assert not retention.is_congested
+
+
+def test_checkpoints_of_one_file_are_whole_with_all_their_files(
+    tmp_path: Path, prefix: str
+) -> None:
+    s3 = S3Prefix(prefix)
+    retention = Retention(LocalLayout(tmp_path), keep=1, s3=s3, is_synced=True)
+    for step in (1, 2):
+        for suffix in ("npz", "sha256"):
+            (tmp_path / f"step-{step:08d}.{suffix}").write_bytes(MODEL)
+        retention._durable.add(step)
+
+    s3.write("step-00000002.npz", MODEL)
+    retention.look()
+    assert left(tmp_path) == [1, 1, 2, 2]
+
+    s3.write("step-00000002.sha256", MODEL)
+    retention.look()
+    assert left(tmp_path) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "uri", "is_synced"),
+    [
+        ({"S3Uri": "s3://b/c"}, {CHECKPOINT_VARIABLE: "s3://b/other"}, "s3://b/c/", True),
+        (None, {CHECKPOINT_VARIABLE: "s3://b/c/"}, "s3://b/c/", True),
+        ({"LocalPath": "/opt/ml/checkpoints"}, {}, None, True),
+        (None, {"TRAINING_JOB_NAME": "job"}, None, True),
+        (None, {}, None, False),
+    ],
+    ids=["configured", "told", "no address", "mounted", "on its own"],
+)
+def test_the_address_is_the_containers(
+    tmp_path: Path, config: Any, environ: dict[str, str], uri: str | None, is_synced: bool
+) -> None:
+    layout = ManifestLayout(tmp_path)
+
+    made = Retention.of_job(layout, keep=1, folder=tmp_path, config=config, environ=environ)
+
+    assert made._is_synced is is_synced
+    assert (made._s3.uri if made._s3 else None) == uri
+
+
+def wait_until(is_so: Any, *, limit_s: float = 60.0) -> None:
+    ends = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.02)

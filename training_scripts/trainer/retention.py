@@ -1,0 +1,276 @@
+"""Old checkpoints, deleted only once a newer one is known to be whole in S3.
+
+The platform copies the checkpoint folder to S3 some time later, file by file and in no promised order, and deletes
+there what is deleted here ("If a checkpoint is deleted in the SageMaker container, it will also be deleted in the S3
+folder", SageMaker developer guide, read November 2026). Nothing bounds how far it lags behind. So S3 itself is asked:
+the sizes of a checkpoint's files there must be those that it was written with.
+
+That happens on a thread of its own. Where S3 cannot be asked nothing is deleted, which the log says once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainer.s3_prefix import S3Prefix, S3UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
+ASKED_EVERY_S = 15.0
+MOST_UNDERWAY = 4
+"""So many checkpoints on their way to S3 are enough: one more would only keep the older ones from arriving."""
+CANNOT_ASK = (
+    "NO OLD CHECKPOINT IS DELETED: S3 cannot tell whether a newer one has arrived (%s), so the disk fills. Give the "
+    f"job's role s3:ListBucket and s3:GetObject on its checkpoint prefix, the variable {CHECKPOINT_VARIABLE} in its "
+    "Environment if it has no input/config/checkpointconfig.json, and a way to S3; or a larger volume_size"
+)
+
+
+class Layout(Protocol):
+    """How a script lays its checkpoints into one folder."""
+
+    def steps(self) -> Mapping[int, tuple[Path, ...]]:
+        """Return the files or folders of each step that lies here, whole or not."""
+
+    def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
+        """Return the bytes of each file of a step by its name below the prefix; None while that is not known.
+
+        Args:
+            step: of the checkpoint.
+            s3: the checkpoints' prefix.
+            there: what S3 has below it: name to bytes.
+
+        Raises:
+            S3UnavailableError: S3 does not give what is needed.
+        """
+
+
+class Retention:
+    """The deleting of one folder's checkpoints.
+
+    Args:
+        layout: of the folder.
+        keep: how many of the newest stay in any case.
+        s3: where the platform copies the folder to; None where that is not known.
+        is_synced: whether it does. Without that what is durable here is all there is.
+        is_restored: whether the platform filled the folder at this start.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        keep: int,
+        s3: S3Prefix | None = None,
+        is_synced: bool = False,
+        is_restored: bool = True,
+        asked_every_s: float = ASKED_EVERY_S,
+    ) -> None:
+        self._layout, self._keep, self._s3 = layout, keep, s3
+        self._is_synced, self.is_restored = is_synced, is_restored
+        self._asked_every_s = asked_every_s
+        self._durable: set[int] = set()
+        self._in_s3: set[int] = set()
+        self._unsure: set[int] = set()  # S3 may hold an older one of the same name
+        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._has_said, self._can_ask = False, False
+
+    @classmethod
+    def of_job(
+        cls,
+        layout: Layout,
+        *,
+        keep: int,
+        folder: Path,
+        config: Mapping[str, Any] | None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> Retention:
+        """Return the retention of a container's checkpoint folder; call it before the folder is made.
+
+        Args:
+            layout: of the folder.
+            keep: how many of the newest stay in any case.
+            folder: where the checkpoints are.
+            config: the content of input/config/checkpointconfig.json; None where there is none.
+            environ: the container's variables.
+        """
+        uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)
+        is_mounted = "TRAINING_JOB_NAME" in environ and folder.is_dir()
+        return cls(
+            layout,
+            keep=keep,
+            s3=S3Prefix(uri) if uri else None,
+            is_synced=bool(uri) or config is not None or is_mounted,
+            is_restored=environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0",
+        )
+
+    @property
+    def is_congested(self) -> bool:
+        """Return whether enough checkpoints are on their way to S3."""
+        with self._lock:
+            newest = max(self._in_s3, default=-1)
+            return self._can_ask and sum(step > newest for step in self._durable) >= MOST_UNDERWAY
+
+    def note_found(self, step: int) -> None:
+        """Note a checkpoint that was here at the start, and is whole."""
+        with self._lock:
+            self._durable.add(step)
+            if self._s3 is None and self.is_restored:
+                self._in_s3.add(step)  # from there it came
+
+    def distrust(self, step: int) -> None:
+        """Note that files of this step were removed: S3 may have them, of the same sizes, beside those of a new one."""
+        with self._lock:
+            self._unsure.add(step)
+            self._in_s3.discard(step)
+            self._durable.discard(step)
+
+    def note_durable(self, step: int) -> None:
+        """Note that a checkpoint is whole on this disk; what may go is deleted now or as soon as S3 has it."""
+        with self._lock:
+            self._durable.add(step)
+        if not self._is_synced:
+            self._delete(before=max(self._durable) + 1)
+        elif self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def look(self) -> None:
+        """Ask S3 once, and delete what it makes superfluous."""
+        if self._s3 is None:
+            self._say("no address of the job's checkpoints")
+        else:
+            self._ask(self._s3)
+        if self._in_s3:
+            self._delete(before=max(self._in_s3))
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                waits = self._s3 is not None and max(self._durable) > max(self._in_s3, default=-1)
+            self._wake.wait(self._asked_every_s if waits else None)
+            self._wake.clear()
+            try:
+                self.look()
+            except Exception:  # the thread's boundary: the disk fills at worst, training goes on
+                log.exception("old checkpoints are not deleted; it is tried again")
+
+    def _ask(self, s3: S3Prefix) -> None:
+        """Learn which checkpoints S3 has whole."""
+        with self._lock:
+            newest = max(self._in_s3, default=-1)
+            wanted = {step for step in self._durable - self._unsure if step > newest}
+        try:
+            there = s3.sizes()
+            arrived = {step for step in wanted if self._has_arrived(step, s3, there)}
+        except S3UnavailableError as error:
+            self._can_ask = False
+            self._say(error.findings[0])
+            return
+        with self._lock:
+            self._can_ask = True
+            self._in_s3 |= arrived
+
+    def _has_arrived(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> bool:
+        contents = self._layout.contents(step, s3, there)
+        return bool(contents) and all(
+            there.get(name) == size for name, size in (contents or {}).items()
+        )
+
+    def _delete(self, *, before: int) -> None:
+        """Delete what is older than `before` and not among the newest; damaged ones too."""
+        with self._lock:
+            newest = set(sorted(self._durable)[-self._keep :])
+        for step, paths in self._layout.steps().items():
+            if step < before and step not in newest:
+                remove(paths)
+                with self._lock:
+                    self._durable.discard(step)
+
+    def _say(self, why: str) -> None:
+        if not self._has_said:
+            self._has_said = True
+            log.warning(CANNOT_ASK, why)
+
+
+class ManifestLayout:
+    """Folders `step-00000080` whose manifest.json lists every file of all hosts, and is written last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def steps(self) -> dict[int, tuple[Path, ...]]:
+        """Return each step's folder."""
+        return {step: (path,) for step, path in step_folders(self._folder, "step-")}
+
+    def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:
+        """Return what the manifest lists: the one in S3, since only one host has it here."""
+        name = f"step-{step:08d}"
+        manifest = f"{name}/manifest.json"
+        if manifest not in there:
+            return None
+        try:
+            files = json.loads(s3.read(manifest))["files"]
+            return {f"{name}/{file}": int(entry["bytes"]) for file, entry in files.items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None  # not all of it is there
+
+
+class LocalLayout:
+    """Checkpoints that one host writes whole: what is here is what S3 must have."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def steps(self) -> dict[int, tuple[Path, ...]]:
+        """Return each step's folder `checkpoint-80`, or its files `step-00000080.*`."""
+        found: dict[int, tuple[Path, ...]] = {
+            step: (path,) for step, path in step_folders(self._folder, "checkpoint-")
+        }
+        for path in sorted(self._folder.glob("step-*.*")):
+            digits = path.name.removeprefix("step-").partition(".")[0]
+            if digits.isdigit():
+                found[int(digits)] = (*found.get(int(digits), ()), path)
+        return found
+
+    def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:  # noqa: ARG002
+        """Return the files of the step as they are here."""
+        paths = self.steps().get(step, ())
+        files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
+        return {
+            file.relative_to(self._folder).as_posix(): file.stat().st_size
+            for file in files
+            if file.is_file()
+        } or None
+
+
+def step_folders(folder: Path, begins: str) -> list[tuple[int, Path]]:
+    """Return the folders `<begins><digits>`, the newest step first."""
+    named = [(path.name.removeprefix(begins), path) for path in folder.glob(f"{begins}*")]
+    return sorted(
+        ((int(digits), path) for digits, path in named if digits.isdigit() and path.is_dir()),
+        reverse=True,
+    )
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files and folders; what cannot be removed stays."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)

@@ -1,0 +1,112 @@
+"""An S3 prefix as a training container reaches it: boto3, its standard credentials and endpoint, with timeouts.
+
+boto3 is imported at the first request only, on the thread that asks: an image may lack it, and it takes a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trainer.errors import TrainerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 30, 3
+
+Answer = TypeVar("Answer")
+
+
+class S3UnavailableError(TrainerError):
+    """S3 cannot be asked: no boto3, no network, no credentials or no permission."""
+
+
+class S3Prefix:
+    """The objects below one prefix, by their names relative to it. Safe to use from one thread at a time.
+
+    Args:
+        uri: `s3://bucket/some/folder/`.
+    """
+
+    def __init__(self, uri: str) -> None:
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        self.uri = f"s3://{bucket}/{key.rstrip('/')}/" if key.strip("/") else f"s3://{bucket}/"
+        self._bucket, self._key = bucket, self.uri.removeprefix(f"s3://{bucket}/")
+        self._made: Any = None
+
+    def sizes(self, begins: str = "") -> dict[str, int]:
+        """Return the bytes of each object whose name begins so, by name.
+
+        Raises:
+            S3UnavailableError: S3 cannot be asked.
+        """
+        return self._asked(
+            lambda client: {
+                each["Key"].removeprefix(self._key): int(each["Size"])
+                for page in self._pages(client, begins)
+                for each in page.get("Contents", ())
+            }
+        )
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders right below, in order.
+
+        Raises:
+            S3UnavailableError: S3 cannot be asked.
+        """
+        return self._asked(
+            lambda client: [
+                each["Prefix"].removeprefix(self._key).rstrip("/")
+                for page in self._pages(client, "", Delimiter="/")
+                for each in page.get("CommonPrefixes", ())
+            ]
+        )
+
+    def read(self, name: str) -> bytes:
+        """Return an object's content.
+
+        Raises:
+            S3UnavailableError: S3 cannot be asked, or there is none.
+        """
+        key = f"{self._key}{name}"
+        return self._asked(
+            lambda client: bytes(client.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+        )
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put an object.
+
+        Raises:
+            S3UnavailableError: S3 does not take it.
+        """
+        key = f"{self._key}{name}"
+        self._asked(lambda client: client.put_object(Bucket=self._bucket, Key=key, Body=content))
+
+    def _pages(self, client: Any, begins: str, **more: str) -> Iterator[dict[str, Any]]:
+        pages = client.get_paginator("list_objects_v2")
+        yield from pages.paginate(Bucket=self._bucket, Prefix=f"{self._key}{begins}", **more)
+
+    def _asked(self, ask: Callable[[Any], Answer]) -> Answer:
+        try:
+            return ask(self._client())
+        except S3UnavailableError:
+            raise
+        except Exception as error:  # boto3's own, and those of the HTTP library below it
+            message = f"{self.uri}: {type(error).__name__}: {error}"
+            raise S3UnavailableError(message) from error
+
+    def _client(self) -> Any:
+        if self._made is None:
+            try:
+                from boto3.session import Session  # noqa: PLC0415
+                from botocore.config import Config  # noqa: PLC0415
+            except ImportError as error:
+                message = f"{self.uri}: this image has no boto3"
+                raise S3UnavailableError(message) from error
+            config = Config(
+                connect_timeout=CONNECT_TIMEOUT_S,
+                read_timeout=READ_TIMEOUT_S,
+                retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+            )
+            self._made = Session().client("s3", config=config)
+        return self._made
