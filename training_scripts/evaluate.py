@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from trainer.artifacts import read_model
@@ -30,7 +31,7 @@ from trainer.distributed import Ranks, joined_ranks
 from trainer.environment import DEFAULT_BASE_DIR, available_cpus
 from trainer.errors import DataError
 from trainer.evaluation import evaluate
-from trainer.failure import report_failure
+from trainer.failure import end_process, report_failure
 from trainer.precision import DTYPES, Precision
 from trainer.sharding.frozen import shard_frozen
 from trainer.tasks import Task, open_splits
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             run(options, ranks)
     except Exception as error:  # noqa: BLE001 the process boundary
         report_failure(error, output / "failure", output / "message")
+        if dist.is_initialized():
+            end_process(1)
         return 1
     return 0
 

@@ -100,7 +100,7 @@ class Job:
             "SAGEMAKER_BASE_DIR": str(self.base_dir), "SM_HPS": json.dumps(values),
             "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"],
         }  # fmt: skip
-        port = free_port()
+        port = unused_port()
         for rank in range(world_size):
             launch = {
                 "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
@@ -126,6 +126,15 @@ class Job:
         codes = [self.server.wait(pid) for pid in self.pids]
         self.pids.clear()
         return codes
+
+    def has_ended(self, rank: int, *, within_s: float) -> bool:
+        """Return whether a rank ends before the seconds are over."""
+        descriptor = os.pidfd_open(self.pids[rank])
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        ended = poller.poll(within_s * 1000)
+        os.close(descriptor)
+        return bool(ended)
 
     def kill(self, rank: int, signal_number: int) -> None:
         """Send a signal to a running rank."""
@@ -189,11 +198,17 @@ class Job:
         return (self.base_dir / "output" / "failure").read_text()
 
 
-def free_port() -> int:
+def unused_port() -> int:
     """Return a TCP port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Return a TCP port that nobody listens on."""
+    return unused_port()
 
 
 @pytest.fixture(scope="session")
@@ -255,7 +270,7 @@ def evaluation(rank_server: RankServer) -> Callable[..., int]:
 
     def run(base_dir: Path, argv: Sequence[str] = (), *, world_size: int = 1) -> int:
         environ = {"SAGEMAKER_BASE_DIR": str(base_dir), "OMP_NUM_THREADS": "1"}
-        port = free_port()
+        port = unused_port()
         pids = []
         for rank in range(world_size):
             launch = {

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 pytestmark = pytest.mark.torch
 
@@ -148,3 +153,62 @@ def test_run_without_a_writable_checkpoint_folder_says_so_and_leaves_its_model(m
     assert "volume_size" in failed[0]
     assert job.log().count("NO CHECKPOINT OF STEP") == 4
     assert len(job.weights_sha256()) == 64
+
+
+def test_rank_that_fails_alone_is_the_cause_and_ends_its_peers(make_job, own_data, tmp_path):
+    damaged = shutil.copytree(own_data, tmp_path / "damaged")
+    for shard in (damaged / "train").glob("*.bin"):
+        content = torch.frombuffer(bytearray(shard.read_bytes()), dtype=torch.uint16)
+        shard.write_bytes(torch.full_like(content, 60_000).numpy().tobytes())
+    channels = {f"SM_CHANNEL_{path.name.upper()}": str(path) for path in damaged.iterdir()}
+    job = make_job(data=own_data)
+
+    job.start(world_size=2, verify_shards=False, environ={1: channels})
+
+    assert job.wait() == [1, 1]
+    assert "rank 1: IndexError" in job.failure
+    assert "Traceback" in job.log(1)
+    assert "Another rank failed" in job.log(0)
+
+
+def test_failed_rank_exits_although_a_peer_never_answers(tmp_path, token_data, free_port):
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "data").symlink_to(token_data)
+    environ = os.environ | {
+        "SAGEMAKER_BASE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "SM_HPS": json.dumps({"num_layers": 1, "hidden_size": 16, "num_heads": 2, "sequence_length": 16}),
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "failing_rank.py")],
+            env=environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        _, told = ranks[1].communicate(timeout=120)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+            rank.stderr.close()
+
+    assert ranks[1].returncode == 1
+    assert "IndexError: rank 1 fails at its first step" in told
+    assert "rank 1: IndexError" in (tmp_path / "output" / "failure").read_text()
+
+
+@pytest.mark.slow
+def test_ranks_wait_longer_for_each_other_in_the_set_up_than_in_steps(make_job):
+    job = make_job()
+    job.start(world_size=2, distributed_timeout_s=10)
+    job.kill(1, signal.SIGSTOP)
+
+    has_ended = job.has_ended(0, within_s=15)
+    job.kill(1, signal.SIGCONT)
+
+    assert not has_ended, job.log()
+    assert job.wait() == [0, 0], job.log()

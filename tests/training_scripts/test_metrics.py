@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 
 import pytest
 
@@ -55,3 +56,24 @@ def test_history_of_a_moment_is_cut_there(tmp_path):
 
     assert steps_of(metrics.history(num_bytes)) == [1]
     assert steps_of(metrics.history()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("step", "line"), [(None, "trainyard setup seconds="), (7, "trainyard alive step=7")]
+)
+def test_long_work_outside_of_steps_gives_signs_of_life(tmp_path, step, line):
+    class Heard(io.StringIO):
+        is_written = threading.Event()
+
+        def flush(self):
+            if line in self.getvalue():
+                self.is_written.set()
+
+    stream = Heard()
+    stream.is_written.clear()
+    metrics = MetricsWriter(tmp_path, enabled=True, stream=stream, alive_after_s=0.01)
+
+    with metrics.kept_alive(step):
+        assert stream.is_written.wait(60)
+
+    assert not [each for each in threading.enumerate() if each.name == "alive"]

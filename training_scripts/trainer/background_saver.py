@@ -52,6 +52,11 @@ class BackgroundSaver:
             self._thread = None
         return self._written
 
+    def wait(self, within_s: float | None = None) -> None:
+        """Wait until nothing is being written, or the seconds are over."""
+        if self._thread:
+            self._thread.join(within_s)
+
     def _write(self, step: int, content: dict[str, Any]) -> None:
         began, cpu_began = time.monotonic(), time.thread_time()
         try:

@@ -86,6 +86,10 @@ class Checkpointer:
         """Wait until what was saved last is durable, or has failed."""
         self._settle()
 
+    def abandon(self) -> None:
+        """Wait for what is being written although the run failed, as long as that needs no peers."""
+        self._saver.wait()
+
     def _settle(self) -> None:
         """Wait for the writing in progress, and learn from what it cost.
 

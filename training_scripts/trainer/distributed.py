@@ -25,6 +25,8 @@ from trainer.errors import HyperparameterError, TrainerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from torch.distributed import ProcessGroup
+
 log = logging.getLogger(__name__)
 SMDDP_FLAG = "sagemaker_distributed_dataparallel_enabled"
 LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -75,6 +77,12 @@ class Ranks:
         if self.world_size > 1:
             dist.barrier()
 
+    def wait_at_most(self, timeout_s: float, groups: Sequence[ProcessGroup | None] = ()) -> None:
+        """Set how long a collective of all ranks, and of these groups, waits from now on."""
+        if self.world_size > 1:
+            for group in (None, *groups):
+                dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)  # noqa: SLF001 no public one
+
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
         """Run the body on every rank; a TrainerError on any of them is raised on all.
@@ -112,10 +120,11 @@ def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]]
 
 @contextmanager
 def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ranks]:
-    """Join the process group that the environment describes, and leave it when the body ends.
+    """Join the process group that the environment describes, and leave it if the body succeeds.
 
-    SMDDP where the job asks for it, else NCCL on GPUs, gloo on CPUs. After an error the group is
-    left without waiting: the peers notice the closed connections.
+    SMDDP where the job asks for it, else NCCL on GPUs, gloo on CPUs. Ranks wait `timeout_s` for each other.
+    After an error the group is left as it is: to destroy NCCL's can wait for peers that sit in a collective. End the
+    process then by `failure.end_process`.
 
     Raises:
         HyperparameterError: only some of the launcher's variables are set.
@@ -136,24 +145,27 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
     dist.init_process_group(
         backend,
         timeout=timedelta(seconds=timeout_s),
-        device_id=device if backend == "nccl" else None,
+        device_id=device if "nccl" in backend else None,
     )
-    try:
-        yield Ranks(
-            rank=dist.get_rank(),
-            local_rank=int(environ.get("LOCAL_RANK", "0")),
-            world_size=dist.get_world_size(),
-            local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
-            device=device,
-            backend=backend,
-        )
-    finally:
-        dist.destroy_process_group()
+    yield Ranks(
+        rank=dist.get_rank(),
+        local_rank=int(environ.get("LOCAL_RANK", "0")),
+        world_size=dist.get_world_size(),
+        local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
+        device=device,
+        backend=backend,
+    )
+    dist.destroy_process_group()
+
+
+def native_backend(device: torch.device) -> str:
+    """Return torch's own backend for a device; on GPUs also gloo, for tensors that stay in the host's memory."""
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
 def _backend(environ: Mapping[str, str], device: torch.device) -> str:
     """Return SMDDP's backend where the job asks for it and the image has it, else NCCL on GPUs, gloo on CPUs."""
-    native = "nccl" if device.type == "cuda" else "gloo"
+    native = native_backend(device)
     asked = json.loads(environ.get("SM_FRAMEWORK_PARAMS") or "{}")
     if not asked.get(SMDDP_FLAG):
         return native

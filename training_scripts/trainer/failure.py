@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from trainer.errors import PeerError, TrainerError
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PEER_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe",
-                   "Timed out waiting", "NCCL error", "recvValue failed", "Gloo")  # fmt: skip
+                   "Timed out waiting", "NCCL error", "recvValue failed", "Gloo", "ncclRemoteError",
+                   "Watchdog caught collective operation timeout", "NCCL communicator was aborted")  # fmt: skip
 MAX_REASON_CHARACTERS = 1024
 
 
@@ -31,6 +32,17 @@ def report_failure(error: BaseException, *files: Path) -> None:
     sys.stderr.flush()
     for file in files:
         _leave(reason[:MAX_REASON_CHARACTERS], file)
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process at once, without waiting for threads or peers, so that the launcher sees the exit code.
+
+    A failed rank may have collectives under way on other threads, or on the device, that its peers never join.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _leave(reason: str, file: Path) -> None:

@@ -12,10 +12,11 @@ import math
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -37,11 +38,14 @@ LINE_KEYS = {
     "interval": ("steps", "reason"),
     "resume": ("step", "checkpoint"),
     "alive": ("step",),
+    "setup": ("seconds",),
     "skipped": ("step", "reason"),
     "done": ("step", "validation_loss", "seconds", "weights_sha256"),
 }  # fmt: skip
 QUOTED_KEYS = ("reason",)
 ALIVE_AFTER_S = 30.0
+SETUP_TIMEOUT_S = 7200.0
+"""How long ranks wait for each other outside of steps: data and checkpoints are checked, read and written then."""
 
 
 class MetricsWriter:
@@ -51,8 +55,16 @@ class MetricsWriter:
     While the disk is full it stays in memory. Safe to use from several threads.
     """
 
-    def __init__(self, folder: Path, *, enabled: bool, stream: TextIO | None = None) -> None:
-        self._enabled = enabled
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        enabled: bool,
+        stream: TextIO | None = None,
+        alive_after_s: float = ALIVE_AFTER_S,
+    ) -> None:
+        self._enabled, self._alive_after_s = enabled, alive_after_s
+        self._began = time.monotonic()
         self._stream = stream or sys.stdout
         self._folder = folder
         self._lock = threading.Lock()
@@ -121,15 +133,42 @@ class MetricsWriter:
             self._is_failing = True
             log.error("%s cannot be written, kept in memory: %s", self._path, reason)
 
-    def write_alive(self, step: int) -> None:
+    def write_alive(self, step: int | None) -> None:
         """Say that training goes on, if nothing was printed for a while; cheap to call often.
 
-        Listeners hear of it on every rank, as a `beat`.
+        Before the `start` line, where no step is known, the line is `setup`. Listeners hear of it on every rank, as a
+        `beat`.
         """
-        for hear in self.listeners:
-            hear("beat", {"step": step})
-        if time.monotonic() - self._printed_at >= ALIVE_AFTER_S:
+        if step is not None:
+            for hear in self.listeners:
+                hear("beat", {"step": step})
+        if time.monotonic() - self._printed_at < self._alive_after_s:
+            return
+        if step is None:
+            self.write("setup", seconds=time.monotonic() - self._began)
+        else:
             self.write("alive", step=step)
+
+    @contextmanager
+    def kept_alive(self, step: int | None = None) -> Iterator[None]:
+        """Write signs of life from a thread while the body does; for long work outside of steps.
+
+        They end after `SETUP_TIMEOUT_S`, the longest that ranks wait for each other there.
+        """
+        has_ended = threading.Event()
+        last = time.monotonic() + SETUP_TIMEOUT_S
+
+        def beat() -> None:
+            while not has_ended.wait(self._alive_after_s / 3) and time.monotonic() < last:
+                self.write_alive(step)
+
+        thread = threading.Thread(target=beat, name="alive", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            thread.join()
 
     def write_summary(self, **values: Any) -> None:
         """Write summary.json beside the history."""

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from trainer.distributed import joined_ranks
-from trainer.failure import report_failure
+from trainer.failure import end_process, report_failure
+from trainer.metrics import SETUP_TIMEOUT_S
 from trainer.mpi_ranks import rank_variables
 from trainer.script import run_script
 
@@ -28,14 +29,20 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     os.environ.update(rank_variables(os.environ))
     rank = os.environ.get("RANK", "0")
 
-    def run(hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
-        with joined_ranks(os.environ, timeout_s=hp.distributed_timeout_s) as ranks:
+    def run_once(hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
+        with joined_ranks(os.environ, timeout_s=SETUP_TIMEOUT_S) as ranks:
+            run: Training | None = None
             try:
-                return training(hp, paths, ranks, stop).run()
+                run = training(hp, paths, ranks, stop)
+                return run.run()
             except Exception as error:  # noqa: BLE001 the process boundary
-                # Said before the group is left: peers that lose this rank must not speak first.
+                # Reported before the process ends: peers that lose this rank must not speak first.
                 report_failure(error, paths.failure_file)
-                return 1
+                if run:
+                    run.checkpointer.abandon()
+                if ranks.world_size == 1:
+                    return 1
+                end_process(1)
 
     line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
-    return run_script(training.hyperparameters_class, run, argv, line=line)
+    return run_script(training.hyperparameters_class, run_once, argv, line=line)

@@ -25,7 +25,7 @@ from trainer.distributed import Ranks, choose_num_threads
 from trainer.errors import NonFiniteError
 from trainer.evaluation import evaluate
 from trainer.hyperparameters import Hyperparameters
-from trainer.metrics import MetricsWriter
+from trainer.metrics import SETUP_TIMEOUT_S, MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
@@ -45,6 +45,8 @@ from trainer.training_state import TrainingState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from torch.distributed import ProcessGroup
 
     from trainer.environment import ContainerPaths
     from trainer.evaluation import Evaluation
@@ -85,9 +87,10 @@ class Training:
         self.hp, self.paths, self.ranks, self.stop = hp, paths, ranks, stop
         self.is_stopping = False  # as all ranks know it; `stop` changes at any moment, on some
         torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
+        self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
         self.reader, self.num_readers = self.lay_out()
 
-        with ranks.all_or_none():
+        with self.metrics.kept_alive(), ranks.all_or_none():
             self.index = ShardIndex.load(paths.channels.get("index"))
             self.task = make_task(hp, self.index, paths.channels)
             verify = hp.verify_shards and ranks.local_rank == 0
@@ -102,7 +105,8 @@ class Training:
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
-        self.model = self.make_model()
+        with self.metrics.kept_alive():
+            self.model = self.make_model()
         begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
         self.precision = self.make_precision()
         self.optimizer = self.make_optimizer()
@@ -119,7 +123,6 @@ class Training:
                 "global_batch_size": self.plan.global_batch_size,
             },
         )
-        self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
         self.report = RunReport(
             self.metrics,
             state=self.state,
@@ -165,6 +168,10 @@ class Training:
         self.parallel = make_parallel(self.model, self.ranks, compiled=self.hp.compile)
         settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
 
+    def step_groups(self) -> list[ProcessGroup]:
+        """Return the process groups beside that of all ranks that a step's collectives use."""
+        return []
+
     def make_tensors(self) -> ModelTensors:
         """Return what measures and clips the gradients of the model; after `parallelize`."""
         return ModelTensors(self.model)
@@ -197,7 +204,8 @@ class Training:
         """Resume, train until there is a reason to end, write the model; return the exit code."""
         began = time.monotonic()
         self.report.say_setup(self.index, self.ranks)
-        self.checkpointer.resume(self.state)
+        with self.metrics.kept_alive():
+            self.checkpointer.resume(self.state)
         self.state.progress.num_starts += 1
         self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
         self.parallelize()
@@ -206,11 +214,14 @@ class Training:
             self.hp, self.paths, self.ranks, num_starts=self.state.progress.num_starts
         )
         try:
+            self.ranks.wait_at_most(self.hp.distributed_timeout_s, self.step_groups())
             self.take_steps()
-            self.checkpointer.save(self.state)
-            self.checkpointer.finish()
-            self.measure_test_split()
-            self.write_results(seconds=time.monotonic() - began)
+            self.ranks.wait_at_most(SETUP_TIMEOUT_S, self.step_groups())
+            with self.metrics.kept_alive(self.state.progress.step):
+                self.checkpointer.save(self.state)
+                self.checkpointer.finish()
+                self.measure_test_split()
+                self.write_results(seconds=time.monotonic() - began)
         finally:
             close_each(self.traces, self.statistics, self.headlines)
         self.ranks.barrier()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from include.runs.continuity.log_lines import Event, LogLine
 
-# These name a step that was taken before the processes started.
-_BEFORE_THE_START = frozenset({"start", "resume"})
+# These are written before the `start` line of their processes, and name no step that these took.
+_BEFORE_THE_START = frozenset({"start", "resume", "setup"})
 _AT_THE_END_OF_A_STEP = frozenset({"step", "checkpoint", "alive"})
 
 

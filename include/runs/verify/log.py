@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _QUOTED = re.compile(r'"(\\.|[^"\\])*"')
+_BEFORE_START = frozenset({"resume", "setup"})  # what the next start's processes print first
 _NEEDED = ("step", "global_batch_size", "num_samples", "seed")
 
 
@@ -54,13 +55,15 @@ class Begun:
     @property
     def last_step(self) -> int:
         """The highest step that a line speaks of."""
-        reached = (line.whole("step") or 0 for line in self.lines if line.kind != "resume")
+        reached = (line.whole("step") or 0 for line in self.lines if line.kind not in _BEFORE_START)
         return max(self.resumed_at, *reached, 0)
 
     @property
     def last_time(self) -> float:
         """Of the last line."""
-        return max(self.start.time, *(e.time for e in self.lines if e.kind != "resume"), 0.0)
+        return max(
+            self.start.time, *(e.time for e in self.lines if e.kind not in _BEFORE_START), 0.0
+        )
 
     def of_kind(self, *kinds: str) -> list[Said]:
         """Return the lines of these kinds."""

@@ -10,6 +10,7 @@ every host.
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from trainer.checkpoint_files import fault_of, sync_folder, write_files
 from trainer.checkpoint_folder import Checkpoint, CheckpointFolder
 from trainer.data.shard_index import sha256_of
 from trainer.errors import CheckpointError
+from trainer.metrics import SETUP_TIMEOUT_S
 from trainer.retention import step_folders
 
 if TYPE_CHECKING:
@@ -42,7 +44,10 @@ class ShardFolder(CheckpointFolder):
         super().__init__(folder, keep=keep, retention=retention)
         self._ranks = ranks
         # A group of its own: the writing thread must not get between the collectives of training.
-        self._group = dist.new_group(backend="gloo") if ranks.world_size > 1 else None
+        patience = timedelta(seconds=SETUP_TIMEOUT_S)  # disks of hosts differ in speed
+        self._group = (
+            dist.new_group(backend="gloo", timeout=patience) if ranks.world_size > 1 else None
+        )
 
     def newest_whole(self) -> tuple[Checkpoint | None, list[str]]:
         """Return the newest checkpoint that every host has whole, and a sentence for each newer one.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trainer.sharding.state import ShardedState
 
 log = logging.getLogger(__name__)
+ABANDONED_AFTER_S = 30.0
 
 
 class ShardedCheckpointer(Checkpointer):
@@ -61,6 +62,10 @@ class ShardedCheckpointer(Checkpointer):
         self._saver.start(step, objects=objects, files={"metrics.jsonl": history}, facts=facts)
         self._stall_seconds = time.monotonic() - began
         self._metrics.write("checkpoint", step=step, stall_seconds=self._stall_seconds)
+
+    def abandon(self) -> None:
+        """Wait for what is being written although the run failed; not longer than peers may need that failed, too."""
+        self._saver.wait(ABANDONED_AFTER_S)
 
     def resume(self, state: ShardedState) -> bool:  # type: ignore[override]
         """Bring `state` to the newest checkpoint that every host has whole; return whether there was one.

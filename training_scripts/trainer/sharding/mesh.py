@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch.distributed.device_mesh import init_device_mesh
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
-    from torch.distributed.device_mesh import DeviceMesh
 
     from trainer.sharding.degrees import Degrees
 
@@ -24,32 +24,43 @@ class RankMesh:
 
     Attributes:
         whole: with `AXES`.
-        sharing: those that share a shard, as `dp_shard` x `cp`.
+        context: the ranks that split a sequence; None where no sequence is split.
         stage_group: the ranks that have the same layers.
     """
 
     degrees: Degrees
     whole: DeviceMesh
-    sharing: DeviceMesh
+    context: DeviceMesh | None
     stage_group: ProcessGroup
 
     @classmethod
     def of(cls, degrees: Degrees, device: torch.device) -> RankMesh:
-        """Return the mesh of all ranks; every rank must call it."""
+        """Return the mesh of all ranks; every rank must call it.
+
+        Of torch's meshes only what 2.8 to 2.13 have alike is used: meshes that are made whole, and groups.
+        """
         shape = (degrees.pipeline, degrees.replicate, degrees.shard, degrees.tensor)
         whole = init_device_mesh(device.type, shape, mesh_dim_names=AXES)
-        parts = (degrees.shard // degrees.context, degrees.context)
+        stages = [stage.flatten().tolist() for stage in whole.mesh]
         return cls(
             degrees=degrees,
             whole=whole,
-            sharing=whole[SHARING]._unflatten(0, parts, ("dp_shard", "cp")),  # noqa: SLF001
-            stage_group=whole[AXES[1:]]._flatten("stage").get_group(),  # noqa: SLF001
+            context=_context_mesh(whole, degrees),
+            stage_group=dist.new_subgroups_by_enumeration(stages)[0],
         )
 
     def place(self, axis: str) -> int:
-        """Return this rank's place on an axis."""
-        mesh = self.whole if axis in AXES else self.sharing
-        return mesh[axis].get_local_rank()
+        """Return this rank's place on an axis: one of `AXES`, or of `dp_shard` and `cp`, its parts."""
+        if axis in AXES:
+            return self.whole[axis].get_local_rank()
+        shard, context = divmod(self.whole[SHARING].get_local_rank(), self.degrees.context)
+        return {"dp_shard": shard, "cp": context}[axis]
+
+    @property
+    def groups(self) -> list[ProcessGroup]:
+        """Return the process groups of this rank that a step's collectives use."""
+        own = [self.stage_group, *(self.whole[axis].get_group() for axis in AXES)]
+        return [*own, self.context.get_group("cp")] if self.context else own
 
     @property
     def reader(self) -> int:
@@ -78,3 +89,11 @@ class RankMesh:
     def is_last_stage(self) -> bool:
         """Return whether logits come out of this rank's layers."""
         return self.place("pp") == self.degrees.pipeline - 1
+
+
+def _context_mesh(whole: DeviceMesh, degrees: Degrees) -> DeviceMesh | None:
+    if degrees.context == 1:
+        return None
+    shape = (-1, degrees.context, degrees.tensor)
+    ranks = whole.mesh.view(shape).transpose(1, 2).reshape(-1, degrees.context)
+    return DeviceMesh(whole.device_type, ranks, mesh_dim_names=("other", "cp"))["cp"]

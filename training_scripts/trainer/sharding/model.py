@@ -39,8 +39,8 @@ def spread(
     for a single rank.
     """
     share = None
-    if mesh and mesh.degrees.context > 1:
-        share = SequenceShare.of(mesh.sharing["cp"], hp.sequence_length, device)
+    if mesh and mesh.context:
+        share = SequenceShare.of(mesh.context, hp.sequence_length, device)
     model = whole
     if isinstance(whole, GPT):
         recompute = make_recompute(

@@ -30,6 +30,8 @@ from trainer.training import Training
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from torch.distributed import ProcessGroup
+
     from trainer.evaluation import Evaluation
     from trainer.statistics.tensors import ModelTensors
     from trainer.throughput import Meter
@@ -86,6 +88,10 @@ class ShardedTraining(Training):
                 num_micro_batches=self.plan.gradient_accumulation_steps,
                 loss=self.loss_of_outputs,
             )
+
+    def step_groups(self) -> list[ProcessGroup]:
+        """Return the process groups of this rank's place in the mesh."""
+        return self.mesh.groups if self.mesh else []
 
     def make_tensors(self) -> ModelTensors:
         """Return what measures and clips gradients that lie in shards."""

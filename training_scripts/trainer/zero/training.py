@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trainer.distributed import native_backend
 from trainer.precision import Precision
 from trainer.training import Training
 from trainer.zero.config import ZeroHyperparameters, complete_config, read_config, stage_of
@@ -57,7 +58,8 @@ class ZeroTraining(Training):
         # Compiled at each start of a container, for ranks that are all on one host; gloo does as well.
         deepspeed.ops.__compatible_ops__[SHARED_MEMORY_COLLECTIVES] = False
         if not dist.is_initialized():
-            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            backend = native_backend(self.ranks.device)
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         self.engine, *_ = deepspeed.initialize(
             model=self.model,
             optimizer=self.optimizer,
