@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ class GPT(nn.Module):
     """Token ids (batch, time) to logits (batch, time, vocabulary)."""
 
     def __init__(self, config: GPTConfig) -> None:
+        """Make the decoder; its weights follow from the seed that `torch.manual_seed` was given last."""
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
@@ -53,7 +55,8 @@ class GPT(nn.Module):
         cos, sin = rope_table(config.sequence_length, config.hidden_size // config.num_heads)
         self.register_buffer("rope_cos", cos, persistent=False)
         self.register_buffer("rope_sin", sin, persistent=False)
-        self._initialise()
+        if not self.head.weight.is_meta:
+            initialise(self, num_layers=config.num_layers, seed=torch.initial_seed())
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits of the token that follows each position."""
@@ -64,16 +67,29 @@ class GPT(nn.Module):
             hidden = block(hidden, cos, sin)
         return self.head(self.norm(hidden))
 
-    def _initialise(self) -> None:
-        """Draw normal weights; smaller where they add to the residual stream, the deeper the more.
 
-        Source: Radford et al. 2019 (GPT-2), section 2.3: divided by the root of the layers.
-        """
-        residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() >= 2:
-                is_residual = name.endswith(("output.weight", "down.weight"))
-                nn.init.normal_(parameter, std=residual_std if is_residual else INIT_STD)
+@torch.no_grad()
+def initialise(module: nn.Module, *, num_layers: int, prefix: str = "", seed: int) -> None:
+    """Set the parameters of a decoder, or of the part of it whose names begin with `prefix`.
+
+    Each depends on the seed and its own name only, so that every rank can draw those that it has. Normal weights;
+    smaller where they add to the residual stream, the deeper the more. Source: Radford et al. 2019 (GPT-2), section
+    2.3: divided by the root of the layers. Norms begin with ones.
+    """
+    for name, parameter in module.named_parameters(prefix):
+        if parameter.dim() < 2:
+            parameter.fill_(1.0)
+            continue
+        is_residual = name.endswith(("output.weight", "down.weight"))
+        std = INIT_STD / math.sqrt(2 * num_layers) if is_residual else INIT_STD
+        parameter.copy_(
+            torch.empty(parameter.shape).normal_(std=std, generator=_generator(seed, name))
+        )
+
+
+def _generator(seed: int, name: str) -> torch.Generator:
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 class Block(nn.Module):

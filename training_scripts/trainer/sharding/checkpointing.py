@@ -7,7 +7,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
@@ -135,15 +134,8 @@ class ShardedCheckpointer(Checkpointer):
         }
 
 
-def _like(tensor: Tensor, copy: torch.Tensor) -> Tensor:
-    """Return `copy` as a shard of the same whole."""
+def _like(tensor: Tensor, copy: Tensor) -> Tensor:
+    """Return `copy` as a shard of the same whole, where it is: `DTensor.from_local` would move it to the mesh's GPU."""
     if not isinstance(tensor, DTensor):
         return copy
-    return DTensor.from_local(
-        copy,
-        tensor.device_mesh,
-        tensor.placements,
-        run_check=False,
-        shape=tensor.shape,
-        stride=tensor.stride(),
-    )
+    return DTensor(copy, tensor._spec, requires_grad=False)  # noqa: SLF001 as FSDP2 makes its own

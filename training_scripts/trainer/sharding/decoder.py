@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn import functional
 
-from trainer.models.gpt import GPT, Attention, Block, SwiGLU, rotate
+from trainer.models.gpt import GPT, Attention, Block, SwiGLU, initialise, rotate
 from trainer.sharding.portable_layout import NUM_GATED, NUM_QKV, to_portable
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ class SpreadDecoder(nn.Module):
     def __init__(
         self, whole: GPT, layers: range, *, share: SequenceShare | None, recompute: Recompute | None
     ) -> None:
-        """Take the layers of `whole`, in plain order, over: its parameters are moved and not copied."""
+        """Take over the layers of `whole`, whose parameters are on the meta device; `materialise` makes them."""
         super().__init__()
-        config = whole.config
-        whole.load_state_dict(to_portable(whole.state_dict(), num_heads=config.num_heads))
+        config = self.config = whole.config
         is_first, is_last = layers.start == 0, layers.stop == config.num_layers
         self.embedding = whole.embedding if is_first else None
         self.dropout = whole.dropout if is_first else None
@@ -43,6 +42,26 @@ class SpreadDecoder(nn.Module):
         positions = share.positions if share else slice(None)
         self.register_buffer("rope_cos", whole.rope_cos[positions], persistent=False)
         self.register_buffer("rope_sin", whole.rope_sin[positions], persistent=False)
+
+    def materialise(self, name: str, *, seed: int, device: torch.device) -> None:
+        """Make the parameters of a submodule on the device, in portable order of rows."""
+        part = self.get_submodule(name).to_empty(device=device)
+        initialise(part, num_layers=self.config.num_layers, prefix=name, seed=seed)
+        plain = dict(part.named_parameters())
+        portable = to_portable(plain, num_heads=self.config.num_heads)
+        with torch.no_grad():
+            for key, parameter in plain.items():
+                if portable[key] is not parameter:
+                    parameter.copy_(portable[key])
+
+    @property
+    def ends(self) -> list[str]:
+        """Return the names of what is neither a layer nor a table: the embedding, the last norm and the head."""
+        return [
+            name
+            for name, module in self.named_children()
+            if name not in {"blocks", "dropout"} and module
+        ]
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return what comes after the last of these layers."""

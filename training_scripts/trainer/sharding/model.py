@@ -15,13 +15,14 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
+from trainer.models import build_empty
 from trainer.models.gpt import GPT
 from trainer.precision import DTYPES
 from trainer.sharding.context_parallel import SequenceShare
 from trainer.sharding.decoder import SpreadDecoder
 from trainer.sharding.portable_layout import to_plain
 from trainer.sharding.recompute import make_recompute
-from trainer.sharding.tensor_parallel import split_layers
+from trainer.sharding.tensor_parallel import split_ends, split_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,32 +32,61 @@ if TYPE_CHECKING:
 
 
 def spread(
-    whole: nn.Module, hp: ShardedHyperparameters, mesh: RankMesh | None, device: torch.device
+    config: Mapping[str, Any],
+    hp: ShardedHyperparameters,
+    mesh: RankMesh | None,
+    device: torch.device,
 ) -> tuple[nn.Module, SequenceShare | None]:
     """Return this rank's part of the model, and its part of each sequence if that is split.
 
-    The whole model is in the host's memory once for each rank, until its parts are on their devices. `mesh` is None
-    for a single rank.
+    A decoder is made layer by layer: beside its shards a rank holds one whole layer at a time, at the end the embedding
+    and the head. Its weights follow from the seed alone. `mesh` is None for a single rank.
     """
     share = None
     if mesh and mesh.context:
         share = SequenceShare.of(mesh.context, hp.sequence_length, device)
-    model = whole
-    if isinstance(whole, GPT):
-        recompute = make_recompute(
-            hp.activation_checkpointing, offloads=hp.activation_offloading, device=device
-        )
-        layers = stage_layers(whole.config.num_layers, mesh)
-        model = SpreadDecoder(whole, layers, share=share, recompute=recompute)
-    model = model.to(device)
-    if mesh is None:
+    whole = build_empty(config)
+    if not isinstance(whole, GPT):
+        model = whole.to(device)
+        if mesh:
+            fully_shard(model, **_settings(hp, mesh, device))
         return model, share
-    if mesh.degrees.tensor > 1 and isinstance(model, SpreadDecoder):
-        split_layers(model, mesh.whole["tp"])
+    return _spread_decoder(whole, hp, mesh, device, share=share), share
+
+
+def _spread_decoder(
+    whole: GPT,
+    hp: ShardedHyperparameters,
+    mesh: RankMesh | None,
+    device: torch.device,
+    *,
+    share: SequenceShare | None,
+) -> SpreadDecoder:
+    recompute = make_recompute(
+        hp.activation_checkpointing, offloads=hp.activation_offloading, device=device
+    )
+    layers = stage_layers(whole.config.num_layers, mesh)
+    decoder = SpreadDecoder(whole, layers, share=share, recompute=recompute)
+    decoder.rope_cos, decoder.rope_sin = decoder.rope_cos.to(device), decoder.rope_sin.to(device)
+    settings = _settings(hp, mesh, device) if mesh else None
+    tensor = mesh.whole["tp"] if mesh and mesh.degrees.tensor > 1 else None
+    for name, layer in decoder.blocks.items():
+        decoder.materialise(f"blocks.{name}", seed=hp.seed, device=device)
+        if tensor:
+            split_layer(layer, tensor)
+        if settings:
+            if hp.compile:
+                layer.compile()
+            fully_shard(layer, **settings)
+    for name in decoder.ends:
+        decoder.materialise(name, seed=hp.seed, device=device)
+    if tensor:
+        split_ends(decoder, tensor)
         # The loss only reads the logits.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-    shard(model, hp, mesh, device)
-    return model, share
+    if settings:
+        fully_shard(decoder, **settings)
+    return decoder
 
 
 def stage_layers(num_layers: int, mesh: RankMesh | None) -> range:
@@ -69,15 +99,12 @@ def stage_layers(num_layers: int, mesh: RankMesh | None) -> range:
     return range(start, start + each + (stage < more))
 
 
-def shard(
-    model: nn.Module, hp: ShardedHyperparameters, mesh: RankMesh, device: torch.device
-) -> None:
-    """Shard each layer by itself, and what is left together (FSDP2).
+def _settings(hp: ShardedHyperparameters, mesh: RankMesh, device: torch.device) -> dict[str, Any]:
+    """Return how each layer by itself, and what is left together, is sharded (FSDP2).
 
     Matrix products run in the precision's dtype on gathered copies; what is kept and exchanged stays float32.
     """
-    is_mixed = hp.precision != "fp32"
-    dtype = DTYPES[hp.precision] if is_mixed else None
+    dtype = DTYPES[hp.precision] if hp.precision != "fp32" else None
     settings: dict[str, Any] = {
         "mesh": mesh.sharding,
         "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
@@ -86,13 +113,7 @@ def shard(
         else OffloadPolicy(),
     }
     # A stage's layers serve many micro batches one after the other: gathered once, they stay.
-    reshards = {"reshard_after_forward": False} if mesh.degrees.pipeline > 1 else {}
-    layers = model.blocks.values() if isinstance(model, SpreadDecoder) else ()
-    for layer in layers:
-        if hp.compile:
-            layer.compile()
-        fully_shard(layer, **settings, **reshards)
-    fully_shard(model, **settings, **reshards)
+    return settings | ({"reshard_after_forward": False} if mesh.degrees.pipeline > 1 else {})
 
 
 def whole_weights(

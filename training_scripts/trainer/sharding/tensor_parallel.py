@@ -16,6 +16,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
 
@@ -24,17 +25,19 @@ if TYPE_CHECKING:
 SEQUENCE = Shard(1)
 
 
-def split_layers(decoder: SpreadDecoder, mesh: DeviceMesh) -> None:
-    """Split the decoder's layers over the ranks of the mesh; between layers each has its part of the sequence."""
-    whole = {
+def split_ends(decoder: SpreadDecoder, mesh: DeviceMesh) -> None:
+    """Split what is outside of the layers; between layers each rank has its part of the sequence."""
+    styles: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=SEQUENCE),
         "norm": SequenceParallel(use_local_output=True),
         "head": ColwiseParallel(input_layouts=SEQUENCE, output_layouts=Replicate()),
     }
-    has = {name: style for name, style in whole.items() if getattr(decoder, name) is not None}
-    parallelize_module(decoder, mesh, has)
-    for block in decoder.blocks.values():
-        parallelize_module(block, mesh, _styles_of_a_block())
+    parallelize_module(decoder, mesh, {name: styles[name] for name in decoder.ends})
+
+
+def split_layer(block: nn.Module, mesh: DeviceMesh) -> None:
+    """Split one layer over the ranks of the mesh."""
+    parallelize_module(block, mesh, _styles_of_a_block())
 
 
 def _styles_of_a_block() -> dict[str, ParallelStyle]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from trainer.data.sample_digest import MASK, digest_of
-from trainer.models import build
+from trainer.models import build_empty
 from trainer.precision import Precision
 from trainer.sharding.checkpointing import ShardedCheckpointer
 from trainer.sharding.degrees import Degrees
@@ -61,9 +61,9 @@ class ShardedTraining(Training):
 
     def make_model(self) -> nn.Module:
         """Return this rank's part of the model."""
-        whole = build(self.task.model_config)
-        self.num_parameters = sum(parameter.numel() for parameter in whole.parameters())
-        model, self.share = spread(whole, self.hp, self.mesh, self.ranks.device)
+        config = self.task.model_config
+        self.num_parameters = sum(each.numel() for each in build_empty(config).parameters())
+        model, self.share = spread(config, self.hp, self.mesh, self.ranks.device)
         return model
 
     def make_precision(self) -> Precision:
