@@ -35,7 +35,7 @@ from include.planning.activations import Batching, Recompute
 from include.planning.memory import memory_use
 from include.planning.mesh import Mesh
 from include.planning.shapes import TRAINYARD, ModelShape
-from trainer.models.gpt import GPT, GPTConfig
+from trainer.models.gpt import GPTConfig
 from trainer.optimization import make_optimizer
 from trainer.sharding import recompute
 from trainer.sharding.degrees import Degrees
@@ -178,9 +178,8 @@ def measure(layout: Layout) -> dict[str, float]:
     cpu = torch.device("cpu")
     mesh = RankMesh.of(degrees, cpu) if layout.ranks > 1 else None
     torch.manual_seed(0)
-    whole = GPT(GPTConfig(vocab_size=VOCABULARY, **{name: getattr(hp, name) for name in SIZE}))
-    model, share = spread(whole, hp, mesh, cpu)
-    del whole
+    config = GPTConfig(vocab_size=VOCABULARY, **{name: getattr(hp, name) for name in SIZE})
+    model, share = spread(config.to_dict(), hp, mesh, cpu)
     optimizer = make_optimizer(model, weight_decay=0.1)
     tokens = torch.randint(0, VOCABULARY, (MICRO_BATCH, hp.sequence_length))
     batch = share.of_batch((tokens,))[0] if share else tokens
