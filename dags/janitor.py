@@ -7,6 +7,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param
 from distributed_training.operators.janitor import JanitorOperator
 from distributed_training.pipelines import documentation
 from distributed_training.pipelines.default_args import DEFAULT_ARGS
+from distributed_training.pipelines.form_schema import bounded
 
 with DAG(
     dag_id="clean_up_orphans",
@@ -14,18 +15,24 @@ with DAG(
     schedule=CronTriggerTimetable("*/15 * * * *", timezone="UTC"),
     catchup=False,
     max_active_runs=1,
-    params={
-        "dry_run": Param(
-            False, type="boolean", title="Dry run", description="Only tell what would be stopped."
-        ),
-        "grace_minutes": Param(
-            5,
-            type="number",
-            minimum=0,
-            title="Grace time (minutes)",
-            description="What exists for less is left alone.",
-        ),
-    },
+    params=bounded(
+        {
+            "dry_run": Param(
+                False,
+                type="boolean",
+                title="Dry run",
+                description="Only tell what would be stopped.",
+            ),
+            "grace_minutes": Param(
+                5,
+                type="number",
+                minimum=0,
+                maximum=10_000,
+                title="Grace time (minutes)",
+                description="What exists for less is left alone.",
+            ),
+        }
+    ),
     default_args=DEFAULT_ARGS,
     tags=["trainyard", "sagemaker", "clean-up"],
     doc_md=documentation.JANITOR,

@@ -372,7 +372,7 @@ def unknown_key(where: str, key: str, known: Sequence[str]) -> Finding:
     near = near_matches(key, known)
     return Finding(
         where=f"{where}.{key}" if where else key,
-        what="is no key anybody knows here",
+        what="is an unknown key",
         allowed=None if near else ", ".join(sorted(known)),
         next_step=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
     )

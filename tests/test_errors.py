@@ -171,9 +171,7 @@ def test_an_unknown_key_names_the_nearest_or_all() -> None:
     near = unknown_key("conf", "lerning_rate", ["learning_rate", "seed"])
     far = unknown_key("", "zzz", ["b", "a"])
 
-    assert str(near) == (
-        "conf.lerning_rate: is no key anybody knows here; did you mean 'learning_rate'?"
-    )
+    assert str(near) == ("conf.lerning_rate: is an unknown key; did you mean 'learning_rate'?")
     assert far.allowed == "a, b"
 
 

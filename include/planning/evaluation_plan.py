@@ -19,7 +19,7 @@ from include.planning.activations import BYTES_FP32
 from include.planning.candidates import RESERVED_BYTES, USABLE_SHARE
 from include.planning.compute import LINK_EFFICIENCY
 from include.planning.shapes import TRAINYARD, ModelShape
-from include.specs.run_conf_rules import MAX_PROCESSING_RUN_S, MAX_PROCESSING_VOLUME_GB
+from include.specs.limits import MAX_PROCESSING_RUN_S, MAX_PROCESSING_VOLUME_GB
 from include.units import BYTES_PER_GIB, SECONDS_PER_HOUR, format_bytes, format_duration
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from include.rules.records import Facts
+from include.specs.run_conf import warmup_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,11 +31,20 @@ def facts_of(conf: Mapping[str, Any]) -> Facts:
         if batch and length and settings.get("model") == "gpt"
         else None,
         peak_learning_rate=settings.get("learning_rate") if is_declared else None,
-        warmup_steps=settings.get("warmup_steps"),
+        warmup_steps=_warmup_steps(settings),
         min_learning_rate_ratio=settings.get("min_learning_rate_ratio", MIN_LEARNING_RATE_RATIO)
         if settings.get("model")
         else None,
     )
+
+
+def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
+    """Return the declared warm-up; that of a conf which leaves it empty follows from its steps."""
+    steps = settings.get("max_steps")
+    if "warmup_steps" in settings and settings["warmup_steps"] is None and steps:
+        return warmup_of(int(steps))
+    declared: int | None = settings.get("warmup_steps")
+    return declared
 
 
 def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> Mapping[str, Any]:

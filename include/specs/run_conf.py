@@ -42,6 +42,7 @@ class RunConf:
         max_retry_attempts: how often the service starts the training again after an error of its own, on the instances
             that it has; all starts together get max_run_s. 0 = never.
         budget_usd: None = no ceiling. deadline_h: hours that the planner lets the training take, where it is asked.
+        warmup_steps: None = a tenth of max_steps, as `warmup_of` has it.
         strategy: `ddp` (train_ddp.py: whole copies) or `fsdp` (train_fsdp.py: state and layers spread over ranks, by
             its own hyperparameters). "auto" is resolved by include.planning.auto_plan, before a conf is read.
         hyperparameters: further ones, put over those the other fields make.
@@ -102,7 +103,7 @@ class RunConf:
     micro_batch_size: int = 8
     max_steps: int = 400
     learning_rate: float = 4e-3
-    warmup_steps: int = 40
+    warmup_steps: int | None = None
     precision: str = "fp32"
     seed: int = 0
     eval_interval: int = 50
@@ -183,6 +184,11 @@ class RunConf:
         return any(rung.use_spot_instances for rung in self.rungs)
 
     @property
+    def num_warmup_steps(self) -> int:
+        """Steps of warm-up."""
+        return warmup_of(self.max_steps) if self.warmup_steps is None else self.warmup_steps
+
+    @property
     def ranks_per_instance(self) -> int:
         """Ranks of one instance of the run's own type, which with a capacity ladder is the first rung's."""
         return self.ranks_on(self.instance_type)
@@ -227,3 +233,8 @@ class RunConf:
     def readers_per_rank(self) -> int:
         """Processes of one rank that share its shards: its loader workers, or the rank itself."""
         return int(self.hyperparameters.get("num_workers", 0)) or 1
+
+
+def warmup_of(max_steps: int) -> int:
+    """Return the steps of warm-up of a training that names none: a tenth, as the scripts have it. Of 400 steps 40."""
+    return max_steps // 10

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from include.errors import Finding, unknown_key
 from include.specs.capacity_rung import INSTANCE_TYPE
+from include.specs.limits import number_findings
 from include.specs.run_conf_ladder import ladder_findings
 from include.specs.run_conf_tuning_rules import tuning_findings
 
@@ -25,35 +26,6 @@ CHOICES = {
     "evaluation_place": ("auto", "processing", "training"),
     "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
-AT_LEAST_ONE = (
-    "num_layers",
-    "num_heads",
-    "hidden_size",
-    "sequence_length",
-    "instance_count",
-    "processes_per_instance",
-    "max_run_s",
-    "volume_size_gb",
-    "global_batch_size",
-    "micro_batch_size",
-    "max_steps",
-)
-AT_LEAST_ZERO = (
-    "num_shards",
-    "max_source_bytes",
-    "shard_instance_count",
-    "warmup_steps",
-    "seed",
-    "eval_interval",
-    "early_stopping_patience",
-    "heartbeat_timeout_s",
-    "max_quota_wait_s",
-    "max_retry_attempts",
-)
-MAX_RETRY_ATTEMPTS = 30
-MAX_RUN_S = 28 * 24 * 3600
-MAX_PROCESSING_RUN_S = 9 * 24 * 3600
-MAX_PROCESSING_VOLUME_GB = 16_384
 # Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
 FURTHER_HYPERPARAMETERS = (
     "dropout",
@@ -98,7 +70,17 @@ PATTERNS = {
     "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
     "evaluation_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
     "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
-    "prefix": (r"[A-Za-z0-9][A-Za-z0-9._/-]*", "a key prefix, without a leading slash"),
+    "prefix": (
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,7}/?",
+        "a key prefix such as team/trainyard: up to 8 names of letters, digits, . _ and -",
+    ),
+    "image_uri": (
+        (
+            r"(?=.{1,255}$)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+"
+            r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+        ),
+        "registry/repository:tag or registry/repository@sha256:digest, at most 255 characters",
+    ),
     "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
     "role": (r"arn:aws[a-z\-]*:iam::\d{12}:role/.+|[\w+=,.@-]{1,64}", "a role's ARN or its name"),
 }
@@ -113,7 +95,6 @@ def conf_findings(conf: RunConf) -> Iterator[Finding]:
     yield from _sharding_job(conf)
     yield from _model(conf)
     yield from _batches(conf)
-    yield from _limits(conf)
     yield from _spot(conf)
     yield from _hyperparameters(conf)
     yield from tuning_findings(conf)
@@ -129,25 +110,7 @@ def _choices(conf: RunConf) -> Iterator[Finding]:
 
 
 def _ranges(conf: RunConf) -> Iterator[Finding]:
-    least = {
-        **dict.fromkeys(AT_LEAST_ONE, 1),
-        **dict.fromkeys(AT_LEAST_ZERO, 0),
-        "checkpoint_interval": -1,
-    }
-    for name, minimum in least.items():
-        value = getattr(conf, name)
-        if value is not None and value < minimum:
-            yield Finding(
-                where=name, what="is too small", got=str(value), allowed=f"at least {minimum}"
-            )
-    if conf.learning_rate <= 0:
-        yield _too_small("learning_rate", conf.learning_rate)
-    if conf.mean_time_to_interruption_s <= 0:
-        yield _too_small("mean_time_to_interruption_s", conf.mean_time_to_interruption_s)
-    if conf.budget_usd is not None and conf.budget_usd <= 0:
-        yield _too_small("budget_usd", conf.budget_usd)
-    if conf.deadline_h is not None and conf.deadline_h <= 0:
-        yield _too_small("deadline_h", conf.deadline_h)
+    yield from number_findings(conf)
     if not 0 <= conf.max_bad_row_fraction <= 1:
         yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
 
@@ -249,12 +212,13 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
             got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.num_readers} ranks",
             next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
         )
-    if conf.warmup_steps >= conf.max_steps > 0:
+    if conf.num_warmup_steps >= conf.max_steps > 0:
         yield Finding(
             where="warmup_steps",
             what="leaves no step at the full learning rate",
-            got=f"{conf.warmup_steps} of {conf.max_steps} steps",
+            got=f"{conf.num_warmup_steps} of {conf.max_steps} steps",
             allowed="less than max_steps",
+            next_step="leave it empty for a tenth of max_steps",
         )
     if conf.early_stopping_patience > 0 and conf.eval_interval == 0:
         yield Finding(
@@ -263,38 +227,6 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
             got="eval_interval 0",
             next_step="set eval_interval",
         )
-
-
-def _limits(conf: RunConf) -> Iterator[Finding]:
-    if conf.max_retry_attempts > MAX_RETRY_ATTEMPTS:
-        yield Finding(
-            where="max_retry_attempts",
-            what="is beyond what the service allows",
-            got=str(conf.max_retry_attempts),
-            allowed=f"0 to {MAX_RETRY_ATTEMPTS}",
-        )
-    if conf.max_run_s > MAX_RUN_S:
-        yield Finding(
-            where="max_run_s",
-            what="is beyond what the service allows",
-            got=str(conf.max_run_s),
-            allowed=f"at most {MAX_RUN_S} (28 days)",
-        )
-    most = {
-        "evaluation_max_run_s": (MAX_PROCESSING_RUN_S, " (9 days, a processing job's)"),
-        "evaluation_volume_size_gb": (MAX_PROCESSING_VOLUME_GB, " (GiB, a processing job's)"),
-        "evaluation_max_samples": (None, ""),
-    }
-    for name, (limit, whose) in most.items():
-        value = getattr(conf, name)
-        if value is not None and (value < 1 or (limit is not None and value > limit)):
-            yield Finding(
-                where=name,
-                what="is beyond what the service allows" if value > 0 else "is too small",
-                got=str(value),
-                allowed=f"1 to {limit}{whose}" if limit else "at least 1",
-                next_step="leave it out to have it derived",
-            )
 
 
 def _spot(conf: RunConf) -> Iterator[Finding]:
@@ -355,10 +287,6 @@ def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
 def _nearest_multiple(value: int, of: int) -> str:
     below = value // of * of
     return f"{below} or {below + of}" if below else str(of)
-
-
-def _too_small(where: str, value: float) -> Finding:
-    return Finding(where=where, what="is too small", got=f"{value:g}", allowed="more than 0")
 
 
 def _no_fraction(where: str, value: float) -> Finding:

@@ -109,7 +109,7 @@ def trial_steps(conf: RunConf) -> int:
     """
     if conf.tuning_max_steps:
         return conf.tuning_max_steps
-    return min(conf.max_steps, max(1, conf.max_steps // 4, 2 * conf.warmup_steps))
+    return min(conf.max_steps, max(1, conf.max_steps // 4, 2 * conf.num_warmup_steps))
 
 
 def read_ranges(conf: RunConf) -> tuple[dict[str, ParameterRange], list[Finding]]:

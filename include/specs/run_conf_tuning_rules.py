@@ -80,11 +80,14 @@ def _sizes(conf: RunConf) -> Iterator[Finding]:
     if not 0 < share < 1:
         allowed = "more than 0 and less than 1"
         yield _refused("tuning_budget_share", "is no share of the budget", f"{share:g}", allowed)
-    if "warmup_steps" not in read_ranges(conf)[0] and conf.warmup_steps >= trial_steps(conf) > 0:
+    if (
+        "warmup_steps" not in read_ranges(conf)[0]
+        and conf.num_warmup_steps >= trial_steps(conf) > 0
+    ):
         yield _refused(
             "tuning_max_steps",
             "leaves a trial no step at the full learning rate",
-            f"{conf.tuning_max_steps} with warmup_steps {conf.warmup_steps}",
+            f"{conf.tuning_max_steps} with warmup_steps {conf.num_warmup_steps}",
             "more than warmup_steps",
         )
 

@@ -214,6 +214,21 @@ def test_every_param_has_title_and_section_and_accepts_its_default():
         ("monitoring", {"alarm": True}),
         ("monitoring", {"dashboard": "forever"}),
         ("tuning_ranges", {"learning_rate": {"scaling_type": "Log"}}),
+        ("max_steps", 10**30),
+        ("learning_rate", float("nan")),
+        ("learning_rate", float("inf")),
+        ("learning_rate", None),
+        ("budget_usd", float("inf")),
+        ("budget_usd", float("nan")),
+        ("capacity_ladder", [{"instance_type": "ml.m5.large", "max_cost_usd": float("nan")}]),
+        ("hyperparameters", {"dropout": float("nan")}),
+        ("hyperparameters", {"epochs": 10**30}),
+        ("image_uri", "docker.io/evil/img:latest; rm -rf /"),
+        ("prefix", "a/../../x"),
+        ("prefix", "trainyard\n"),
+        ("bucket", "my-bucket\n"),
+        ("source", "a\0b"),
+        ("source", "x" * 5000),
     ],
 )
 def test_schema_refuses_a_wrong_value(name, value):
@@ -221,6 +236,43 @@ def test_schema_refuses_a_wrong_value(name, value):
 
     with pytest.raises(ParamValidationError):
         run_params()[name].resolve(value)
+
+
+def numbers(schema, path):
+    """Yield every schema of a number with its place."""
+    types = schema.get("type", ())
+    if {"integer", "number"} & ({types} if isinstance(types, str) else set(types)):
+        yield path, schema
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from numbers(inner, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if inner := schema.get(key):
+            yield from numbers(inner, f"{path}.{key}")
+
+
+@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+def test_every_number_has_a_minimum_and_a_maximum(bag, dag_id):
+    found = [
+        each
+        for name in bag.dags[dag_id].params
+        for each in numbers(bag.dags[dag_id].params.get_param(name).schema, name)
+    ]
+
+    unbounded = [
+        path
+        for path, schema in found
+        if not {"minimum", "exclusiveMinimum"} & set(schema)
+        or not {"maximum", "exclusiveMaximum"} & set(schema)
+    ]
+    assert unbounded == []
+    assert found
+
+
+@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+def test_every_param_says_what_it_is(bag, dag_id):
+    params = bag.dags[dag_id].params
+    silent = [name for name in params if not params.get_param(name).description]
+    assert silent == []
 
 
 def test_unknown_default_of_a_param_is_refused():

@@ -40,7 +40,7 @@ def test_a_good_request_passes() -> None:
         ({"TrainingJobName": ""}, "TrainingJobName: is too short"),
         ({"TrainingJobName": 5}, "TrainingJobName: has the wrong type; got 5 (int)"),
         ({"RoleArn": "arn:aws:iam::1:role/x"}, "RoleArn: does not match"),
-        ({"Tag": []}, "Tag: is no key anybody knows here; did you mean 'Tags'?"),
+        ({"Tag": []}, "Tag: is an unknown key; did you mean 'Tags'?"),
         (
             {"ResourceConfig": {"InstanceType": "ml.m5.lrge"}},
             (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from include.errors import SpecError
+from include.rules.conf_facts import facts_of
 from include.specs.run_conf import RunConf
 from include.specs.run_conf_rules import FURTHER_HYPERPARAMETERS
 from trainer.hyperparameters import Hyperparameters
@@ -44,6 +45,16 @@ def test_text_from_a_form_is_read() -> None:
         ({"bucket": "s3://b"}, "bucket: is malformed"),
         ({"role": "not a role!"}, "role: is malformed"),
         ({"prefix": "/x"}, "prefix: is malformed"),
+        ({"prefix": "a/../../x"}, "prefix: is malformed"),
+        ({"prefix": "a//x"}, "prefix: is malformed"),
+        ({"prefix": "x\n"}, "prefix: is malformed"),
+        ({"image_uri": "docker.io/evil/img:latest; rm -rf /"}, "image_uri: is malformed"),
+        ({"image_uri": "no-registry"}, "image_uri: is malformed"),
+        ({"max_steps": 10**30}, "max_steps: is too large; got 1000"),
+        ({"evaluation_max_samples": 10**30}, "evaluation_max_samples: is too large"),
+        ({"budget_usd": 1e300}, "budget_usd: is too large"),
+        ({"learning_rate": float("nan")}, "learning_rate: has the wrong type or value"),
+        ({"learning_rate": None}, "learning_rate: has the wrong type or value; got nothing"),
         ({"model_package_group": "-x"}, "model_package_group: is malformed"),
         ({"source": "  "}, "source: is empty"),
         ({"tokenizer": "gpt2"}, "tokenizer: is no tokenizer"),
@@ -70,7 +81,10 @@ def test_text_from_a_form_is_read() -> None:
         ({"global_batch_size": 3}, "nearest: 16"),
         ({"warmup_steps": 300, "max_steps": 300}, "warmup_steps: leaves no step"),
         ({"early_stopping_patience": 2, "eval_interval": 0}, "early_stopping_patience: needs"),
-        ({"max_run_s": 10**7}, "max_run_s: is beyond what the service allows"),
+        (
+            {"max_run_s": 10**7},
+            "max_run_s: is too large; got 10000000; allowed: at most 2419200 (28 days)",
+        ),
         ({"max_wait_s": 7200}, "max_wait_s: goes with spot instances only"),
         (
             {"use_spot_instances": True, "max_wait_s": 10, "max_run_s": 100},
@@ -88,7 +102,10 @@ def test_text_from_a_form_is_read() -> None:
         ({"heartbeat_timeout_s": -1}, "heartbeat_timeout_s: is too small"),
         ({"max_quota_wait_s": -1}, "max_quota_wait_s: is too small"),
         ({"max_retry_attempts": -1}, "max_retry_attempts: is too small"),
-        ({"max_retry_attempts": 31}, "max_retry_attempts: is beyond what the service allows"),
+        (
+            {"max_retry_attempts": 31},
+            "max_retry_attempts: is too large; got 31; allowed: at most 30",
+        ),
         ({"shard_instance_count": 2}, "shard_instance_count: goes with an s3:// source only"),
         (
             {"shard_instance_count": 2, "source": "s3://b/raw/", "tokenizer": "own.json"},
@@ -117,6 +134,14 @@ def test_a_mistyped_field_is_not_blamed_on_its_neighbours() -> None:
     message = refusal(max_steps="many", warmup_steps=500)
 
     assert message.startswith("RunConf: 1 problem(s)")
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(5, 0), (1, 0), (400, 40), (1000, 100)])
+def test_warm_up_follows_the_steps(steps: int, warmup: int) -> None:
+    conf = RunConf.from_params({"max_steps": steps})
+
+    assert conf.num_warmup_steps == warmup
+    assert facts_of(dataclasses.asdict(conf)).warmup_steps == warmup
 
 
 def test_all_problems_are_reported_together() -> None:

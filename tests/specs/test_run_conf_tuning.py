@@ -63,7 +63,7 @@ def test_without_a_budget_the_search_has_none() -> None:
         ({}, 100),
         ({"warmup_steps": 80}, 160),
         ({"tuning_max_steps": 60}, 60),
-        ({"max_steps": 50}, 50),
+        ({"max_steps": 50, "warmup_steps": 40}, 50),
     ],
     ids=["quarter", "twice the warm-up", "as told", "never more than the training"],
 )

@@ -9,6 +9,7 @@ from distributed_training.pipelines.form_schema import (
     TEXT_OR_NONE,
     Sections,
     conf_defaults,
+    exactly,
     form_params,
     named,
 )
@@ -20,7 +21,7 @@ from include.specs.capacity_rung import INSTANCE_TYPE
 if TYPE_CHECKING:
     from airflow.sdk import Param
 
-_INSTANCE = {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE})$"}
+_INSTANCE = {"type": "string", "pattern": exactly(INSTANCE_TYPE)}
 _METRICS = sorted({name for names in METRICS.values() for name in names})
 _ALGORITHMS = [
     *("catboost", "extra-trees", "fastai", "lightgbm", "linear-learner", "mlp", "nn-torch"),
@@ -97,7 +98,7 @@ _SECTIONS: Sections = {
         "image_uri": (
             "Image of the preparation",
             "Empty: AWS's scikit-learn image.",
-            TEXT_OR_NONE,
+            named("image_uri", or_none=True),
         ),
     },
     "Place and registry": {

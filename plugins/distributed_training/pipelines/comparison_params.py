@@ -6,10 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.pipelines.form_schema import (
-    TEXT_OR_NONE,
     Sections,
     conf_defaults,
+    exactly,
     form_params,
+    named,
 )
 from distributed_training.pipelines.params import SECTIONS
 from include.specs.comparison_conf import (
@@ -33,12 +34,12 @@ _STRATEGIES = {
         "type": "object",
         "required": ["name"],
         "properties": {
-            "name": {"type": "string", "pattern": f"^(?:{NAME})$"},
+            "name": {"type": "string", "pattern": exactly(NAME)},
             "distribution": {"type": "object"},
-            "entry_point": {"type": "string", "pattern": f"^(?:{ENTRY_POINT})$"},
+            "entry_point": {"type": "string", "pattern": exactly(ENTRY_POINT)},
             "hyperparameters": {"type": "object"},
             "ranks": _RANKS,
-            "image_uri": TEXT_OR_NONE,
+            "image_uri": named("image_uri", or_none=True),
         },
     },
 }

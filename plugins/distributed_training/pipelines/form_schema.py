@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
+from include.specs.limits import LEAST, MOST, USUAL_MOST
 from include.specs.run_conf_rules import PATTERNS
 
 if TYPE_CHECKING:
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 
 Sections = Mapping[str, Mapping[str, tuple[str, str, dict[str, Any]]]]
 """Section of the form -> name -> (title, description, schema)."""
+
+MOST_CHARACTERS = 4096
+_NO_CONTROL_CHARACTERS = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
+_NO_NAN: dict[str, Any] = {"not": {"type": "number", "minimum": 1, "maximum": 0}}
+_NUMBERS: dict[str, Any] = {"minimum": -(2**63), "maximum": 2**63 - 1}
+"""Of 64 bits: what an open mapping may hold."""
+_LOWER, _UPPER = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
 
 TEXT_OR_NONE: dict[str, Any] = {"type": ["null", "string"], "minLength": 1}
 COUNT_OR_NONE: dict[str, Any] = {"type": ["null", "integer"], "minimum": 1}
@@ -24,17 +32,56 @@ def named(name: str, *, or_none: bool = False) -> dict[str, Any]:
     """Return the schema of a param whose pattern the end-to-end conf's rules know."""
     return {
         "type": ["null", "string"] if or_none else "string",
-        "pattern": f"^(?:{PATTERNS[name][0]})$",
+        "pattern": exactly(PATTERNS[name][0]),
     }
+
+
+def exactly(pattern: str) -> str:
+    """Return a pattern that a whole text fits: Python's `$` also matches before a last line break."""
+    return f"^(?:{pattern})$(?!\\n)"
+
+
+def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema in which every number has a minimum and a maximum, and every text a length.
+
+    NaN fits all bounds: it is refused as the only number that is at least 1 and at most 0.
+    """
+    bounded = dict(schema)
+    for key in ("items", "additionalProperties"):
+        if isinstance(bounded.get(key), Mapping):
+            bounded[key] = with_bounds(name, bounded[key])
+    if "properties" in bounded:
+        inner = bounded["properties"].items()
+        bounded["properties"] = {key: with_bounds(key, each) for key, each in inner}
+    types = bounded.get("type", ())
+    types = {types} if isinstance(types, str) else set(types)
+    if "object" in types and not {"properties", "additionalProperties"} & set(bounded):
+        bounded["additionalProperties"] = {**_NUMBERS, **_NO_NAN}
+    if types & {"integer", "number"}:
+        most = MOST.get(name, USUAL_MOST)
+        bounded |= {} if _UPPER & set(bounded) else {"maximum": most}
+        bounded |= {} if _LOWER & set(bounded) else {"minimum": LEAST.get(name, -most)}
+        bounded |= _NO_NAN if "number" in types else {}
+    if "string" in types and not {"enum", "pattern"} & set(bounded):
+        bounded |= {"maxLength": MOST_CHARACTERS, "pattern": _NO_CONTROL_CHARACTERS}
+    return bounded
+
+
+def bounded(params: Mapping[str, Param]) -> dict[str, Param]:
+    """Return the params with bounds for their numbers and texts, whatever their own schema leaves out."""
+    for name, param in params.items():
+        param.schema = with_bounds(name, param.schema)
+    return dict(params)
 
 
 def form_params(sections: Sections, defaults: Mapping[str, Any]) -> dict[str, Param]:
     """Return the params of the sections, each with its default."""
-    return {
+    params = {
         name: Param(defaults[name], title=title, description=description, section=section, **schema)
         for section, entries in sections.items()
         for name, (title, description, schema) in entries.items()
     }
+    return bounded(params)
 
 
 def conf_defaults(conf: type[DataclassInstance]) -> dict[str, Any]:

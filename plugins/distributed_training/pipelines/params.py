@@ -15,18 +15,19 @@ from distributed_training.pipelines.form_schema import (
     TEXT_OR_NONE,
     Sections,
     conf_defaults,
+    exactly,
     form_params,
     named,
 )
 from include.errors import Finding
 from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
-from include.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
-from include.specs.run_conf import RunConf
-from include.specs.run_conf_rules import (
+from include.specs.limits import (
     MAX_PROCESSING_RUN_S,
     MAX_PROCESSING_VOLUME_GB,
     MAX_RETRY_ATTEMPTS,
 )
+from include.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
+from include.specs.run_conf import RunConf
 from include.specs.run_conf_tuning import OBJECTIVES
 from include.specs.tuning_job import Strategy
 from include.specs.tuning_job_ranges import Scaling
@@ -54,7 +55,7 @@ _LADDER = {
         "type": "object",
         "required": ["instance_type"],
         "properties": {
-            "instance_type": {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE})$"},
+            "instance_type": {"type": "string", "pattern": exactly(INSTANCE_TYPE)},
             "instance_count": {"type": ["null", "integer"], "minimum": 1},
             "use_spot_instances": {"type": "boolean"},
             "max_wait_s": {"type": ["null", "integer"], "minimum": 1},
@@ -80,7 +81,7 @@ _NOTIFICATIONS = {
     "required": ["topic_arn"],
     "additionalProperties": False,
     "properties": {
-        "topic_arn": {"type": "string", "pattern": f"^(?:{TOPIC_ARN})$"},
+        "topic_arn": {"type": "string", "pattern": exactly(TOPIC_ARN)},
         "on": {
             "type": "array",
             "minItems": 1,
@@ -186,9 +187,9 @@ SECTIONS: Sections = {
             "`gpt`: a decoder on tokens. `mlp`: a network on a table.",
             {"type": "string", "enum": ["gpt", "mlp"]},
         ),
-        "num_layers": ("Layers", "", _COUNT),
+        "num_layers": ("Layers", "Transformer blocks, or hidden layers of the mlp.", _COUNT),
         "num_heads": ("Attention heads", "Must divide the hidden size.", _COUNT),
-        "hidden_size": ("Hidden size", "", _COUNT),
+        "hidden_size": ("Hidden size", "A multiple of twice the attention heads.", _COUNT),
         "sequence_length": ("Sequence length", "Tokens of one sample.", _COUNT),
     },
     "Training": {
@@ -199,10 +200,26 @@ SECTIONS: Sections = {
         ),
         "micro_batch_size": ("Micro batch", "Samples of one forward pass on one rank.", _COUNT),
         "max_steps": ("Steps", "Optimizer steps.", _COUNT),
-        "learning_rate": ("Learning rate", "", {"type": "number", "exclusiveMinimum": 0}),
-        "warmup_steps": ("Warm-up steps", "", _COUNT_OR_OFF),
-        "precision": ("Precision", "", {"type": "string", "enum": ["fp32", "bf16", "fp16"]}),
-        "seed": ("Seed", "", {"type": "integer", "minimum": 0}),
+        "learning_rate": (
+            "Learning rate",
+            "Of the optimizer, at the end of the warm-up.",
+            {"type": "number", "exclusiveMinimum": 0},
+        ),
+        "warmup_steps": (
+            "Warm-up steps",
+            "Empty: a tenth of the steps.",
+            {**COUNT_OR_NONE, "minimum": 0},
+        ),
+        "precision": (
+            "Precision",
+            "Of the calculations; bf16 and fp16 need a GPU that has them.",
+            {"type": "string", "enum": ["fp32", "bf16", "fp16"]},
+        ),
+        "seed": (
+            "Seed",
+            "Of weights, sample order and dropout.",
+            {"type": "integer", "minimum": 0},
+        ),
         "eval_interval": ("Evaluate every", "Steps; 0 only at the end.", _COUNT_OR_OFF),
         "checkpoint_interval": (
             "Checkpoint every",
@@ -289,7 +306,7 @@ SECTIONS: Sections = {
         "instance_type": (
             "Instance type",
             "Such as ml.m5.large, ml.g5.2xlarge, ml.p4d.24xlarge; or auto: the planner's, of all with GPUs.",
-            {"type": "string", "pattern": f"^(?:{INSTANCE_TYPE}|auto)$"},
+            {"type": "string", "pattern": exactly(f"{INSTANCE_TYPE}|auto")},
         ),
         "instance_count": ("Instances", "0: the planner's.", _COUNT_OR_OFF),
         "processes_per_instance": (
@@ -330,8 +347,8 @@ SECTIONS: Sections = {
         ),
         "image_uri": (
             "Training image",
-            "Empty: AWS's own PyTorch image for the region.",
-            TEXT_OR_NONE,
+            "Empty: AWS's own PyTorch image for the region. Else registry/repository:tag.",
+            named("image_uri", or_none=True),
         ),
     },
     "Spot and budget": {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Param
 
+from distributed_training.pipelines.form_schema import bounded
 from distributed_training.retry_policy import TrainingRetryPolicy
 from include.planning.plan_request import PRECISIONS, PlanRequest
 from include.planning.plan_table import plan_table
@@ -23,7 +24,7 @@ def plan_params() -> dict[str, Param]:
     """Return the params of `plan_training`: the fields of `PlanRequest`, with nanoGPT's GPT-2 as the example."""
     model: dict[str, Any] = {"section": "Model"}
     limits: dict[str, Any] = {"section": "Time, money and instances"}
-    return {
+    params = {
         "model": Param(
             "gpt2-124m",
             type=["null", "string"],
@@ -32,18 +33,78 @@ def plan_params() -> dict[str, Param]:
             description="Empty: the shape below, or a number of parameters.",
             **model,
         ),
-        "num_parameters": Param(None, **_AMOUNT_OR_NONE, title="Parameters", **model),
-        "num_layers": Param(None, **_COUNT_OR_NONE, title="Layers", **model),
-        "hidden_size": Param(None, **_COUNT_OR_NONE, title="Hidden size", **model),
-        "num_heads": Param(None, **_COUNT_OR_NONE, title="Attention heads", **model),
-        "num_kv_heads": Param(None, **_COUNT_OR_NONE, title="Key-value heads", **model),
-        "feed_forward_size": Param(None, **_COUNT_OR_NONE, title="Feed-forward size", **model),
-        "family": Param(
-            LLAMA, type="string", enum=[LLAMA, GPT, TRAINYARD], title="Family", **model
+        "num_parameters": Param(
+            None,
+            **_AMOUNT_OR_NONE,
+            title="Parameters",
+            description="Makes a llama shape of about that size.",
+            **model,
         ),
-        "attention": Param(FLASH, type="string", enum=[FLASH, EAGER], title="Attention", **model),
-        "vocab_size": Param(None, **_COUNT_OR_NONE, title="Vocabulary", **model),
-        "sequence_length": Param(None, **_COUNT_OR_NONE, title="Sequence length", **model),
+        "num_layers": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Layers",
+            description="Of the shape; empty with a published model.",
+            **model,
+        ),
+        "hidden_size": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Hidden size",
+            description="Of the shape; empty with a published model.",
+            **model,
+        ),
+        "num_heads": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Attention heads",
+            description="Of the shape; empty with a published model.",
+            **model,
+        ),
+        "num_kv_heads": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Key-value heads",
+            description="Of grouped attention; empty: as many as attention heads.",
+            **model,
+        ),
+        "feed_forward_size": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Feed-forward size",
+            description="Width of the feed-forward layer; empty: the family's.",
+            **model,
+        ),
+        "family": Param(
+            LLAMA,
+            type="string",
+            enum=[LLAMA, GPT, TRAINYARD],
+            title="Family",
+            description="Which parts a block has.",
+            **model,
+        ),
+        "attention": Param(
+            FLASH,
+            type="string",
+            enum=[FLASH, EAGER],
+            title="Attention",
+            description="flash keeps no scores in memory, eager does.",
+            **model,
+        ),
+        "vocab_size": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Vocabulary",
+            description="Tokens; empty: the published model's, else 50,304.",
+            **model,
+        ),
+        "sequence_length": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Sequence length",
+            description="Tokens; empty: the published model's, else 2048.",
+            **model,
+        ),
         "global_batch_size": Param(
             480, type="integer", minimum=1, title="Global batch", description="Sequences.", **model
         ),
@@ -56,7 +117,12 @@ def plan_params() -> dict[str, Param]:
             **model,
         ),
         "precision": Param(
-            "bf16", type="string", enum=list(PRECISIONS), title="Precision", **model
+            "bf16",
+            type="string",
+            enum=list(PRECISIONS),
+            title="Precision",
+            description="Of weights and calculations.",
+            **model,
         ),
         "deadline_h": Param(
             None, **_AMOUNT_OR_NONE, title="Deadline", description="Hours.", **limits
@@ -70,11 +136,19 @@ def plan_params() -> dict[str, Param]:
             description="Empty: every NVIDIA type of the catalogue.",
             **limits,
         ),
-        "max_instances": Param(16, type="integer", minimum=1, title="Most instances", **limits),
+        "max_instances": Param(
+            16,
+            type="integer",
+            minimum=1,
+            title="Most instances",
+            description="Of the largest type of a family.",
+            **limits,
+        ),
         "instance_count": Param(
             None, **_COUNT_OR_NONE, title="Instances", description="Empty: any number.", **limits
         ),
     }
+    return bounded(params)
 
 
 class PlanOperator(BaseOperator):

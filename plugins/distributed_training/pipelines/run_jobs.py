@@ -40,7 +40,6 @@ _FROM_CONF = (
     "micro_batch_size",
     "max_steps",
     "learning_rate",
-    "warmup_steps",
     "precision",
     "seed",
     "eval_interval",
@@ -70,6 +69,7 @@ class LastStepEvaluation:
 def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
     """Return the hyperparameters that the conf's training is sent."""
     hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
+    hyperparameters["warmup_steps"] = conf.num_warmup_steps
     if conf.target_column:
         hyperparameters["target_column"] = conf.target_column
     return {**hyperparameters, **conf.hyperparameters}
@@ -237,7 +237,7 @@ def _in_short(conf: RunConf, search: Search, *, num_steps: int) -> dict[str, Any
         "max_wait_s": None,
         "instance_count": search.instance_count,
         "capacity_ladder": (),
-        "warmup_steps": min(conf.warmup_steps, num_steps - 1),
+        "warmup_steps": min(conf.num_warmup_steps, num_steps - 1),
     }
 
 
