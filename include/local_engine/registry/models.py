@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from include.local_engine.api.resources import check_image, check_role, split_s3_uri
+from include.local_engine.api.resources import check_image_exists, check_role, split_s3_uri
 from include.local_engine.registry.descriptions import Descriptions
 from include.local_engine.wire.errors import ValidationError
 
@@ -79,7 +79,7 @@ class Models:
                 f"{' and '.join(sources) or 'neither'}."
             )
         if "Image" in container:
-            check_image(self.context, container["Image"])
+            check_image_exists(self.context, container["Image"])
         source = container.get("ModelDataSource", {}).get("S3DataSource", {})
         for url in filter(None, (container.get("ModelDataUrl"), source.get("S3Uri"))):
             if not self.context.world.has_objects(*split_s3_uri(url)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from include.local_engine.channels.checkpoints import (
 from include.local_engine.channels.locations import DataError, S3Location
 from include.local_engine.faults import JobState
 from include.local_engine.mpi.furnishing import Furnishing, NoKeyError, furnish, make_key
-from include.local_engine.runner import container, inputs
+from include.local_engine.runner import accelerators, container, inputs
 from include.local_engine.runner.debugger import (
     checkpoint_folder,
     checkpoint_path,
@@ -272,7 +273,8 @@ class Attempt:
         if not self.ground.has_overlay:
             folders += channels
         furnishing = self._furnish_for_mpi(host)
-        folders += furnishing.folders
+        presented = self._accelerators(host)
+        folders += [*furnishing.folders, *presented]
         return InstanceRequest(
             host=host,
             command=container.training_command(self.job, self.runtime),
@@ -283,7 +285,7 @@ class Attempt:
             copied=channels if self.ground.has_overlay else (),
             read_only=streamed,
             added=[*furnishing.added, *self._shims(host)],
-            programs=furnishing.programs,
+            programs=[*furnishing.programs, *(f"{inside}/bin" for _, inside in presented)],
         )
 
     def _channels(self, host: HostPlan) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
@@ -295,6 +297,17 @@ class Attempt:
             pair = (folder, f"{ML_INSIDE}/input/data/{name}")
             (streamed if name in names else copied).append(pair)
         return streamed, copied
+
+    def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
+        """Return the folder that presents the accelerators of the host's type if the job asks for it, else say so."""
+        if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
+            return []
+        asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))
+        if not (asks and self.ground.has_mounts):
+            self.job.say(host.name, accelerators.absence(host.instance_type))
+            return []
+        folder = accelerators.present(self.job.host_folder(host.name), host.instance_type)
+        return [(folder, accelerators.INSIDE)]
 
     def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
         """Return SageMaker's own libraries as the image shows them beside its packages, where it does."""

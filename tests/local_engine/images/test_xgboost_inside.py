@@ -11,7 +11,7 @@ from include.local_engine.images.xgboost_metrics import definitions, implied_met
 from include.rules.records import Mark, Start, StepRecord, Validation
 from include.rules.statistics_file import read_statistics
 from sagemaker_xgboost_container.checkpoints import NUM_KEPT, Checkpoints
-from sagemaker_xgboost_container.data import check_channels, content_type
+from sagemaker_xgboost_container.data import check_channels, content_type, read_libsvm
 from sagemaker_xgboost_container.errors import UserError
 from sagemaker_xgboost_container.hyperparameters import read_hyperparameters
 from sagemaker_xgboost_container.statistics import StatisticsFile
@@ -38,6 +38,50 @@ def test_hyperparameters_are_read_by_type_and_first_name() -> None:
         "eval_metric": ["rmse", "mae"],
         "seed": 7,
     }
+
+
+def test_the_old_name_of_squared_error_is_the_new_one() -> None:
+    values = read_hyperparameters({"num_round": "10", "objective": "reg:linear"})
+
+    assert values["objective"] == "reg:squarederror"
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        pytest.param("1 0:2 3:4\n0 1:5\n", None, id="none"),
+        pytest.param("1:0.5 0:2\n0 1:5 # a comment\n", [0.5, 1.0], id="one row"),
+    ],
+)
+def test_libsvm_has_weights_only_if_a_row_gives_one(
+    text: str, weights: list[float] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "part").write_text(text)
+
+    rows = read_libsvm([tmp_path / "part"])
+
+    assert (rows.labels, rows.weights) == ([1.0, 0.0], weights)
+    assert rows.features[1, 1] == 5
+
+
+def test_script_mode_has_the_modules_that_public_scripts_import() -> None:
+    from sagemaker_containers.environment import Environment
+
+    from sagemaker_containers import entry_point  # noqa: F401  # its import is the test
+    from sagemaker_xgboost_container.distributed import rabit_run
+
+    seen: list[dict[str, object]] = []
+    rabit_run(
+        exec_fun=lambda **given: seen.append(given),
+        args={"rounds": 3},
+        include_in_training=True,
+        hosts=["algo-1"],
+        current_host="algo-1",
+        update_rabit_args=True,
+    )
+
+    assert seen == [{"rounds": 3, "is_master": True}]
+    assert Environment.__module__ == "sagemaker_training.environment"
 
 
 @pytest.mark.parametrize(

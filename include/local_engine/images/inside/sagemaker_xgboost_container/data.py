@@ -7,6 +7,7 @@ the first column, instance weights in the second where `csv_weights` is 1; `<lab
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_xgboost_container.errors import UserError
@@ -122,13 +123,26 @@ def _delimiter(line: str) -> str:
         ) from error
 
 
-def _from_libsvm(files: Sequence[Path]) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibsvmRows:
+    """The rows of libsvm files; `features` is a sparse matrix, `weights` None unless a row gives one."""
+
+    labels: list[float]
+    weights: list[float] | None
+    features: Any
+
+
+def read_libsvm(files: Sequence[Path]) -> LibsvmRows:
+    """Return the rows of all files. Without weights of their own no row has any: ranking objectives refuse them.
+
+    Raises:
+        UserError: A line is not libsvm.
+    """
     import numpy as np
     import scipy.sparse
-    import xgboost as xgb
 
     labels: list[float] = []
-    weights: list[float] = []
+    weights: list[str] = []
     columns: list[int] = []
     values: list[float] = []
     starts = [0]
@@ -140,7 +154,7 @@ def _from_libsvm(files: Sequence[Path]) -> Any:
             try:
                 label, _, weight = head.partition(":")
                 labels.append(float(label))
-                weights.append(float(weight or 1))
+                weights.append(weight)
                 for feature in features:
                     index, value = feature.split(":")
                     columns.append(int(index))
@@ -151,8 +165,18 @@ def _from_libsvm(files: Sequence[Path]) -> Any:
                     "Please ensure the file is in 'LIBSVM' format."
                 ) from error
             starts.append(len(values))
-    sparse = scipy.sparse.csr_matrix((np.array(values, dtype=np.float32), columns, starts))
-    return xgb.DMatrix(sparse, label=labels, weight=weights)
+    return LibsvmRows(
+        labels=labels,
+        weights=[float(each or 1) for each in weights] if any(weights) else None,
+        features=scipy.sparse.csr_matrix((np.array(values, dtype=np.float32), columns, starts)),
+    )
+
+
+def _from_libsvm(files: Sequence[Path]) -> Any:
+    import xgboost as xgb
+
+    rows = read_libsvm(files)
+    return xgb.DMatrix(rows.features, label=rows.labels, weight=rows.weights)
 
 
 def _from_parquet(files: Sequence[Path]) -> Any:

@@ -118,6 +118,8 @@ ALIASES = {
     "reg_lambda": "lambda",
     "reg_alpha": "alpha",
 }
+RENAMED = {"reg:linear": "reg:squarederror"}
+"""Objectives of the older containers, and what XGBoost calls them now."""
 CROSS_VALIDATION = ("_kfold", "_num_cv_round")
 MULTI_CLASS = ("multi:softmax", "multi:softprob")
 
@@ -149,7 +151,7 @@ def _value(name: str, text: str) -> Any:
         if text not in CHOICE[name]:
             allowed = ", ".join(CHOICE[name])
             raise UserError(f"Hyperparameter {name}: {text} is not in [{allowed}]")
-        return text
+        return RENAMED.get(text, text)
     if name in CROSS_VALIDATION:
         raise UserError(
             f"Hyperparameter {name}: cross validation is not trained here; leave it out"

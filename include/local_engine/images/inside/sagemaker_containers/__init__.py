@@ -1,0 +1,10 @@
+"""The name that sagemaker-training had in AWS's older XGBoost images; public scripts still import it."""
+
+import sys
+
+from sagemaker_training import entry_point, environment, mapping, params
+
+sys.modules[f"{__name__}.entry_point"] = entry_point
+sys.modules[f"{__name__}.environment"] = environment
+
+__all__ = ["entry_point", "environment", "mapping", "params"]

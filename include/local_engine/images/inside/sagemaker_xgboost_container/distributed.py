@@ -1,0 +1,37 @@
+"""Script mode's way into the communicator of all hosts, as AWS's container offers it to scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_xgboost_container.collective import PORT, cluster, hosts_with_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def rabit_run(
+    exec_fun: Callable[..., Any],
+    args: dict[str, Any],
+    include_in_training: bool,  # the container's interface
+    hosts: Sequence[str],
+    current_host: str,
+    first_port: int | None = None,
+    second_port: int | None = None,
+    max_connect_attempts: int | None = None,  # noqa: ARG001  # the container's interface
+    connect_retry_timeout: int = 3,  # noqa: ARG001  # the container's interface
+    update_rabit_args: bool = False,  # the container's interface
+) -> None:
+    """Call `exec_fun(**args)` on the hosts that have data, within one communicator.
+
+    With `update_rabit_args` it gets `is_master` as well, true on the host that saves the model. A host that is not
+    included returns at once.
+
+    Fails with TimeoutError: the other hosts did not come.
+    """
+    taking_part = hosts_with_data(hosts, current_host, has_data=include_in_training)
+    if current_host not in taking_part:
+        return
+    port = second_port or (first_port or PORT) + 1
+    with cluster(taking_part, current_host, port=port) as is_first:
+        exec_fun(**{**args, "is_master": is_first} if update_rabit_args else args)
