@@ -7,11 +7,12 @@ import io
 import json
 import logging
 import os
+import stat
 import struct
 import threading
 import time
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -121,7 +122,9 @@ class PipeFeeder(threading.Thread):
         super().__init__(daemon=True, name=f"pipe-{channel['ChannelName']}")
         self._channel = channel
         self._units = units
-        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        # A program inside can put a link in its place: what was opened stays what it is.
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._objects = objects
         self._stopped = threading.Event()
         self.fault: DataError | None = None
@@ -136,31 +139,36 @@ class PipeFeeder(threading.Thread):
         """Feed epoch after epoch."""
         epoch = 0
         while not self._stopped.is_set():
-            path = self._fifo(epoch)
-            descriptor = self._open_for_reader(path)
+            name = self._fifo(epoch)
+            descriptor = self._open_for_reader(name)
             if descriptor is None:
                 return
             self._fifo(epoch + 1)  # There before the reader of this epoch can be done.
             self._feed(descriptor, epoch)
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._folder)
             epoch += 1
 
-    def _fifo(self, epoch: int) -> Path:
-        path = self._folder / f"{self._channel['ChannelName']}_{epoch}"
-        if not path.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            os.mkfifo(path, 0o666)
-        return path
+    def _fifo(self, epoch: int) -> str:
+        name = f"{self._channel['ChannelName']}_{epoch}"
+        with suppress(FileExistsError):
+            os.mkfifo(name, 0o666, dir_fd=self._folder)
+        return name
 
-    def _open_for_reader(self, path: Path) -> int | None:
+    def _open_for_reader(self, name: str) -> int | None:
+        """Wait for a reader of the pipe and open it; never what a program inside put in its place."""
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         while not self._stopped.is_set():
             try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                descriptor = os.open(name, flags, dir_fd=self._folder)
             except OSError:  # ENXIO: nobody has opened it for reading yet.
                 time.sleep(POLL_S)
                 continue
-            os.set_blocking(descriptor, True)
-            return descriptor
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.set_blocking(descriptor, True)
+                return descriptor
+            os.close(descriptor)
+            time.sleep(POLL_S)
         return None
 
     def _feed(self, descriptor: int, epoch: int) -> None:

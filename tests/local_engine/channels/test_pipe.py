@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import select
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,12 @@ import pytest
 
 from include.local_engine.channels.listing import Host
 from include.local_engine.channels.locations import DataError
-from include.local_engine.channels.pipe import RECORD_MAGIC, PipeFeeder, channel_records
+from include.local_engine.channels.pipe import (
+    POLL_S,
+    RECORD_MAGIC,
+    PipeFeeder,
+    channel_records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,3 +159,24 @@ def test_an_augmented_manifest_without_the_attribute_is_refused(objects: ObjectS
 
     with pytest.raises(DataError, match=r"line 1 .* label"):
         channel_records(values, objects, host=HOST, hosts=[HOST])
+
+
+def test_a_link_in_the_pipes_place_is_never_written_to(
+    feed: Any, tmp_path: Path, objects: ObjectStore
+) -> None:
+    """A program inside can replace the pipe; what its link leads to is this machine's."""
+    objects.put(BUCKET, "in/a", b"data")
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"theirs")
+    folder = feed(channel(f"s3://{BUCKET}/in"))
+    (folder / "train_0").unlink()
+    (folder / "train_0").symlink_to(theirs)
+    asked = threading.Event()
+    for _ in range(10):
+        asked.wait(POLL_S)
+    assert theirs.read_bytes() == b"theirs"
+
+    (folder / "train_0").unlink()
+    os.mkfifo(folder / "train_0")
+    assert (folder / "train_0").read_bytes() == b"data"
+    assert theirs.read_bytes() == b"theirs"
