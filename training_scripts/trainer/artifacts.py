@@ -13,7 +13,6 @@ from trainer.data.table import TableLayout
 from trainer.errors import DataError
 from trainer.models import build_empty
 from trainer.tasks import LanguageTask, TableTask, Task
-from trainer.tensor_tree import copy_to_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,10 +26,16 @@ def write_model(
 ) -> None:
     """Write `model.pt` and `model.json` to `folder`; `facts` go beside the config."""
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(copy_to_cpu(weights), folder / "model.pt")
+    torch.save({name: _alone(each) for name, each in weights.items()}, folder / "model.pt")
     layout = {"layout": task.layout.to_dict()} if isinstance(task, TableTask) else {}
     content = {"config": dict(task.model_config), **layout, **facts}
     (folder / "model.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """Return the tensor on the CPU with a storage of its own size, which is what `torch.save` writes."""
+    own = tensor.detach().cpu()
+    return own if own.untyped_storage().nbytes() == own.nbytes else own.clone()
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:

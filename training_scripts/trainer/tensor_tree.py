@@ -23,11 +23,6 @@ class TensorShape:
     dtype: torch.dtype
 
 
-def copy_to_cpu(tree: Any) -> Any:
-    """Return the tree with every tensor replaced by a private CPU copy."""
-    return _replace(tree, Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
-
-
 class CpuBuffers:
     """Private CPU copies of a tree of tensors, in memory that the next copy uses again.
 

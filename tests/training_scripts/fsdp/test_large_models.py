@@ -17,7 +17,7 @@ from trainer.sharding.checkpointing import _like
 from trainer.sharding.degrees import Degrees
 from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
-from trainer.sharding.model import spread
+from trainer.sharding.model import spread, whole_weights
 
 pytestmark = pytest.mark.torch
 RANKS = 8
@@ -56,9 +56,9 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
 
-@pytest.fixture
-def fake_ranks():
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
+@pytest.fixture(params=[0])
+def fake_ranks(request):
+    dist.init_process_group("fake", store=FakeStore(), rank=request.param, world_size=RANKS)
     yield
     dist.destroy_process_group()
 
@@ -84,3 +84,16 @@ def test_the_copy_of_a_shard_stays_where_it_is(fake_ranks):
 
     assert alike.to_local().data_ptr() == copy.data_ptr()
     assert (alike.shape, alike.placements) == (shard.shape, shard.placements)
+
+
+@pytest.mark.parametrize("fake_ranks", [0, 5], indirect=True)
+def test_only_rank_0_keeps_the_whole_model_at_the_end(fake_ranks):
+    hp = ShardedHyperparameters(num_layers=16, num_heads=4, hidden_size=64, sequence_length=32)
+    mesh = RankMesh.of(Degrees.of(hp, RANKS), CPU)
+    model, _ = spread(CONFIG, hp, mesh, CPU)
+
+    weights = whole_weights(model, mesh, CONFIG, CPU)
+
+    shapes = {name: each.shape for name, each in build(CONFIG).named_parameters()}
+    kept = {name: each.shape for name, each in weights.items()}
+    assert kept == (shapes if dist.get_rank() == 0 else {})

@@ -81,6 +81,11 @@ class RankMesh:
         return not any(self.place(axis) for axis in ("pp", "cp", "tp"))
 
     @property
+    def speaks_for_stage(self) -> bool:
+        """Return whether this rank is the first of those that have the same layers."""
+        return not any(self.place(axis) for axis in AXES[1:])
+
+    @property
     def knows_loss(self) -> bool:
         """Return whether this rank's loss counts: its stage is the last, and of split layers it is the first."""
         return self.is_last_stage and self.place("tp") == 0

@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -117,32 +118,46 @@ def _settings(hp: ShardedHyperparameters, mesh: RankMesh, device: torch.device) 
 
 
 def whole_weights(
-    model: nn.Module, mesh: RankMesh | None, config: Mapping[str, Any]
+    model: nn.Module, mesh: RankMesh | None, config: Mapping[str, Any], device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the model's whole state on the CPU of rank 0, in plain order; called by every rank."""
-    weights = {name: _whole(each).cpu() for name, each in model.state_dict().items()}
-    if mesh and mesh.degrees.pipeline > 1:
-        weights = _of_all_stages(weights, mesh)
+    """Return the model's whole state on the CPU of rank 0, in plain order, elsewhere nothing; called by every rank.
+
+    Tensors are put together one by one, so beside rank 0's copy no rank holds more than one whole tensor.
+    """
+    keeps = mesh is None or mesh.speaks_for_stage
+    weights: dict[str, Tensor] = {}
+    for name, each in model.state_dict().items():
+        whole = each.full_tensor() if isinstance(each, DTensor) else each
+        if keeps:
+            weights[name] = whole.cpu()
+    if mesh and keeps and mesh.degrees.pipeline > 1:
+        weights = _of_all_stages(weights, mesh, device)
     if config["kind"] == "gpt":
-        weights = to_plain(weights, num_heads=config["num_heads"])
-        weights = {name: weights[name] for name in sorted(weights, key=_plain_order)}
+        num_heads = config["num_heads"]
+        return {
+            name: to_plain({name: weights.pop(name)}, num_heads=num_heads)[name]
+            for name in sorted(weights, key=_plain_order)
+        }
     return weights
 
 
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def _of_all_stages(weights: dict[str, Tensor], mesh: RankMesh) -> dict[str, Tensor]:
-    group = mesh.whole["pp"].get_group()
-    gathered: list[dict[str, Tensor]] = [{} for _ in range(mesh.degrees.pipeline)]
-    is_first = mesh.place("pp") == 0
-    torch.distributed.gather_object(
-        weights, gathered if is_first else None, group=group, group_dst=0
-    )
-    return (
-        {name: each for stage in gathered for name, each in stage.items()} if is_first else weights
-    )
+def _of_all_stages(
+    weights: dict[str, Tensor], mesh: RankMesh, device: torch.device
+) -> dict[str, Tensor]:
+    """Return the weights of all stages on the first one's rank, sent one by one; nothing on the others."""
+    group, stage = mesh.whole["pp"].get_group(), mesh.place("pp")
+    outlines: list[Any] = [None] * mesh.degrees.pipeline
+    own = [(name, each.shape, each.dtype) for name, each in weights.items()]
+    dist.all_gather_object(outlines, own, group=group)
+    for sender, outline in enumerate(outlines[1:], 1):
+        for name, shape, dtype in outline:
+            if stage == 0:
+                received = torch.empty(shape, dtype=dtype, device=device)
+                dist.recv(received, group=group, group_src=sender)
+                weights[name] = received.cpu()
+            elif stage == sender:
+                dist.send(weights.pop(name).contiguous().to(device), group=group, group_dst=0)
+    return weights if stage == 0 else {}
 
 
 def _plain_order(name: str) -> tuple[int, int]:

@@ -186,4 +186,4 @@ class ShardedTraining(Training):
 
     def whole_weights(self) -> Mapping[str, Tensor]:
         """Return the model's whole state on rank 0, as train_ddp.py has it."""
-        return whole_weights(self.model, self.mesh, self.task.model_config)
+        return whole_weights(self.model, self.mesh, self.task.model_config, self.ranks.device)
