@@ -102,7 +102,8 @@ def run(options: argparse.Namespace, ranks: Ranks) -> None:
             (samples,) = open_splits(
                 task, index, channels, (options.split,), verify=ranks.local_rank == 0
             )
-        name = options.precision or (content.get("hyperparameters") or {}).get("precision", "fp32")
+        trained = (content.get("hyperparameters") or {}).get("precision")
+        name = options.precision or (trained if trained in DTYPES else "fp32")
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
         model, precision = placed(model, ranks, precision=name, layout=options.layout)
         num_samples = min(options.max_samples or len(samples), len(samples))

@@ -68,8 +68,8 @@ def test_options_override_the_environment(argv):
         ("learning_rate", "0", "a number above 0"),
         ("learning_rate", "nan", "a number above 0"),
         ("dropout", "1", "a number at least 0 and at most 0.95"),
-        ("compile", "perhaps", "true or false"),
-        ("precision", "fp8", "one of fp32, bf16, fp16"),
+        ("compile", "perhaps", "true or false or null"),
+        ("precision", "fp8", "one of auto, fp32, bf16, fp16"),
         ("micro_batch_size", "-1", "a whole number at least 1 or null"),
     ],
 )

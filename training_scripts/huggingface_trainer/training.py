@@ -26,6 +26,7 @@ from trainer.batching import num_evaluated, plan_batches
 from trainer.data.shard_index import ShardIndex
 from trainer.data.token_blocks import TokenBlocks
 from trainer.metrics import MetricsWriter
+from trainer.precision import settle
 from trainer.retention import LocalLayout, Retention
 from trainer.schedule import LearningRateSchedule, make_schedule
 from trainer.stopping import EXIT_CODE_TERMINATED
@@ -109,6 +110,7 @@ def train(hp: HuggingFaceHyperparameters, paths: ContainerPaths, stop: StopReque
         HyperparameterError: the global batch does not divide into the ranks.
         NonFiniteError: the loss or the gradient became NaN or infinite.
     """
+    hp = settle(hp, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if hp.num_threads:
         torch.set_num_threads(hp.num_threads)
     data, began = Data.open(hp, paths), time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,11 +24,12 @@ class FrameworkHyperparameters(Hyperparameters):
 
     def contradictions(self) -> list[str]:
         """Return one sentence for each value that the script has not, and each pair that cannot go together."""
+        left_out = {item.name: item.default for item in dataclasses.fields(self)}
         # By name: a class with slots is another one than the cell that `super()` looks into.
         return Hyperparameters.contradictions(self) + [
             f"{name} {getattr(self, name)!r} is not what {self.script} does; leave it at {value!r}"
             for name, value in self.not_here.items()
-            if getattr(self, name) != value
+            if getattr(self, name) not in (value, left_out[name])
         ]
 
     @property

@@ -99,9 +99,13 @@ class Hyperparameters:
     clip_norm: float = setting(1.0, "gradient norm limit; 0 = no clipping", at_least=0)
 
     precision: str = setting(
-        "fp32", "arithmetic of the forward pass", choices=("fp32", "bf16", "fp16")
+        "auto",
+        "arithmetic of the forward pass; auto = bf16 on GPUs that have it, else fp32",
+        choices=("auto", "fp32", "bf16", "fp16"),
     )
-    compile: bool = setting(False, "run the model through torch.compile")
+    compile: bool | None = setting(
+        None, "run the model through torch.compile; null = on GPUs that have bf16"
+    )
     num_workers: int = setting(0, "data loading processes of each rank", at_least=0)
     num_threads: int = setting(
         0, "CPU threads of each rank; 0 = processors / ranks on this machine", at_least=0

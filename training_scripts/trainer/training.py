@@ -29,7 +29,7 @@ from trainer.metrics import SETUP_TIMEOUT_S, MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
-from trainer.precision import Precision
+from trainer.precision import Precision, settle
 from trainer.profiling import open_traces
 from trainer.random_states import begin_random_states
 from trainer.rank_memory import peak_memory, state_bytes
@@ -84,7 +84,9 @@ class Training:
     def __init__(
         self, hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, stop: StopRequest
     ) -> None:
-        self.hp, self.paths, self.ranks, self.stop = hp, paths, ranks, stop
+        self.hp, self.paths, self.ranks, self.stop = settle(hp, ranks.device), paths, ranks, stop
+        if ranks.device.type == "cuda":
+            torch.set_float32_matmul_precision("high")  # TF32
         self.is_stopping = False  # as all ranks know it; `stop` changes at any moment, on some
         torch.set_num_threads(choose_num_threads(ranks, hp.num_threads))
         self.metrics = MetricsWriter(paths.output_data_dir, enabled=ranks.is_main)
@@ -165,7 +167,7 @@ class Training:
 
     def parallelize(self) -> None:
         """Set `parallel`, the model as the steps call it; the state is where the run goes on."""
-        self.parallel = make_parallel(self.model, self.ranks, compiled=self.hp.compile)
+        self.parallel = make_parallel(self.model, self.ranks, compiled=bool(self.hp.compile))
         settle_buckets(self.parallel, self.ranks, self.loss_of_first_samples)
 
     def step_groups(self) -> list[ProcessGroup]:

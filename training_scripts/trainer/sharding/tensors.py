@@ -60,9 +60,9 @@ class ShardedTensors(ModelTensors):
     def clip(self, limit: float, total: Tensor) -> None:
         """Scale the gradients down to the limit, as `clip_grad_norm_` does."""
         factor = (limit / (total + TINY)).clamp(max=1.0)
-        for gradient in super().gradients()[1]:
-            own = self.local(gradient)
-            own.mul_(factor.to(own.device))
+        own = [self.local(each) for each in super().gradients()[1]]
+        if own:
+            torch._foreach_mul_(own, factor.to(own[0].device))
 
     def local(self, tensor: Tensor) -> Tensor:
         """Return what of a tensor lies on this rank."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -35,6 +36,7 @@ class ZeroTraining(Training):
 
     def lay_out(self) -> tuple[int, int]:
         """Read the configuration; every rank reads its own part of each batch."""
+        self.hp = dataclasses.replace(self.hp, compile=False)
         with self.ranks.all_or_none():
             self.written = read_config(self.hp.ds_config, self.paths.channels)
         return super().lay_out()
