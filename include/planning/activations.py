@@ -31,12 +31,16 @@ class Recompute(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How one optimizer step is cut: samples of a micro batch, micro batches of a rank, precision, recomputation."""
+    """How one optimizer step is cut and computed.
+
+    Samples of a micro batch, micro batches of a rank, precision, recomputation, and whether torch.compile is on.
+    """
 
     micro_batch_size: int
     num_micro_batches: int
     precision: str
     recompute: Recompute
+    is_compiled: bool = True
 
     @property
     def bytes_per_value(self) -> int:

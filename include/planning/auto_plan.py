@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.catalog.hardware import hardware
 from include.errors import Finding, PlanError, SpecError
 from include.planning.activations import Recompute
 from include.planning.plan_request import PlanRequest
@@ -172,7 +173,8 @@ def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...
             "sequence_length": conf.sequence_length,
             "global_batch_size": conf.global_batch_size,
             "tokens": conf.max_steps * conf.global_batch_size * conf.sequence_length,
-            "precision": conf.precision,
+            "precision": _precision(conf, params, left_open),
+            "compile": bool(conf.hyperparameters.get("compile", True)),
             "deadline_h": conf.deadline_h,
             "budget_usd": conf.budget_usd,
             "instance_types": [params.get("instance_type", RunConf().instance_type)]
@@ -181,6 +183,15 @@ def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...
             "instance_count": None if "instance_count" in left_open else int(str(count)),
         }
     )
+
+
+def _precision(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...]) -> str:
+    """Return bf16 in the place of fp32, a conf's default, unless the type is fixed and lacks it."""
+    fixed = hardware().get(str(params.get("instance_type")))
+    if conf.precision != "fp32" or ("instance_type" not in left_open and fixed is None):
+        return conf.precision
+    has_bf16 = fixed is None or fixed.bf16_tflops is not None
+    return "bf16" if has_bf16 else conf.precision
 
 
 def _vocabulary(conf: RunConf) -> int:
@@ -217,13 +228,26 @@ def _chosen(
         "instance_count": cluster.instance_count,
         "processes_per_instance": cluster.ranks_per_instance,
         "micro_batch_size": best.batching.micro_batch_size,
+        "precision": best.batching.precision,
     }
     kept = {n: v for n, v in chosen.items() if n in left_open or n not in _ASKED}
-    more = {} if is_copies else {"hyperparameters": {**conf.hyperparameters, **degrees}}
-    return {**kept, **more}
+    hyperparameters = {**_AS_PLANNED, **conf.hyperparameters, **({} if is_copies else degrees)}
+    return {**kept, "hyperparameters": hyperparameters}
 
 
+_AS_PLANNED = {"compile": True, "num_workers": 2}
+"""What the published speeds were measured with, if the conf says nothing else."""
 _ASKED = ("strategy", "instance_type", "instance_count")
+
+
+def _instead_of(conf: RunConf, best: Candidate) -> str:
+    if best.batching.precision == conf.precision:
+        return ""
+    peak = best.cluster.hardware.peak_tflops
+    return (
+        f"; {conf.precision}, the conf's default, would reach {peak(conf.precision):g} of "
+        f"{peak(best.batching.precision):g} TFLOPS: to keep it say strategy, instance_type and instance_count"
+    )
 
 
 def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[str]:
@@ -238,6 +262,10 @@ def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[
     yield (
         f"modelled: {each.step.total:.3g} s a step, {format_duration(3600 * each.hours)} and "
         f"{format_usd(each.cost_usd)} in all, on demand"
+    )
+    yield (
+        f"{each.batching.precision}, {'compiled' if each.batching.is_compiled else 'eager'}"
+        f"{_instead_of(conf, each)}"
     )
     if conf.tokenizer != "bytes":
         yield f"the vocabulary is taken to be {_ASSUMED_VOCABULARY:,}: the tokenizer was not read"

@@ -9,6 +9,7 @@ from include.planning.activations import Batching, Recompute
 from include.planning.compute import Cluster, StepTime, step_time
 from include.planning.memory import MemoryUse, memory_use
 from include.planning.mesh import Mesh
+from include.planning.phases import Peak, phase_peaks
 from include.units import BYTES_PER_GIB
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Candidate:
 
     Attributes:
         usable_bytes: of one accelerator.
+        worst: what takes most of its room outside of the steps.
         hours: of the whole training, with its start.
         cost_usd: of the whole training; None where the price is unknown.
     """
@@ -43,13 +45,14 @@ class Candidate:
     memory: MemoryUse
     step: StepTime
     usable_bytes: float
+    worst: Peak
     hours: float
     cost_usd: float | None
 
     @property
     def fits(self) -> bool:
-        """Whether a rank's accelerator holds it."""
-        return self.memory.total <= self.usable_bytes
+        """Whether a rank's accelerator holds it in every step, and it and its host at the start and the end, too."""
+        return self.memory.total <= self.usable_bytes and self.worst.fits
 
     @property
     def name(self) -> str:
@@ -74,9 +77,17 @@ class Candidate:
             "micro_batch_size": self.batching.micro_batch_size,
             "gradient_accumulation_steps": self.batching.num_micro_batches,
             "precision": self.batching.precision,
+            "compile": self.batching.is_compiled,
             "recompute": self.batching.recompute.value,
             "memory_bytes": self.memory.to_dict(),
             "usable_bytes": self.usable_bytes,
+            "outside_of_steps": {
+                "phase": self.worst.phase.value,
+                "is_of_host": self.worst.is_of_host,
+                "bytes": self.worst.num_bytes,
+                "usable_bytes": self.worst.usable_bytes,
+                "cause": self.worst.cause,
+            },
             "step_s": self.step.to_dict(),
             "hours": self.hours,
             "cost_usd": self.cost_usd,
@@ -125,6 +136,7 @@ def _batchings(request: PlanRequest, mesh: Mesh) -> Iterator[Batching]:
                 num_micro_batches=share // size,
                 precision=request.precision,
                 recompute=recompute,
+                is_compiled=request.compile,
             )
 
 
@@ -133,15 +145,18 @@ def _candidate(
 ) -> Candidate:
     step = step_time(shape, mesh, batching, cluster, global_batch_size=request.global_batch_size)
     hours = START_UP_H + request.num_steps * step.total / 3600
+    memory, usable = memory_use(shape, mesh, batching), usable_bytes(cluster)
+    peaks = phase_peaks(shape, mesh, cluster, step_bytes=memory.total, usable_bytes=usable)
     price = cluster.hardware.instance.price_usd_per_hour
     return Candidate(
         shape=shape,
         cluster=cluster,
         mesh=mesh,
         batching=batching,
-        memory=memory_use(shape, mesh, batching),
+        memory=memory,
         step=step,
-        usable_bytes=usable_bytes(cluster),
+        usable_bytes=usable,
+        worst=max(peaks, key=lambda each: each.num_bytes - each.usable_bytes),
         hours=hours,
         cost_usd=None if price is None else price * cluster.instance_count * hours,
     )

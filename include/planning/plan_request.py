@@ -37,6 +37,7 @@ class PlanRequest:
         sequence_length, vocab_size: None = the published model's, else 2048 and 50,304.
         global_batch_size: sequences of one optimizer step.
         tokens: to train on, all together.
+        compile: whether the training runs through torch.compile; the speeds are then the published ones.
         deadline_h: hours it may take. budget_usd: money it may cost, on demand.
         instance_types: to choose from; empty = every NVIDIA type of the catalogue.
         max_instances: of the largest type of a family; smaller types are planned one at a time.
@@ -57,6 +58,7 @@ class PlanRequest:
     global_batch_size: int
     tokens: float
     precision: str = "bf16"
+    compile: bool = True
     deadline_h: float | None = None
     budget_usd: float | None = None
     instance_types: tuple[str, ...] = ()

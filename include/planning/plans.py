@@ -182,6 +182,10 @@ def _simplicity(each: Candidate) -> tuple[int, int, int, int, float]:
 
 
 def _too_large(every: list[Candidate]) -> str:
+    in_steps = [each for each in every if each.memory.total <= each.usable_bytes]
+    if in_steps:
+        nearest = min(in_steps, key=lambda each: each.worst.num_bytes - each.worst.usable_bytes)
+        return f"fits its steps, and not {nearest.worst} ({nearest.mesh})"
     least = min(every, key=lambda each: each.memory.total)
     states = least.memory.parameters + least.memory.gradients + least.memory.optimizer
     return (

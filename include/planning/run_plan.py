@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from include.catalog.hardware import hardware
 from include.catalog.instances import InstanceType, catalogue
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
 from include.planning.evaluation_plan import (
@@ -79,6 +80,7 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
     findings += _processing_findings(conf) if conf else ()
     if conf and instance:
         findings += _cluster_findings(conf, instance)
+        findings += _slow_precision(conf, instance)
     findings += ladder_plan_findings(conf, _cluster_findings) if conf else ()
     findings += search_findings(conf) if conf else ()
     num_shards, uneven = _shards(conf) if conf else (0, [])
@@ -221,6 +223,22 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
             allowed="fp16 or fp32",
         )
     yield from _memory_findings(conf, instance)
+
+
+def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
+    """Yield a warning for fp32 on accelerators that have bf16 (Ampere and newer), which is several times as fast."""
+    known = hardware().get(instance.name)
+    if conf.model != "gpt" or conf.precision != "fp32" or known is None or not known.bf16_tflops:
+        return
+    yield Finding(
+        where="precision",
+        what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",
+        got=f"{known.fp32_tflops:g} of {known.bf16_tflops:g} TFLOPS of {instance.accelerator}",
+        next_step="set precision to bf16, unless the numbers have to be those of fp32",
+        severity=Severity.WARNING,
+        why="tensor cores multiply bf16; with TF32, where the image allows it, fp32 reaches half of that",
+        source="NVIDIA's data sheets; include/catalog/accelerators.csv",
+    )
 
 
 def _idle_accelerators(conf: RunConf, instance: InstanceType, ranks: int) -> str:

@@ -175,7 +175,12 @@ def test_search_comes_before_the_training_which_takes_the_winner(database, aws_c
 
 
 SPREAD = {
-    "the planner's": {"strategy": "auto", "instance_type": "auto", "instance_count": 0},
+    "the planner's": {
+        "strategy": "auto",
+        "instance_type": "auto",
+        "instance_count": 0,
+        "hyperparameters": {"compile": False},
+    },
     "fsdp on two hosts": {"strategy": "fsdp", "instance_count": 2},
 }
 

@@ -81,14 +81,21 @@ def test_large_model_is_sharded_and_the_run_s_own_plan_agrees() -> None:
 
 
 def test_shards_that_the_conf_asks_for_are_planned_where_copies_would_do() -> None:
-    params, choice = resolve_auto({"strategy": "fsdp", "instance_type": "auto"})
+    conf = {
+        "instance_type": "ml.g5.12xlarge",
+        "instance_count": 0,
+        "global_batch_size": 64,
+        "num_layers": 12,
+        "hidden_size": 1024,
+        "num_heads": 16,
+    }
+    params, choice = resolve_auto({**conf, "strategy": "fsdp"})
 
     assert choice is not None
-    ranks = 2 * params["processes_per_instance"]  # the conf's default is 2 instances
-    assert params["hyperparameters"]["hybrid_shard_degree"] == ranks
-    assert choice.plan["mesh"] == {"dp_replicate": 1, "dp_shard": ranks, "tp": 1, "pp": 1}
+    assert params["hyperparameters"]["hybrid_shard_degree"] == 4
+    assert choice.plan["mesh"] == {"dp_replicate": 1, "dp_shard": 4, "tp": 1, "pp": 1}
     assert choice.reasons[1].endswith("fsdp, since the conf asks for shards")
-    copies, _ = resolve_auto({"strategy": "auto", "instance_type": "auto"})
+    copies, _ = resolve_auto({**conf, "strategy": "auto"})
     assert copies["strategy"] == "ddp"
 
 
@@ -110,7 +117,7 @@ def test_copies_that_the_conf_asks_for_are_planned_where_shards_are_better() -> 
     assert free["strategy"] == "fsdp"
     assert choice is not None
     assert (params["strategy"], params["instance_count"]) == ("ddp", 1)
-    assert "hyperparameters" not in params
+    assert not set(params["hyperparameters"]) & set(OF_SHARDS)
     assert choice.plan["mesh"]["dp_replicate"] == 8
     assert choice.plan["recompute"] == "none"
     assert sum(choice.plan["memory_bytes"][part] for part in PARTS) <= choice.plan["usable_bytes"]
@@ -153,6 +160,38 @@ def test_other_hyperparameters_stay(strategy: str) -> None:
     )
 
     assert params["hyperparameters"]["num_workers"] == 2
+
+
+def test_what_the_speeds_were_measured_with_is_set() -> None:
+    params, choice = resolve_auto(OPEN)
+
+    assert choice is not None
+    assert params["precision"] == choice.plan["precision"] == "bf16"
+    assert (params["hyperparameters"]["compile"], params["hyperparameters"]["num_workers"]) == (
+        True,
+        2,
+    )
+    assert any("bf16, compiled; fp32, the conf's default" in each for each in choice.reasons)
+    assert not [each for each in plan_run(params).warnings if each.where == "precision"]
+
+
+def test_an_eager_training_is_planned_as_slower() -> None:
+    said = {**OPEN, **LARGE, "instance_type": "ml.p5.48xlarge", "instance_count": 2}
+    _, compiled = resolve_auto(said)
+    params, eager = resolve_auto({**said, "hyperparameters": {"compile": False}})
+
+    assert compiled is not None
+    assert eager is not None
+    assert params["hyperparameters"]["compile"] is False
+    assert eager.plan["step_s"]["compute"] > 1.1 * compiled.plan["step_s"]["compute"]
+
+
+def test_a_fixed_type_without_bf16_keeps_fp32() -> None:
+    params, _ = resolve_auto(
+        {"strategy": "auto", "instance_type": "ml.g4dn.12xlarge", "instance_count": 1}
+    )
+
+    assert params["precision"] == "fp32"
 
 
 def test_what_is_said_stays() -> None:

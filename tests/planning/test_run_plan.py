@@ -90,7 +90,12 @@ def test_bf16_on_hardware_without_it_is_refused() -> None:
 def test_an_instance_has_a_rank_for_each_accelerator() -> None:
     # 2 x 4 A10G with 8 samples at a time, in batches of 64
     plan = plan_run(
-        {"instance_type": "ml.g5.12xlarge", "instance_count": 2, "global_batch_size": 64}
+        {
+            "instance_type": "ml.g5.12xlarge",
+            "instance_count": 2,
+            "global_batch_size": 64,
+            "precision": "bf16",
+        }
     )
 
     assert (plan.world_size, plan.gradient_accumulation_steps) == (8, 1)
@@ -99,9 +104,24 @@ def test_an_instance_has_a_rank_for_each_accelerator() -> None:
     assert plan_run({}).world_size == 2
 
 
+def test_fp32_where_bf16_is_many_times_faster_is_a_warning() -> None:
+    conf = {"instance_type": "ml.p5.48xlarge", "global_batch_size": 128}
+    (warning,) = (each for each in plan_run(conf).warnings if each.where == "precision")
+
+    assert "15 times slower than bf16" in str(warning)
+    assert "67 of 989 TFLOPS of NVIDIA H100" in str(warning)
+    for other in ({**conf, "precision": "bf16"}, {"instance_type": "ml.g4dn.xlarge"}):
+        assert not [each for each in plan_run(other).warnings if each.where == "precision"]
+
+
 def test_idle_accelerators_are_a_warning_with_their_price() -> None:
     plan = plan_run(
-        {"instance_type": "ml.g5.12xlarge", "instance_count": 2, "processes_per_instance": 1}
+        {
+            "instance_type": "ml.g5.12xlarge",
+            "instance_count": 2,
+            "processes_per_instance": 1,
+            "precision": "bf16",
+        }
     )
 
     assert [each.where for each in plan.warnings] == ["processes_per_instance"]
@@ -118,7 +138,7 @@ def test_each_rung_has_a_rank_for_each_of_its_own_accelerators() -> None:
         {"instance_type": "ml.g5.xlarge", "instance_count": 4},
     ]
 
-    plan = plan_run({"capacity_ladder": ladder, "global_batch_size": 32})
+    plan = plan_run({"capacity_ladder": ladder, "global_batch_size": 32, "precision": "bf16"})
 
     assert plan.world_size == 4
     assert plan.warnings == ()
@@ -146,7 +166,7 @@ def test_the_proposed_max_run_keeps_the_budget() -> None:
 
 
 def test_a_budget_without_a_price_is_a_warning_not_a_pass() -> None:
-    plan = plan_run({"budget_usd": 5, "instance_type": "ml.g6e.xlarge"})
+    plan = plan_run({"budget_usd": 5, "instance_type": "ml.g6e.xlarge", "precision": "bf16"})
 
     assert plan.ceiling_usd is None
     assert "cannot be checked" in str(plan.warnings[0])
