@@ -8,6 +8,7 @@ from typing import Any
 from include.errors import Finding, SpecError
 
 CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
+STATISTICS_VARIABLE = "TRAINYARD_STATISTICS_S3_URI"
 
 
 def present(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,8 +65,13 @@ def folder_uri(uri: str) -> str:
 
 
 def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
-    """Return the variables by which the training scripts know where in S3 their checkpoints are."""
-    return {CHECKPOINT_VARIABLE: folder_uri(checkpoint_s3_uri)}
+    """Return the variables by which the training scripts know what is theirs in S3: checkpoints and statistics.
+
+    Statistics lie beside the checkpoints, not below: what is below is restored to every host.
+    Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
+    """
+    folder = folder_uri(checkpoint_s3_uri)
+    return {CHECKPOINT_VARIABLE: folder, STATISTICS_VARIABLE: f"{folder[:-1]}-statistics/"}
 
 
 def without_places(variables: Mapping[str, str]) -> dict[str, str]:

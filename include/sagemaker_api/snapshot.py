@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from include.errors import ContractError
+from include.sagemaker_api.request_parts import STATISTICS_VARIABLE
 from include.sagemaker_api.rule_stop import rule_evaluations
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class JobSnapshot:
         final_metrics: last value of each metric definition.
         model_artifact: S3 URI of model.tar.gz.
         hook_s3_uri: where Debugger's hook writes, of a training job that has one.
+        statistics_s3_uri: where the hosts of a training job put their statistics.
         rule_evaluations: of the service's Debugger and profiler, as `rule_stop.rule_evaluations` reads them.
     """
 
@@ -91,6 +93,7 @@ class JobSnapshot:
     output_path: str | None = None
     checkpoint_s3_uri: str | None = None
     hook_s3_uri: str | None = None
+    statistics_s3_uri: str | None = None
     image_uri: str | None = None
     warm_pool_status: str | None = None
     transitions: tuple[Transition, ...] = ()
@@ -228,6 +231,7 @@ def _training(d: Mapping[str, Any]) -> dict[str, Any]:
         "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
         "checkpoint_s3_uri": d.get("CheckpointConfig", {}).get("S3Uri"),
         "hook_s3_uri": d.get("DebugHookConfig", {}).get("S3OutputPath"),
+        "statistics_s3_uri": d.get("Environment", {}).get(STATISTICS_VARIABLE),
         "image_uri": d.get("AlgorithmSpecification", {}).get("TrainingImage"),
         "warm_pool_status": d.get("WarmPoolStatus", {}).get("Status"),
         "transitions": transitions,

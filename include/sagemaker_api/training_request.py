@@ -8,6 +8,7 @@ from include.errors import Finding, SpecError
 from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.sagemaker_api.request_check import validate_request
 from include.sagemaker_api.request_parts import (
+    STATISTICS_VARIABLE,
     folder_uri,
     place_variables,
     present,
@@ -247,7 +248,10 @@ def _places(spec: TrainingJobSpec) -> dict[str, str]:
     """Return what tells our scripts where S3 has what is theirs; nothing where they cannot reach it."""
     if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
         return {}
-    return place_variables(spec.checkpoint_s3_uri)
+    places = place_variables(spec.checkpoint_s3_uri)
+    if spec.debugger_hook_config:  # they go where the hook's do
+        places.pop(STATISTICS_VARIABLE)
+    return places
 
 
 def _watching(spec: TrainingJobSpec) -> dict[str, Any]:

@@ -45,11 +45,24 @@ def environment_of(**changes: Any) -> dict[str, str]:
 
 
 def test_a_script_is_told_where_its_checkpoints_are() -> None:
-    assert environment_of() == {"MODE": "x", "TRAINYARD_CHECKPOINT_S3_URI": "s3://b/c/"}
+    assert environment_of() == {
+        "MODE": "x",
+        "TRAINYARD_CHECKPOINT_S3_URI": "s3://b/c/",
+        "TRAINYARD_STATISTICS_S3_URI": "s3://b/c-statistics/",
+    }
+
+
+def test_statistics_of_a_job_with_a_hook_go_where_the_hooks_do() -> None:
+    told = environment_of(debugger_hook_config={"S3OutputPath": "s3://b/out"})
+
+    assert told.keys() == {"MODE", "TRAINYARD_CHECKPOINT_S3_URI"}
 
 
 def test_what_the_spec_says_of_the_variable_stays() -> None:
-    given = {"TRAINYARD_CHECKPOINT_S3_URI": "s3://b/elsewhere/"}
+    given = {
+        "TRAINYARD_CHECKPOINT_S3_URI": "s3://b/elsewhere/",
+        "TRAINYARD_STATISTICS_S3_URI": "s3://b/numbers/",
+    }
 
     assert environment_of(environment=given) == given
 

@@ -19,7 +19,7 @@ from trainer.statistics.checksums import ReplicaChecksums, sum_of_bits
 from trainer.statistics.choice import Cadence, Collection, choose
 from trainer.statistics.emitter import Emitter
 from trainer.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSink
-from trainer.statistics.parts import PART_SECONDS, TRIED_AGAIN_AFTER_S, PartWriter
+from trainer.statistics.parts import FIRST_PART_S, TRIED_AGAIN_AFTER_S, PartWriter
 from trainer.statistics.tensors import ModelTensors
 from trainer.training import close_each
 
@@ -53,7 +53,7 @@ def test_two_ranks_write_each_step_and_what_happened(make_job):
 
     assert job.run(world_size=2, max_steps=20, checkpoint_interval=10) == [0, 0]
 
-    folder = job.base_dir / "checkpoints" / "statistics"
+    folder = job.base_dir / "output" / "data" / "statistics"
     records = records_of(folder)
     assert files_in(folder) == [f"rank-{rank:05d}.attempt-0001.part-0001.jsonl" for rank in (0, 1)]
     starts = {each.rank: each for each in records if isinstance(each, Start)}
@@ -108,7 +108,7 @@ def test_a_restart_is_the_next_attempt_and_leaves_the_files_of_the_first(make_jo
     job = make_job()
     (job.base_dir / "checkpoints").mkdir()
     job.run(max_steps=4, checkpoint_interval=2)
-    folder = job.base_dir / "checkpoints" / "statistics"
+    folder = job.base_dir / "output" / "data" / "statistics"
     first = {name: (folder / name).read_bytes() for name in files_in(folder)}
 
     job.run(max_steps=6, checkpoint_interval=2)
@@ -275,7 +275,7 @@ def test_parts_are_rolled_by_age_and_never_touched_again(tmp_path):
     writer = PartWriter(tmp_path, header={"rank": 3, "attempt": 2}, clock=lambda: now[0])
 
     writer.write(b"1\n")
-    now[0] += PART_SECONDS
+    now[0] += FIRST_PART_S
     writer.write(b"2\n")
     writer.close()
 

@@ -128,17 +128,18 @@ def open_traces(
     hp: Hyperparameters, paths: ContainerPaths, ranks: Ranks, *, num_starts: int
 ) -> StepTraces:
     """Return what traces the steps that `trace_steps` asks for, into the folder of the statistics."""
-    checkpoints = Path(hp.checkpoint_dir) if hp.checkpoint_dir else paths.default_checkpoint_dir
-    spans, folder = read_spans(hp.trace_steps), paths.output_data_dir
+    spans, hook = read_spans(hp.trace_steps), None
     try:
         hook = paths.read_config("debughookconfig")
-        folder = choose_folder(paths.base_dir, paths.output_data_dir, checkpoints, hook)
     except Exception as error:  # noqa: BLE001 as in StepTraces
         for span in spans:
             log.warning(NO_TRACE, span[0], span[-1], f"{type(error).__name__}: {error}")
         spans = ()
 
     def path_of(span: range) -> Path:
+        folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=True)
+        if not folder.is_dir():  # this host puts none to S3
+            folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=False)
         name = f"trace-rank-{ranks.rank:05d}.attempt-{max(1, num_starts):04d}"
         return folder / f"{name}.steps-{span[0]}-{span[-1]}.json.gz"
 

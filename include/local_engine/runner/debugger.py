@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from include.local_engine.runner.job import HostPlan, Job
 
 STATISTICS_FOLDER = "statistics"
-"""Below the checkpoints or the output data: where the training scripts write what rules read."""
+"""Below the checkpoints, the output or its data: where training scripts write what rules read."""
 TENSORS_INSIDE = "/opt/ml/output/tensors"
 PROFILER_INSIDE = "/opt/ml/output/profiler"
 TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
@@ -117,7 +117,7 @@ def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> 
 
 
 def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> list[Path]:
-    """Return where the instances' statistics may lie on this machine: outputs, checkpoints, output data.
+    """Return where the instances' statistics may lie on this machine: outputs, checkpoints, output and its data.
 
     A folder outside /opt/ml on a machine that cannot mount is left out: the attempt fails by it anyway.
     """
@@ -130,7 +130,8 @@ def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> l
         ]
         if "CheckpointConfig" in job.request:
             folders.append(checkpoint_folder(job, ground, host) / STATISTICS_FOLDER)
-        folders.append(job.ml_folder(host.name) / "output" / "data" / STATISTICS_FOLDER)
+        output = job.ml_folder(host.name) / "output"
+        folders += [output / STATISTICS_FOLDER, output / "data" / STATISTICS_FOLDER]
     return folders
 
 

@@ -134,8 +134,9 @@ def change_request(
 def _set_checkpoints(request: dict[str, Any], uri: str) -> None:
     request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
     variables, places = request.get("Environment") or {}, place_variables(uri)
-    if places.keys() & variables.keys():
-        request["Environment"] = {**variables, **places}
+    told = {name: places[name] for name in places.keys() & variables.keys()}
+    if told:
+        request["Environment"] = {**variables, **told}
 
 
 def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:

@@ -25,7 +25,7 @@ from include.runs.profile.document import DATA_NAME, PAGE_NAME
 from include.runs.report.profile_page import render_profile_html
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from include.rules.records import Record
 
@@ -63,10 +63,12 @@ def write_profile(
         hook_s3_uri=training.get("hook_s3_uri"),
         checkpoint_s3_uri=training.get("checkpoint_s3_uri"),
     )
-    if place is None:
+    streams = None if training.get("hook_s3_uri") else training.get("statistics_s3_uri")
+    sources = [each for each in (streams, place) if each]
+    if not sources:
         return None
     with TemporaryDirectory(prefix="trainyard-statistics-") as folder:
-        profile = _profile(client, place, conf, Path(folder), to)
+        profile = _profile(client, sources, conf, Path(folder), to)
     objects = S3Objects(client)
     data = json.dumps(profile_document(profile), indent=1).encode()
     objects.write(f"{to}/{DATA_NAME}", data, content_type="application/json")
@@ -75,10 +77,12 @@ def write_profile(
     return profile_summary(profile)
 
 
-def _profile(client: Any, source: str, conf: Mapping[str, Any], folder: Path, to: str) -> Profile:
+def _profile(
+    client: Any, sources: Sequence[str], conf: Mapping[str, Any], folder: Path, to: str
+) -> Profile:
     fetched = Fetched()
     try:
-        fetched = fetch_statistics(client, source=source, folder=folder, to=to)
+        fetched = fetch_statistics(client, sources=sources, folder=folder, to=to)
         records = read_statistics(lines_of(fetched.files), keep=without_tensors)
         rules, why = conf.get("rules") or (), fetched.why_none
         profile = profile_of(records, facts_of(conf), rules=rules, traces=fetched.traces)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.hooks.objects import S3Address, S3Objects
 from distributed_training.hooks.refusals import refusals_typed
+from include.rules.statistics_bundles import BUNDLE, files_in
 from include.rules.statistics_place import STATISTICS_FOLDER
 from include.runs.profile.traces import Trace, in_order, trace_of
 from include.units import format_bytes
@@ -41,6 +42,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
+    bucket: str
     key: str
     num_bytes: int
 
@@ -48,25 +50,32 @@ class _Found:
     def name(self) -> str:
         return self.key.rpartition("/")[2]
 
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
 
-def fetch_statistics(client: Any, *, source: str, folder: Path, to: str) -> Fetched:
-    """Copy the statistics below `source` to the folder, and with the traces to `<to>/statistics/`.
+
+def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
+    """Copy the statistics below the sources to the folder, and with the traces to `<to>/statistics/`.
+
+    Of the objects that hosts put, each rank's files become files again.
 
     What is beyond the bounds is not copied: of statistics nothing then, since a part of them would tell another story.
 
     Args:
         client: a boto3 client of S3.
-        source: an S3 prefix.
+        sources: S3 prefixes, at least one.
         folder: an existing one in the worker.
         to: the report's prefix.
 
     Raises:
-        TrainingRunError: S3 refuses.
+        TrainingRunError: S3 refuses, or an object is none of statistics.
     """
-    objects, at = S3Objects(client), S3Address.parse(source)
-    found = list(_listed(client, at))
-    lines = [each for each in found if each.name.endswith(".jsonl")]
-    traces = in_order(_copied_traces(client, at.bucket, found, to))
+    objects = S3Objects(client)
+    source = " and ".join(sources)
+    found = [each for uri in sources for each in _listed(client, S3Address.parse(uri))]
+    lines = [each for each in found if each.name.endswith(".jsonl") or BUNDLE.search(each.key)]
+    traces = in_order(_copied_traces(client, found, to))
     size = sum(each.num_bytes for each in lines)
     if not lines:
         why = (
@@ -80,10 +89,17 @@ def fetch_statistics(client: Any, *, source: str, folder: Path, to: str) -> Fetc
             f"the report reads; copy them to runs/<run id>/{STATISTICS_FOLDER} and use make profile"
         )
         return Fetched(traces=traces, why_none=why)
-    files = []
+    contents: dict[str, bytearray] = {}
     for each in lines:
-        content = gzip.compress(objects.read(f"s3://{at.bucket}/{each.key}"), mtime=0)
-        name = f"{each.name}.gz"
+        content = objects.read(each.uri)
+        is_bundle = BUNDLE.search(each.key)
+        pieces = files_in(content, where=each.uri) if is_bundle else ((each.name, content),)
+        for file, piece in pieces:
+            contents.setdefault(file, bytearray()).extend(piece)
+    files = []
+    for file in sorted(contents):
+        content = gzip.compress(contents.pop(file), mtime=0)
+        name = f"{file}.gz"
         objects.write(f"{to}/{STATISTICS_FOLDER}/{name}", content, content_type="application/gzip")
         path = folder / name
         path.write_bytes(content)
@@ -106,10 +122,10 @@ def _listed(client: Any, at: S3Address) -> Iterator[_Found]:
     with refusals_typed(f"s3://{at.bucket}/{at.key}"):
         for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
             for each in page.get("Contents", ()):
-                yield _Found(key=each["Key"], num_bytes=each["Size"])
+                yield _Found(bucket=at.bucket, key=each["Key"], num_bytes=each["Size"])
 
 
-def _copied_traces(client: Any, bucket: str, found: Sequence[_Found], to: str) -> Iterator[Trace]:
+def _copied_traces(client: Any, found: Sequence[_Found], to: str) -> Iterator[Trace]:
     left = MOST_TRACES_BYTES
     target = S3Address.parse(to)
     for each in found:
@@ -117,7 +133,7 @@ def _copied_traces(client: Any, bucket: str, found: Sequence[_Found], to: str) -
         trace = trace_of(place, num_bytes=each.num_bytes)
         if trace is None:
             continue
-        address = f"s3://{bucket}/{each.key}"
+        address = each.uri
         if each.num_bytes > min(MOST_TRACE_BYTES, left):
             log.warning("%s stays there: %s", address, format_bytes(each.num_bytes))
             stays = trace_of(address, num_bytes=each.num_bytes)
@@ -128,6 +144,6 @@ def _copied_traces(client: Any, bucket: str, found: Sequence[_Found], to: str) -
             client.copy_object(
                 Bucket=target.bucket,
                 Key=f"{target.key}/{place}",
-                CopySource={"Bucket": bucket, "Key": each.key},
+                CopySource={"Bucket": each.bucket, "Key": each.key},
             )
         yield trace

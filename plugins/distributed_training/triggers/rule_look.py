@@ -15,11 +15,7 @@ from distributed_training.triggers.answers import FAULTS, Answers
 from distributed_training.triggers.renewed_clients import RenewedClients
 from distributed_training.triggers.rule_findings import RuleFindings
 from distributed_training.triggers.rule_stopping import RuleStopping, write_document
-from distributed_training.triggers.synced_statistics import (
-    place_of_statistics,
-    read_piece,
-    statistics_sizes,
-)
+from distributed_training.triggers.synced_statistics import SyncedStatistics
 from include.rules.live_evaluation import planned_evaluation
 from include.rules.reactions import Reaction, Reactions, planned_reactions
 from include.rules.service_rules import judged_elsewhere, service_issue
@@ -88,6 +84,7 @@ class RuleLook:
     _description: dict[str, Any] = field(default_factory=dict)
     _judged_by_service: set[str] = field(default_factory=set)
     _live: LiveEvaluation | None = None
+    _statistics: SyncedStatistics = field(default_factory=lambda: SyncedStatistics(None))
     _elsewhere: frozenset[str] = frozenset()
     _noted: frozenset[tuple[object, ...]] = frozenset()
     _reactions: Reactions = field(init=False)
@@ -150,6 +147,7 @@ class RuleLook:
             # Of a rule that the service gave up all is read again; what was told before is not told twice.
             self._elsewhere = elsewhere
             self._noted = frozenset(_mark(each.name, each.issue) for each in self.findings.found)
+            self._statistics = SyncedStatistics.of(snapshot)
             self._live = await asyncio.to_thread(
                 planned_evaluation,
                 self.plan,
@@ -157,11 +155,19 @@ class RuleLook:
                 hyperparameters=self._description.get("HyperParameters", {}),
                 judged_elsewhere=elsewhere,
             )
-        live, s3 = self._live, self.clients["s3"]
-        sizes = await statistics_sizes(s3, place_of_statistics(snapshot))
         while True:
-            wanted = live.wanted(sizes, is_final=snapshot.is_terminal)
-            pieces = [(piece, await read_piece(s3, piece)) for piece in wanted]
+            await self._evaluate(self._live, snapshot)
+            if not self._statistics.is_behind:
+                return
+
+    async def _evaluate(self, live: LiveEvaluation, snapshot: JobSnapshot) -> None:
+        """Take what one look at the statistics finds."""
+        statistics, s3 = self._statistics, self.clients["s3"]
+        sizes = await statistics.look(s3)
+        is_final = snapshot.is_terminal and not statistics.is_behind
+        while True:
+            wanted = live.wanted(sizes, is_final=is_final)
+            pieces = [(piece, await statistics.read(s3, piece)) for piece in wanted]
             # Of many lines it is seconds of work: not on the loop that all triggers share.
             issues = await asyncio.to_thread(_judged, live, pieces, _trains_since(snapshot))
             new = [each for each in issues if _mark(*each) not in self._noted]

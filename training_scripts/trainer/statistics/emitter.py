@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trainer.statistics.host_samples import HostSampler
     from trainer.statistics.lines import Columns
     from trainer.statistics.parts import PartWriter
+    from trainer.statistics.shipping import Shipper
     from trainer.statistics.tensors import ModelTensors
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Emitter:
         self._tensors, self._choice = tensors, choice
         self._writer: PartWriter | None = None
         self._sampler: HostSampler | None = None
+        self._shipper: Shipper | None = None
         self._checksums = checksums if choice.is_on else None
         self._activations = ActivationWatch(model, choice.of(ACTIVATIONS)) if model else None
         self._members = {id(each): self._members_of(each) for each in choice.collections}
@@ -120,6 +122,11 @@ class Emitter:
     def sample(self, sampler: HostSampler) -> None:
         """End this sampler with the emitter."""
         self._sampler = sampler
+
+    def ship(self, shipper: Shipper) -> None:
+        """Begin to put what this host's ranks write to S3, and end that with the emitter."""
+        self._shipper = shipper
+        shipper.start()
 
     @property
     def listed(self) -> dict[str, list[tuple[str, int | None, str]]]:
@@ -230,6 +237,8 @@ class Emitter:
             self._sampler.close()
         if self._writer:
             self._writer.close()
+        if self._shipper:
+            self._shipper.close()
 
     def _write(
         self, kind: str, tensors: Mapping[str, Columns] | None = None, **record: Any

@@ -12,12 +12,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer.s3_prefix import S3Prefix, S3UnavailableError
 from trainer.statistics.choice import choose
 from trainer.statistics.emitter import Emitter
 from trainer.statistics.headlines import Headlines, MlflowSink, TensorBoardSink
 from trainer.statistics.host_samples import HostSampler
 from trainer.statistics.parts import PartWriter, newest_attempt
 from trainer.statistics.place import DEFAULT_TENSORBOARD_DIR, choose_folder, in_container
+from trainer.statistics.shipping import (
+    CANNOT_SHIP,
+    STATISTICS_VARIABLE,
+    Shipper,
+    newest_attempt_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +43,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FORMAT, VERSION = "trainyard-statistics", 1
+NO_PLACE = (
+    "there is no place for statistics (%s: %s), training goes on without: rules see nothing of this rank; look at "
+    "LocalPath in input/config/debughookconfig.json and at who may read that folder"
+)
 
 
 def open_statistics(
@@ -54,16 +65,25 @@ def open_statistics(
     looked_at = None if hp.compile else model  # hooks would have it compiled again
     if not choice.is_on:
         return Emitter(tensors, None, choice=choice)
-    place = _place(hp, paths)
+    hook, is_readable = _hook(paths)
+    s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
-    told = ranks.gather((place and place[1], namespace, os.getpid()))
+    told = ranks.gather((in_s3, namespace, os.getpid()))
+    is_shipped = (
+        told[ranks.rank - ranks.local_rank][0] is not None
+    )  # as this host's first rank found
+    place = _place(paths, hook, is_shipped=is_shipped) if is_readable else None
+    here = ranks.gather(place and place[1])
     emitter = Emitter(tensors, looked_at, choice=choice, checksums=checksums)
     header = {
         "format": FORMAT,
         "version": VERSION,
         "rank": ranks.rank,
         "world_size": ranks.world_size,
-        "attempt": max(progress.num_starts, *(1 + (newest or 0) for newest, _, _ in told)),
+        "attempt": max(
+            progress.num_starts,
+            *(1 + (newest or 0) for newest in (*here, *(each for each, _, _ in told))),
+        ),
         "resumed_at": progress.step,
         "time": time.time(),
         "host": paths.host,
@@ -72,7 +92,16 @@ def open_statistics(
         "tensors": emitter.listed,
     }
     if place is not None:
-        emitter.write_to(PartWriter(place[0], header=header))
+        emitter.write_to(PartWriter(place[0], header=header, marks_end=is_shipped))
+        if s3 and in_s3 is not None:
+            shipper = Shipper(
+                folder=place[0],
+                s3=s3,
+                attempt=header["attempt"],
+                host=paths.host,
+                num_ranks=ranks.local_world_size,
+            )
+            emitter.ship(shipper)
     if ranks.local_rank == 0:
         pids = [pid for _, other, pid in told if other == namespace]
         try:
@@ -98,21 +127,44 @@ def _choice(hp: Hyperparameters, paths: ContainerPaths, *, num_tensors: int) -> 
         return choose(hp.statistics, None, num_tensors=num_tensors)
 
 
-def _place(hp: Hyperparameters, paths: ContainerPaths) -> tuple[Path, int] | None:
-    """Return the folder of the statistics and the newest attempt in it; None where it cannot be told."""
-    default = paths.default_checkpoint_dir
-    checkpoint_dir = Path(hp.checkpoint_dir) if hp.checkpoint_dir else default
+def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
+    """Return the job's DebugHookConfig, and whether that can be told."""
     try:
-        hook = paths.read_config("debughookconfig")
-        folder = choose_folder(paths.base_dir, paths.output_data_dir, checkpoint_dir, hook)
+        return paths.read_config("debughookconfig"), True
+    except Exception as error:  # noqa: BLE001 as in _choice
+        log.error(NO_PLACE, type(error).__name__, error)  # noqa: TRY400
+        return None, False
+
+
+def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
+    """Return where this host puts its statistics, and the newest attempt there; None where it does not.
+
+    The host's first rank asks, for all of them.
+    """
+    uri = os.environ.get(STATISTICS_VARIABLE)
+    if ranks.local_rank:
+        return None, None
+    if not uri:
+        if "TRAINING_JOB_NAME" in os.environ:
+            log.info(CANNOT_SHIP, f"the job's Environment has no {STATISTICS_VARIABLE}")
+        return None, None
+    s3 = S3Prefix(uri)
+    try:
+        return s3, newest_attempt_in(s3)
+    except S3UnavailableError as error:
+        log.warning(CANNOT_SHIP, error.findings[0])
+        return None, None
+
+
+def _place(
+    paths: ContainerPaths, hook: dict[str, Any] | None, *, is_shipped: bool
+) -> tuple[Path, int] | None:
+    """Return the folder of the statistics and the newest attempt in it; None where it cannot be told."""
+    try:
+        folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=is_shipped)
         return folder, newest_attempt(folder)
     except Exception as error:  # noqa: BLE001 as in _choice
-        log.error(  # noqa: TRY400
-            "there is no place for statistics (%s: %s), training goes on without: rules see nothing of this rank; "
-            "look at LocalPath in input/config/debughookconfig.json and at who may read that folder",
-            type(error).__name__,
-            error,
-        )
+        log.error(NO_PLACE, type(error).__name__, error)  # noqa: TRY400
         return None
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"rank-(\d{5,})\.attempt-(\d{4,})\.part-(\d{4,})\.jsonl")
-PART_BYTES, PART_SECONDS = 4 * 2**20, 30.0
+PART_BYTES, FIRST_PART_S, LONGEST_PART_S = 4 * 2**20, 30.0, 300.0
+"""A part ends by its bytes, or by its age: 30 s for the first, twice as long for each later one, 300 s at most."""
 TRIED_AGAIN_AFTER_S = 30.0
 
 
@@ -42,6 +43,7 @@ class PartWriter:
     Args:
         folder: made when the first line is written.
         header: of every part but for `part`; its rank and attempt name the files.
+        marks_end: whether `close` leaves `<the files>.closed`, which the host's last object waits for.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class PartWriter:
         folder: Path,
         *,
         header: Mapping[str, Any],
+        marks_end: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._header = folder, header
         self._name = f"rank-{header['rank']:05d}.attempt-{header['attempt']:04d}"
+        self._marks_end = marks_end
         self._clock, self._lock = clock, threading.Lock()
         self._file: BinaryIO | None = None
         self._part = self._num_bytes = 0
@@ -78,11 +82,14 @@ class PartWriter:
         with self._lock:
             try:
                 self._leave_part()
+                if self._part and self._marks_end:
+                    (self._folder / f"{self._name}.closed").touch()
             except OSError as error:
                 self._give_up_part(error, self._clock())
 
     def _is_full(self, now: float) -> bool:
-        return self._num_bytes >= PART_BYTES or now - self._began_at >= PART_SECONDS
+        longest_s = min(LONGEST_PART_S, FIRST_PART_S * 2 ** min(10, self._part - 1))
+        return self._num_bytes >= PART_BYTES or now - self._began_at >= longest_s
 
     def _begin_part(self, now: float) -> BinaryIO:
         self._leave_part()

@@ -1,4 +1,4 @@
-"""Where the statistics of a job go: where the platform uploads from while the job runs, if there is such a place."""
+"""The folder of a job's statistics on its host."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ DEFAULT_TENSORBOARD_DIR = f"{DEFAULT_BASE_DIR}/output/tensorboard"
 
 
 def choose_folder(
-    base_dir: Path, output_data_dir: Path, checkpoint_dir: Path, hook: Mapping[str, Any] | None
+    base_dir: Path, output_data_dir: Path, hook: Mapping[str, Any] | None, *, is_shipped: bool
 ) -> Path:
     """Return the folder of a job's statistics.
 
-    That of the job's DebugHookConfig; else one inside the checkpoint folder where the job has such a folder, which a
-    restart finds again; else one in the output, where also a run stays that began there.
+    That of the job's DebugHookConfig, which the platform uploads. Else, if this host puts them to S3 itself, one that
+    the platform does not upload; else one in the output, which it uploads at the end. Never one below the checkpoints:
+    those are restored to every host.
     """
     if hook is not None:
         return in_container(base_dir, hook.get("LocalPath") or DEFAULT_TENSORS_DIR)
-    at_the_end = output_data_dir / FOLDER_NAME
-    if at_the_end.is_dir() or not checkpoint_dir.is_dir():
-        return at_the_end
-    return checkpoint_dir / FOLDER_NAME
+    return (base_dir / "output" if is_shipped else output_data_dir) / FOLDER_NAME
 
 
 def in_container(base_dir: Path, path: str) -> Path:
