@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from include.local_engine.runner.images import UnknownImageError, check_exists, resolve_image
+from include.local_engine.runner.launchers import missing_model_parallel
 from include.local_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.local_engine.api.context import ApiContext
 
 _S3_URI = re.compile(r"(?:s3|https)://([a-z0-9][a-z0-9.\-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
@@ -53,6 +56,23 @@ def check_image_exists(context: ApiContext, image: str) -> None:
         check_exists(image, image_files=context.settings.image_files)
     except UnknownImageError as error:
         raise ValidationError(f"Requested image {image} not found: {error}.") from error
+
+
+def check_model_parallel(
+    context: ApiContext, image: str, hyperparameters: Mapping[str, str]
+) -> None:
+    """Check that the image has the model parallel library that the hyperparameters ask for: version 1 is not here.
+
+    Raises:
+        ValidationError: It does not.
+    """
+    runtime = resolve_image(
+        image,
+        images_folder=context.settings.images_folder,
+        image_files=context.settings.image_files,
+    )
+    if problem := missing_model_parallel(hyperparameters, runtime):
+        raise ValidationError(f"Requested image {image}: {problem}.")
 
 
 def check_input(context: ApiContext, *, uri: str, role_arn: str, region: str) -> None:

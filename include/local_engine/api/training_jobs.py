@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.debugger_rules import debugger_problems
 from include.local_engine.api.job_lists import list_jobs
-from include.local_engine.api.resources import check_image, check_input, check_output, check_role
+from include.local_engine.api.resources import (
+    check_image,
+    check_input,
+    check_model_parallel,
+    check_output,
+    check_role,
+)
 from include.local_engine.api.starting import start_job, stop_job
 from include.local_engine.api.training_rules import check_training_request
 from include.local_engine.api.warm_pool import take_pool, warm_pool_status
@@ -219,6 +225,7 @@ def check_training_world(context: ApiContext, request: dict[str, Any], *, region
     image = request.get("AlgorithmSpecification", {}).get("TrainingImage")
     if image is not None:
         check_image(context, image)
+        check_model_parallel(context, image, request.get("HyperParameters", {}))
     for channel in request.get("InputDataConfig", []):
         source = channel["DataSource"].get("S3DataSource")
         if source is not None:

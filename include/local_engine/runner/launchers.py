@@ -64,6 +64,14 @@ def missing_launcher(
     served = flag in runtime.launchers or (flag is not None and _is_there(LAUNCHERS[flag], places))
     if flag is not None and not served:
         return _sentence(flag, LAUNCHERS[flag].name)
+    return missing_model_parallel(hyperparameters, runtime)
+
+
+def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRuntime) -> str | None:
+    """Return why the job cannot have the model parallel library that it asks for; None if it can, or does not ask.
+
+    Version 1 is nowhere. Version 2 is in the image `smdistributed-modelparallel`, built or not, so that Create can ask.
+    """
     if is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
         return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")
     return None

@@ -25,11 +25,11 @@ def test_each_type_has_the_accelerators_of_aws(instance_type: str, count: int) -
 
 @pytest.mark.engine
 def test_the_toolkit_counts_the_types_accelerators_if_the_job_asks(yard: Yard) -> None:
-    parameters = yard.put_source({"train.py": ""})
+    count = "from sagemaker_training import environment; print('gpus', environment.num_gpus())"
 
-    yard.run("asks", HyperParameters=parameters, ResourceConfig=P4D, Environment={VARIABLE: "1"})
+    yard.run("asks", f'python -c "{count}"', ResourceConfig=P4D, Environment={VARIABLE: "1"})
 
-    assert "SM_NUM_GPUS=8" in yard.log("asks")
+    assert "gpus 8" in yard.log("asks")
     assert not any("presents none" in line for line in yard.log("asks"))
 
 
