@@ -112,6 +112,7 @@ def aws_connection(endpoint_url: str, *, home: Home) -> dict[str, object]:
             "trainyard": {
                 "bucket": f"sagemaker-{REGION}-{ACCOUNT}",
                 "rules_poll_interval_s": 0.5,
+                "shortest_poll_s": 0.5,
                 "deployment": "local",
                 "execution_role_arn": f"arn:aws:iam::{ACCOUNT}:role/TrainyardExecutionRole",
                 "source_roots": ["/"],

@@ -71,6 +71,7 @@ def connection_json(engine: RunningEngine, *, trainyard: dict[str, Any] | None =
         "bucket": engine.bucket,
         "execution_role_arn": engine.role_arn,
         "source_roots": ["/"],
+        "shortest_poll_s": 0.5,
     }
     extra = {
         "region_name": engine.region,

@@ -19,7 +19,7 @@ from distributed_training.hooks.redaction import (
 )
 from distributed_training.links import JobConsoleLink, JobLogsLink, JobOutputLink, job_links
 from distributed_training.retry_policy import TrainingRetryPolicy
-from distributed_training.triggers.pace import Pace, backoff_s
+from distributed_training.triggers.pace import Pace, backoff_s, jittered
 from include.errors import InfrastructureError, ScriptError, ThrottledError
 
 
@@ -28,13 +28,21 @@ def test_waiting_adds_at_most_two_percent_to_a_job(age_s, phase):
     pace = Pace(longest_s=15)
     delay = pace.delay_s(age_s=age_s, phase=phase)
 
-    assert pace.shortest_s <= delay <= 15
+    assert min(pace.shortest_s, pace.ending_s) <= delay <= 15
     assert delay <= max(pace.shortest_s, 0.02 * age_s)
 
 
-def test_job_of_200_s_is_looked_at_every_4_s_and_an_ending_one_every_second():
-    assert Pace().delay_s(age_s=200, phase="Training") == 4
-    assert Pace().delay_s(age_s=200, phase="Uploading") == 1
+def test_a_young_job_is_looked_at_every_5_s_an_older_one_seldom_an_ending_one_every_second():
+    assert Pace().delay_s(age_s=1, phase="Training") == 5
+    assert Pace().delay_s(age_s=400, phase="Training") == 8
+    assert Pace().delay_s(age_s=400, phase="Uploading") == 1
+
+
+def test_looks_at_jobs_that_start_together_spread():
+    delays = [jittered(10.0) for _ in range(200)]
+
+    assert all(8 <= each <= 12 for each in delays)
+    assert max(delays) - min(delays) > 2
 
 
 def test_backoff_doubles_up_to_its_limit():

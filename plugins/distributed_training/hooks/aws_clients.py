@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
+from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook, BaseSessionFactory
 from botocore.config import Config
 
 from distributed_training.hooks.encryption import encrypt_writes, encrypting
@@ -41,6 +41,14 @@ class ConnectionArguments:
             "verify": self.verify,
             "botocore_config": config,
         }
+
+
+def load_model(service: str) -> None:
+    """Read a service's model into the store that all async clients of this process share."""
+    session = BaseSessionFactory(conn=None).get_async_session()  # type: ignore[arg-type,no-untyped-call]
+    loader = session.get_component("data_loader")
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        loader.load_service_model(service, kind)
 
 
 class AwsClients:
@@ -113,6 +121,24 @@ class AwsClients:
         """The key of what this connection writes to S3; None where the bucket's default decides."""
         key = self.defaults.get("kms_key_id")
         return str(key) if key else None
+
+    @property
+    def shortest_poll_s(self) -> float | None:
+        """The shortest time between two looks at a job, in seconds; None for the usual one.
+
+        Raises:
+            SpecError: it is no positive number.
+        """
+        given = self.defaults.get("shortest_poll_s")
+        if given is None:
+            return None
+        if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+            where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.shortest_poll_s"
+            finding = Finding(
+                where=where, what="is no number of seconds", got=repr(given), allowed="more than 0"
+            )
+            raise SpecError([finding])
+        return float(given)
 
     @property
     def root(self) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from distributed_training.hooks.objects import S3Address
 from distributed_training.hooks.refusals import code_and_message
+from distributed_training.hooks.shared_clients import shared_clients
 from include.errors import SpecError
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ async def notify_from_trigger(
     if notifier is None or not notifier.tells(notice):
         return False
     try:
-        async with AsyncExitStack() as stack:
-            s3 = await stack.enter_async_context(await clients.async_client("s3"))
-            sns = await stack.enter_async_context(await clients.async_client("sns"))
-            was_told = await _tell_async(s3, sns, notifier, notice)
+        async with shared_clients(clients.connection, "s3", "sns") as opened:
+            was_told = await _tell_async(opened["s3"], opened["sns"], notifier, notice)
     except _FAULTS as error:
         return _warn(notifier, notice, error)
     return was_told and _log(notifier, notice)

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from include.errors import TrainingRunError
 
 T = TypeVar("T")
+_CREDENTIAL_CODES = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "InvalidSignatureException",
+    }
+)
 
 
 def typed(error: ClientError, *, where: str) -> TrainingRunError:
@@ -27,6 +37,11 @@ def code_and_message(error: ClientError) -> tuple[str, str]:
     """Return the code and the text of a refusal; empty where the service gave none."""
     detail = error.response.get("Error", {})
     return str(detail.get("Code", "")), str(detail.get("Message", ""))
+
+
+def has_old_credentials(error: ClientError) -> bool:
+    """Return whether the service refused the credentials, which the connection may have renewed meanwhile."""
+    return code_and_message(error)[0] in _CREDENTIAL_CODES
 
 
 @contextmanager

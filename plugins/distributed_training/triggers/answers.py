@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
-from distributed_training.hooks.refusals import code_and_message, typed
-from distributed_training.triggers.pace import backoff_s
+from distributed_training.hooks.refusals import has_old_credentials, typed
+from distributed_training.triggers.pace import backoff_s, jittered
 from include.errors import RejectedRequestError
 
 log = logging.getLogger(__name__)
@@ -19,16 +19,6 @@ FAULTS = (ClientError, *TRANSIENT)
 """What ends a look at a job, but not the following of it."""
 
 _REFUSALS_IN_A_ROW = 5
-_CREDENTIAL_CODES = frozenset(
-    {
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "RequestExpired",
-        "InvalidClientTokenId",
-        "UnrecognizedClientException",
-        "InvalidSignatureException",
-    }
-)
 
 
 @dataclass(slots=True)
@@ -61,14 +51,14 @@ class Answers:
             if self._refusals >= _REFUSALS_IN_A_ROW:
                 ours = typed(error, where=self.where)
                 raise ours from error
-        delay = backoff_s(self._failures)
+        delay = jittered(backoff_s(self._failures))
         log.warning("No answer from the service (%s); asking again in %.0f s", error, delay)
         return delay
 
 
 def is_refusal(error: ClientError) -> bool:
     """Return whether asking again will not help: not refused for load, a fault of the service or old credentials."""
-    if code_and_message(error)[0] in _CREDENTIAL_CODES:
+    if has_old_credentials(error):
         return False
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
     refused = typed(error, where="")

@@ -18,7 +18,7 @@ from distributed_training.hooks.redaction import description_secrets, masked, ma
 from distributed_training.hooks.refusals import code_and_message
 from distributed_training.triggers.answers import FAULTS, Answers, is_refusal
 from distributed_training.triggers.log_tail import LogTail
-from distributed_training.triggers.pace import Pace
+from distributed_training.triggers.pace import Pace, jittered
 from distributed_training.triggers.renewed_clients import RenewedClients
 from distributed_training.triggers.stopping import note_follower, stop_job
 from distributed_training.triggers.watch import Patience, Verdict, judge
@@ -121,7 +121,6 @@ def _look_class(kind: JobKind) -> type[Look]:
 
 
 async def _follow(followed: Followed, look: Look) -> JobSnapshot:
-    pace = Pace(longest_s=followed.poll_interval_s)
     answers = Answers(where=f"job {followed.job_name}")
     while True:
         try:
@@ -136,7 +135,8 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
             delay = answers.delay_s(error)
         else:
             age_s = time.time() - (snapshot.created_at or time.time())
-            delay = pace.delay_s(age_s=age_s, phase=snapshot.secondary_status or snapshot.status)
+            phase = snapshot.secondary_status or snapshot.status
+            delay = jittered(look.pace.delay_s(age_s=age_s, phase=phase))
         await asyncio.sleep(delay)
 
 
@@ -178,6 +178,15 @@ class Look:
         self.clients = RenewedClients(self.followed.connection, *services)
         group = JOB_APIS[self.followed.kind].log_group
         self.tail = LogTail(group=group, job_name=self.followed.job_name)
+
+    @property
+    def pace(self) -> Pace:
+        """How often to look: as the connection's extra `trainyard.shortest_poll_s` and the task say."""
+        longest_s = self.followed.poll_interval_s
+        shortest_s = self.clients.aws.shortest_poll_s
+        if shortest_s is None:
+            return Pace(longest_s=longest_s)
+        return Pace(shortest_s=shortest_s, longest_s=longest_s)
 
     @property
     def sagemaker(self) -> Any:

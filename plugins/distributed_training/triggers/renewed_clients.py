@@ -1,13 +1,17 @@
-"""Async clients that stay open from look to look, and are opened anew after a look that failed."""
+"""Shared clients of one follower: held from look to look, and renewed after a look that met old credentials."""
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
 from distributed_training.hooks.aws_clients import AwsClients
+from distributed_training.hooks.refusals import has_old_credentials
+from distributed_training.hooks.shared_clients import SharedClients
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from distributed_training.hooks.aws_clients import ConnectionArguments
@@ -16,15 +20,18 @@ if TYPE_CHECKING:
 class RenewedClients:
     """The clients of some services: `async with clients:` for each look, `clients["s3"]` within it, `close` at the end.
 
+    A service that throttles or fails is asked again by the same clients. One that takes the credentials for expired, or
+    cannot be reached, by others that read the connection anew.
+
     Args:
-        connection: read anew after a failure: credentials may have changed.
+        connection: names the clients that all followers of a loop share.
         services: as boto3 names them.
     """
 
     def __init__(self, connection: ConnectionArguments, *services: str) -> None:
         self._connection, self._services = connection, services
-        self._open: AsyncExitStack | None = None
-        self._by_service: dict[str, Any] = {}
+        self._shared: SharedClients | None = None
+        self._by_service: Mapping[str, Any] = {}
         self.aws = AwsClients(connection)
 
     def __getitem__(self, service: str) -> Any:
@@ -32,21 +39,16 @@ class RenewedClients:
         return self._by_service[service]
 
     async def __aenter__(self) -> Self:
-        """Open the clients unless they are open; after a failure of that the connection is read anew as well."""
-        if self._open is None:
+        """Hold the clients, if they are not held; after a failure of that the connection is read anew as well."""
+        if self._shared is None:
+            self._shared = SharedClients.acquire(self._connection)
             try:
-                await self._open_all()
+                self._by_service = await self._shared.open(*self._services)
             except BaseException:  # Python leaves out `__aexit__` where `__aenter__` raises
-                self.aws = AwsClients(self._connection)
+                await self._renew()
                 raise
+            self.aws = self._shared.aws
         return self
-
-    async def _open_all(self) -> None:
-        async with AsyncExitStack() as stack:
-            for service in self._services:
-                opened = await self.aws.async_client(service)
-                self._by_service[service] = await stack.enter_async_context(opened)
-            self._open = stack.pop_all()
 
     async def __aexit__(
         self,
@@ -54,13 +56,25 @@ class RenewedClients:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the clients when the look failed; the next one reads the connection anew and opens others."""
-        if kind is not None:
-            await self.close()
-            self.aws = AwsClients(self._connection)
+        """Give the clients up if others could do better."""
+        if error is not None and _is_of_clients(error):
+            await self._renew()
+
+    async def _renew(self) -> None:
+        if self._shared is not None:
+            self._shared.give_up()
+        await self.close()
+        self.aws = AwsClients(self._connection)
 
     async def close(self) -> None:
-        """Close the clients."""
-        if self._open is not None:
-            closing, self._open = self._open, None
-            await closing.aclose()
+        """Let go of the clients."""
+        if self._shared is not None:
+            closing, self._shared = self._shared, None
+            await closing.release()
+
+
+def _is_of_clients(error: BaseException) -> bool:
+    """Return whether the connection, read anew, may answer otherwise: not where the service itself refused."""
+    if isinstance(error, ClientError):
+        return has_old_credentials(error)
+    return isinstance(error, BotoCoreError | HTTPClientError | OSError)

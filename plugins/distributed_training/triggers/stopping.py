@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from distributed_training.hooks.aws_clients import AwsClients
 from distributed_training.hooks.job_kinds import JOB_APIS, KILLED_TAG
 from distributed_training.hooks.refusals import code_and_message
+from distributed_training.hooks.shared_clients import shared_clients
 from distributed_training.triggers.handover import FOLLOWER_KEY, is_taken_over
 from distributed_training.triggers.pace import backoff_s
 from include.sagemaker_api.failures import is_unknown_job
@@ -84,7 +84,8 @@ async def stop_job(
     """
     api = JOB_APIS[followed.kind]
     named = {api.name_key: followed.job_name}
-    async with await AwsClients(followed.connection).async_client("sagemaker") as client:
+    async with shared_clients(followed.connection, "sagemaker") as clients:
+        client = clients["sagemaker"]
         answer = await getattr(client, f"describe_{api.method}{api.version}")(**named)
         status = answer[f"{api.noun}Status"]
         if status != "InProgress":
