@@ -295,3 +295,11 @@ def test_failing_script_fails_the_run_once_and_the_report_says_why(database, aws
     assert "fewer than one global_batch_size" in json.dumps(record["failure"])
     assert record["failure"]["log_tail"]
     assert [job["status"] for job in record["jobs"]] == ["Failed"]
+
+
+def test_a_bucket_that_is_missing_is_told_by_preflight_alone(database, aws_connection):
+    dag_run, states = run(database, bucket="no-such-bucket-of-anyone")
+
+    assert [task for task, state in states.items() if state == "failed"] == ["preflight"]
+    assert states["report"] == "skipped"
+    assert str(dag_run.state) == "failed"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.pipelines.closing_ledger import closed_ledger
 from distributed_training.pipelines.run_paths import RunPaths
+from include.errors import TrainingRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow.sdk import Context
 
@@ -37,6 +39,30 @@ class ClosingReportOperator(ConnectedOperator):
             run_id=ti.run_id,
             deployment=self.clients.deployment,
         )
+
+    @contextmanager
+    def _unless_preflight_failed(self, state: Mapping[str, Any] | None) -> Iterator[None]:
+        """Skip the task if it cannot write where preflight, which failed, has said what is wrong.
+
+        Args:
+            state: preflight's result; empty or None where it has none.
+
+        Raises:
+            AirflowSkipException: there is no report, and preflight's message is the only one.
+            TrainingRunError: the report cannot be written although preflight succeeded.
+            BotoCoreError: likewise.
+        """
+        from airflow.sdk.exceptions import AirflowSkipException
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            yield
+        except (TrainingRunError, BotoCoreError) as error:
+            if state:
+                raise
+            self.log.warning("No report is written; preflight says why the run failed: %s", error)
+            text = "no report: preflight failed, and there is nowhere to write"
+            raise AirflowSkipException(text) from None
 
     def _closed_ledger(self, paths: RunPaths) -> Ledger | None:
         """Return the ledger once everything in it has ended; None where it cannot be read."""

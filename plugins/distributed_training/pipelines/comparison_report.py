@@ -47,10 +47,15 @@ class ComparisonReportOperator(ClosingReportOperator):
         """Return the addresses of the comparison and what it says.
 
         Raises:
+            AirflowSkipException: preflight failed, and the report cannot be written.
             SpecError: the run has no bucket to write to.
             RejectedRequestError: the bucket refuses the report.
         """
         facts = gather(context, _TASKS)
+        with self._unless_preflight_failed(facts[0].result):
+            return self._reported(context, facts)
+
+    def _reported(self, context: Context, facts: Sequence[TaskFacts]) -> dict[str, Any]:
         mapped = gather_mapped(context, CELLS)
         state = facts[0].result or {}
         cells = (state.get("plan") or {}).get("cells", [])

@@ -70,11 +70,10 @@ class ReportOperator(ClosingReportOperator):
         """Return the addresses of the report and the status it shows.
 
         Raises:
+            AirflowSkipException: preflight failed, and the report cannot be written.
             SpecError: the run has no bucket to write to.
             RejectedRequestError: the bucket refuses the report.
         """
-        from include.runs.report import render_report_html
-
         gathered = [*gather(context, _TASKS), *gather_failed(context, besides=_TASKS)]
         facts = {each.task_id: each for each in gathered}
         asked = (facts[run_state.PREFLIGHT].result or {}).get("conf") or context["params"]
@@ -82,8 +81,16 @@ class ReportOperator(ClosingReportOperator):
             del facts[run_state.TUNE]
         if facts[run_state.WATCH_RULES].state is None:  # the DAG has no such task
             del facts[run_state.WATCH_RULES]
+        state = facts[run_state.PREFLIGHT].result
+        with self._unless_preflight_failed(state):
+            return self._reported(context, facts, self._paths(context, state))
+
+    def _reported(
+        self, context: Context, facts: dict[str, TaskFacts], paths: RunPaths
+    ) -> dict[str, Any]:
+        from include.runs.report import render_report_html
+
         self._stop_leftover_jobs(facts)
-        paths = self._paths(context, facts[run_state.PREFLIGHT].result)
         ledger = self._closed_ledger(paths)
         record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
