@@ -45,7 +45,7 @@ class ConnectionArguments:
 
 def load_model(service: str) -> None:
     """Read a service's model into the store that all async clients of this process share."""
-    session = BaseSessionFactory(conn=None).get_async_session()  # type: ignore[arg-type,no-untyped-call]
+    session = BaseSessionFactory(conn=None).get_async_session()  # type: ignore[no-untyped-call]
     loader = session.get_component("data_loader")
     for kind in ("service-2", "endpoint-rule-set-1"):
         loader.load_service_model(service, kind)
