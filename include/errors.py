@@ -71,6 +71,15 @@ class Finding:
         return "; ".join(parts) + (f" ({self.source})" if self.source else "")
 
 
+def distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings, errors first, each once: several checks may find the same fault of the same place."""
+    worst_first = sorted(findings, key=lambda each: each.severity is not Severity.ERROR)
+    by_fault: dict[tuple[str, str, str | None], Finding] = {}
+    for each in worst_first:
+        by_fault.setdefault((each.where, each.what, each.got), each)
+    return tuple(by_fault.values())
+
+
 class TrainingRunError(Exception):
     """Base of every error a training run reports on purpose.
 
@@ -133,7 +142,7 @@ class FindingsError(TrainingRunError):
     headline = "{count} problem(s) found"
 
     def __init__(self, findings: Iterable[Finding], *, subject: str | None = None) -> None:
-        found = tuple(sorted(findings, key=lambda f: f.severity is not Severity.ERROR))
+        found = distinct(findings)
         if not found:
             raise ContractError(f"{type(self).__name__} needs at least one finding")
         headline = self.headline.format(count=len(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -180,3 +181,14 @@ def test_a_failed_job_says_which_and_why() -> None:
 
     assert error.where == "job job-1"
     assert "because" in str(error)
+
+
+def test_one_fault_is_told_once_as_an_error() -> None:
+    warning = Finding(where="a", what="is wrong", got="1", severity=Severity.WARNING)
+    error = Finding(where="a", what="is wrong", got="1", next_step="mend it")
+
+    told = SpecError([warning, error, replace(error, next_step=None)]).findings
+
+    assert len(told) == 1
+    assert told[0].severity is Severity.ERROR
+    assert len(SpecError([error, replace(error, got="2")]).findings) == 2

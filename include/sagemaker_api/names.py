@@ -50,7 +50,7 @@ def run_slug(run_id: str) -> str:
     cleaned = re.sub(r"[^A-Za-z0-9._=-]+", "-", run_id).strip("-.")
     if cleaned == run_id and 0 < len(run_id) <= 80:
         return run_id
-    digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(run_id.encode(errors="backslashreplace")).hexdigest()[:8]
     return f"{cleaned[:70].strip('-.') or 'run'}-{digest}"
 
 

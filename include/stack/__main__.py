@@ -48,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(options: argparse.Namespace, home: Home, console: Console) -> int:
     match options.command:
         case "run":
+            if options.conf and options.dag == DAG_ID:
+                conf.load(options.conf)
+                conf.check(options.conf, home)
             return run(home, conf=conf.load(options.conf), console=console, dag_id=options.dag)
         case "chaos":
             seed = secrets.randbelow(HIGHEST_SEED) if options.seed is None else options.seed

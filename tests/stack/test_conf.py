@@ -8,6 +8,7 @@ import pytest
 
 from include.errors import TrainingRunError
 from include.stack import conf
+from include.stack.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,3 +41,16 @@ def test_anything_else_is_an_error_that_names_the_file(
     with pytest.raises(TrainingRunError, match=message) as caught:
         conf.load(file)
     assert caught.value.where == str(file)
+
+
+def test_a_faulty_conf_is_refused_with_all_that_the_linter_says(tmp_path: Path) -> None:
+    home = Home.of(tmp_path / "home")
+    (file := tmp_path / "conf.json").write_text('{"max_stepz": 3, "precision": "fp64"}')
+    (good := tmp_path / "good.json").write_text('{"max_steps": 5}')
+
+    with pytest.raises(TrainingRunError) as caught:
+        conf.check(file, home)
+    conf.check(good, home)
+
+    for part in ("max_stepz: is an unknown key", "precision: is not a choice", "2 error(s)"):
+        assert part in str(caught.value)

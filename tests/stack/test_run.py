@@ -55,11 +55,12 @@ def test_a_run_ends_with_a_summary_both_reports_and_no_process(home: Home, tmp_p
     assert leftovers.marked(home) == []
 
 
-def test_a_refused_conf_ends_with_airflows_text_and_no_process(home: Home, tmp_path: Path) -> None:
+def test_a_refused_conf_ends_before_anything_starts(home: Home, tmp_path: Path) -> None:
     conf = conf_file(tmp_path, {**SMALL_RUN, "max_steps": "many"})
     done = launcher(home, "run", "--conf", conf, timeout=300)
     assert done.returncode == 2
     assert "max_steps" in done.stdout
+    assert "starting" not in done.stdout
     assert leftovers.marked(home) == []
 
 

@@ -16,7 +16,7 @@ from distributed_training.pipelines.run_jobs import SOURCE_DIR
 from distributed_training.pipelines.run_lint import params_findings
 from distributed_training.pipelines.run_script import run_script_findings
 from include.catalog.strategy_support import support_table
-from include.errors import BudgetExceededError, Finding, FindingsError, Severity
+from include.errors import BudgetExceededError, Finding, FindingsError, Severity, distinct
 from include.planning.auto_plan import resolve_auto
 from include.planning.linter.linter import lint
 from include.planning.run_plan import plan_run
@@ -63,7 +63,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
         findings.append(
             Finding(where="budget_usd", what=error.what, got=error.got, allowed=error.allowed)
         )
-    return sorted(findings, key=lambda each: each.severity is not Severity.ERROR)
+    return list(distinct(findings))
 
 
 def job_findings(mapping: Mapping[str, Any]) -> list[Finding]:
