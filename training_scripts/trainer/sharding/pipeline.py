@@ -5,6 +5,7 @@ Sources: Huang et al. 2019 (GPipe); Narayanan et al. 2021, section 2.2 (1F1B: th
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,13 +54,16 @@ class Pipeline:
         group = mesh.whole["pp"].get_group()
         stage = PipelineStage(model, mesh.place("pp"), stages, device, group=group)
         self._schedule = SCHEDULES[kind](stage, num_micro_batches, loss_fn=loss, scale_grads=False)
+        takes = inspect.signature(self._schedule.step).parameters
+        # Since torch 2.10; before it the last stage puts its logits together for nothing.
+        self._without_outputs = {"return_outputs": False} if "return_outputs" in takes else {}
 
     def add_gradients(self, batches: Sequence[tuple[Tensor, ...]]) -> Tensor:
         """Pass micro-batches forward and backward; return the sum of their losses, 0 but on the last stage."""
         losses: list[Tensor] = []
         tokens = (torch.cat([batch[0] for batch in batches]),) if self._is_first else ()
         target = torch.cat([batch[1] for batch in batches]) if self._is_last else None
-        self._schedule.step(*tokens, target=target, losses=losses, return_outputs=False)
+        self._schedule.step(*tokens, target=target, losses=losses, **self._without_outputs)
         return torch.stack([each.detach().double() for each in losses] or [torch.zeros(())]).sum()
 
 
