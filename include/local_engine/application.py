@@ -25,6 +25,8 @@ from include.local_engine.iam_api import IamApplication
 from include.local_engine.logs_api import LogsApi
 from include.local_engine.logs_api.log_folder import LogFolder
 from include.local_engine.metric_feed import MetricFeed
+from include.local_engine.quota_api import QuotaControl, ServiceQuotas
+from include.local_engine.quotas import Quotas
 from include.local_engine.registry import (
     Endpoints,
     ModelPackageGroups,
@@ -78,6 +80,7 @@ def make_application(
         world=EngineWorld(objects, moto),
         launch=launch,
         clock=time.time,
+        quotas=Quotas(path=settings.root / "quotas.json"),
     )
     book = FaultBook(settings.root)
     tables = TuningTables(store.database)
@@ -86,7 +89,11 @@ def make_application(
     automl_tables = AutoMLTables(store.database)
     driver = Driver(make_automl_yard(context, automl_tables))
     automl = AutoMLJobs(context=context, tables=automl_tables, wake=driver.wake)
-    services = (_sagemaker(context, tuning, automl), _logs(settings, moto))
+    services = (
+        _sagemaker(context, tuning, automl),
+        _logs(settings, moto),
+        _service_quotas(context, moto),
+    )
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
     gateway = Gateway(
         by_target={service.model.target_prefix: service for service in services},
@@ -98,6 +105,7 @@ def make_application(
         s3=S3Application(objects, find_harm=S3Faults(book=book).harm),
         moto=moto,
         faults=FaultControl(book=book),
+        quotas=QuotaControl(quotas=context.quotas),
         refuse=ApiFaults(book=book).answer,
     )
     return gateway, (tuner, driver)
@@ -123,6 +131,16 @@ def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> J
         handlers=handlers,
         default_region=context.settings.region,
         rejected=refusals(),
+    )
+
+
+def _service_quotas(context: ApiContext, moto: MotoBackend) -> JsonService:
+    settings = context.settings
+    return JsonService(
+        model=load_model("service-quotas"),
+        handlers=ServiceQuotas(quotas=context.quotas, account=settings.account).handlers(),
+        behind=moto,
+        default_region=settings.region,
     )
 
 

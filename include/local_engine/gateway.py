@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from include.local_engine import quota_api
 from include.local_engine.faults import control as faults
 from include.local_engine.wire.errors import ServiceError
 from include.local_engine.wire.json_service import answer_error, answer_json
@@ -32,6 +33,8 @@ class Gateway:
     moto: WSGIApplication
     faults: WSGIApplication
     """Answers /_engine/faults."""
+    quotas: WSGIApplication
+    """Answers /_engine/quotas."""
     refuse: Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]
     """Answers a request that a fault refuses; None lets it pass."""
 
@@ -70,7 +73,11 @@ class Gateway:
             return answer_json("200 OK", {"status": "ok"}, start_response)
         if path == faults.PATH:
             return self.faults(environ, start_response)
-        message = f"{path} is not here; there are /_engine/health and {faults.PATH}"
+        if path == quota_api.PATH:
+            return self.quotas(environ, start_response)
+        message = (
+            f"{path} is not here; there are /_engine/health, {faults.PATH} and {quota_api.PATH}"
+        )
         return answer_json("404 Not Found", {"message": message}, start_response)
 
     def _route(self, environ: WSGIEnvironment) -> WSGIApplication:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from include.local_engine.quotas import Quotas
     from include.local_engine.settings import EngineSettings
     from include.local_engine.store import JobKind, JobStore
 
@@ -35,6 +36,7 @@ class ApiContext:
     launch: Callable[[JobKind, str], None]
     """Starts the runner of a job that is in the store."""
     clock: Callable[[], float]
+    quotas: Quotas
 
     def arn(self, region: str, kind: str, name: str) -> str:
         """Return the ARN of a resource such as `training-job` of a name."""

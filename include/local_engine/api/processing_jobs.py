@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from include.local_engine.api.instance_storage import volume_key_problems
 from include.local_engine.api.job_lists import list_jobs
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
-from include.local_engine.api.starting import start_job, stop_job
+from include.local_engine.api.starting import reserved, start_job, stop_job
 from include.local_engine.api.training_rules import rejected_members
 from include.local_engine.store import JobKind, JobRow, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
@@ -52,15 +52,16 @@ class ProcessingJobs:
         name = call.request["ProcessingJobName"]
         arn = self.context.arn(call.region, "processing-job", name)
         now = self.context.clock()
-        start_job(
-            self.context,
-            KIND,
-            name,
-            arn=arn,
-            request=_with_defaults(call.request),
-            created_at=now,
-            state={"ProcessingJobStatus": "InProgress", "LastModifiedTime": now},
-        )
+        with reserved(self.context, KIND, call, name):
+            start_job(
+                self.context,
+                KIND,
+                name,
+                arn=arn,
+                request=_with_defaults(call.request),
+                created_at=now,
+                state={"ProcessingJobStatus": "InProgress", "LastModifiedTime": now},
+            )
         return {"ProcessingJobArn": arn}
 
     def describe(self, call: Call) -> dict[str, Any]:

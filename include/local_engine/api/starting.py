@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from include.local_engine.runner import life_cycle
-from include.local_engine.store import JobKind, NameTakenError
+from include.local_engine.store import JobKind, NameTakenError, UnknownJobError
 from include.local_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from include.local_engine.api.context import ApiContext
+    from include.local_engine.wire.json_service import Call
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +24,22 @@ _TAKEN = {
     JobKind.PROCESSING: "Processing job names must be unique within an AWS account and region, "
     "and a processing job with this name already exists ({arn})",
 }
+
+
+@contextmanager
+def reserved(context: ApiContext, kind: JobKind, call: Call, name: str) -> Iterator[None]:
+    """Check that the account's quotas have room for a job, which the block starts.
+
+    The steps of an AutoML job are on instances of the service's own. A name that is taken is refused as such.
+
+    Raises:
+        ServiceError: ResourceLimitExceeded, in the service's words.
+    """
+    if "AutoMLJobArn" in call.request or _is_taken(context, kind, name):
+        yield
+        return
+    with context.quotas.room_for(context.store, kind, call.request, call.region):
+        yield
 
 
 def start_job(
@@ -68,6 +88,14 @@ def stop_job(context: ApiContext, kind: JobKind, name: str, *, noun: str) -> Non
         life_cycle.enter(kind, state, "Stopping", at=now)
 
     context.store.request_stop(kind, name, at=now, change=change)
+
+
+def _is_taken(context: ApiContext, kind: JobKind, name: str) -> bool:
+    try:
+        context.store.get(kind, name)
+    except UnknownJobError:
+        return False
+    return True
 
 
 def _fail(context: ApiContext, kind: JobKind, name: str, reason: str) -> None:

@@ -15,7 +15,7 @@ from include.local_engine.api.resources import (
     check_output,
     check_role,
 )
-from include.local_engine.api.starting import start_job, stop_job
+from include.local_engine.api.starting import reserved, start_job, stop_job
 from include.local_engine.api.training_rules import check_training_request
 from include.local_engine.api.warm_pool import take_pool, warm_pool_status
 from include.local_engine.store import JobKind, JobRow, UnknownJobError
@@ -60,22 +60,23 @@ class TrainingJobs:
         arn = self.context.arn(call.region, "training-job", name)
         check_training_world(self.context, call.request, region=call.region)
         now = self.context.clock()
-        start_job(
-            self.context,
-            KIND,
-            name,
-            arn=arn,
-            request=_with_defaults(call.request),
-            created_at=now,
-            state={
-                "TrainingJobStatus": "InProgress",
-                "SecondaryStatus": "Starting",
-                "SecondaryStatusTransitions": [
-                    {"Status": "Starting", "StartTime": now, "StatusMessage": _STARTING}
-                ],
-                "LastModifiedTime": now,
-            },
-        )
+        with reserved(self.context, KIND, call, name):
+            start_job(
+                self.context,
+                KIND,
+                name,
+                arn=arn,
+                request=_with_defaults(call.request),
+                created_at=now,
+                state={
+                    "TrainingJobStatus": "InProgress",
+                    "SecondaryStatus": "Starting",
+                    "SecondaryStatusTransitions": [
+                        {"Status": "Starting", "StartTime": now, "StatusMessage": _STARTING}
+                    ],
+                    "LastModifiedTime": now,
+                },
+            )
         take_pool(self.context.store, name, call.request, now=now)
         return {"TrainingJobArn": arn}
 

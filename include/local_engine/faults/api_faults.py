@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from include.local_engine.faults.model import FaultKind
+from include.local_engine.quotas import Quota, over
 from include.local_engine.wire.errors import ServiceError
 from include.local_engine.wire.json_service import answer_error, read_body
 from include.local_engine.wire.scope import service_of
@@ -89,13 +90,13 @@ def _asked(environ: WSGIEnvironment) -> Asked | None:
 
 def _error(fault: Fault, asked: Asked) -> ServiceError:
     if fault.what is FaultKind.RESOURCE_LIMIT:
-        return ServiceError("ResourceLimitExceeded", _limit_message(asked))
+        return _limit(asked)
     if fault.code is not None:
         return ServiceError(fault.code, "Rate exceeded", status=fault.status)
     return ServiceError("Throttling" if asked.is_form else "ThrottlingException", "Rate exceeded")
 
 
-def _limit_message(asked: Asked) -> str:
+def _limit(asked: Asked) -> ServiceError:
     """Return what SageMaker says to a Create that is over the account's quota."""
     try:
         request = json.loads(asked.body or b"{}")
@@ -106,12 +107,8 @@ def _limit_message(asked: Asked) -> str:
     spot = "spot " if request.get("EnableManagedSpotTraining") else ""
     instance_type = resources.get("InstanceType", "ml.m5.large")
     count = resources.get("InstanceCount", 1)
-    return (
-        f"The account-level service limit '{instance_type} for {spot}{usage}' is {count} Instances, with current "
-        f"utilization of {count} Instances and a request delta of {count} Instances. Please use AWS Service Quotas to "
-        "request an increase for this quota. If AWS Service Quotas is not available, contact AWS support to "
-        "request an increase for this quota."
-    )
+    quota = Quota(name=f"{instance_type} for {spot}{usage}", value=count)
+    return ServiceError(*over(quota, used=count, delta=count))
 
 
 def _resources(request: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,10 @@ class ComparisonPreflightOperator(PreflightOperator):
         """Yield what specs, linter and scripts say of the cells."""
         yield from comparison_findings(params, scripts=project_root() / SOURCE_DIR)
 
+    def quota_findings(self, plan: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
+        """Yield nothing: a cell that is refused for a quota waits for the others to end."""
+        yield from ()
+
     def post_execute(self, context: Context, result: Any = None) -> None:
         """Do nothing: a comparison has no search to skip."""
 

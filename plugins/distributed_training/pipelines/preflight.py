@@ -37,6 +37,7 @@ from include.errors import (
     ThrottledError,
 )
 from include.planning.auto_plan import resolve_auto
+from include.planning.quota_needs import quota_needs
 from include.planning.run_plan import plan_run
 from include.specs.monitoring import Monitoring, Notifications
 from include.specs.reading import read_spec
@@ -101,6 +102,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         found.add(self._absent_task_findings(params))
         region = found.of_connection(self.clients)
         place = found.of_account(self.clients, params) if region else {}
+        if plan and region:
+            found.add(self.quota_findings(plan))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -142,6 +145,12 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(scripts, entry_point)
         yield from run_script_findings(params, scripts=scripts)
+
+    def quota_findings(self, plan: Any) -> Iterator[Finding]:
+        """Yield the account's quotas that are too small for the run."""
+        from distributed_training.hooks.quota_check import quota_findings
+
+        yield from quota_findings(self.clients, tuple(quota_needs(plan.conf)))
 
     def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what is asked for beside the training, and has no task in this DAG."""

@@ -76,14 +76,14 @@ def test_s3_refuses_only_what_the_fault_is_for(engine: RunningEngine, s3: Any) -
 def test_an_outage_ends_by_itself(engine: RunningEngine, s3: Any) -> None:
     at = {"Bucket": engine.bucket, "Prefix": "faults/"}
     begun = time.monotonic()
-    with faults(engine.endpoint_url, {"what": "s3_error", "duration_s": 0.5}):
+    with faults(engine.endpoint_url, {"what": "s3_error", "duration_s": 3}):
         assert code_and_status(s3.list_objects_v2, **at) == ("InternalError", 500)
         found = engine.client(
             "s3", config=Config(retries={"total_max_attempts": 8, "mode": "standard"})
         ).list_objects_v2(**at)
 
     assert found["KeyCount"] > 0
-    assert time.monotonic() - begun >= 0.5
+    assert time.monotonic() - begun >= 3
 
 
 def test_a_stall_holds_the_answer_up(engine: RunningEngine, s3: Any) -> None:

@@ -1,0 +1,60 @@
+"""Service quotas that a run's jobs use, by the names that Service Quotas gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from include.planning.evaluation_plan import plan_evaluation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from include.specs.run_conf import RunConf
+
+LONGEST_RUN = "Longest run time for a training job"
+SERVICE_CODE = "sagemaker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaNeed:
+    """What one job needs of one quota.
+
+    Attributes:
+        where: the param that it comes from.
+        name: the quota's, as QuotaName.
+        amount: instances, or seconds of the longest run.
+        is_alternative: whether another rung of the capacity ladder does instead.
+    """
+
+    where: str
+    name: str
+    amount: int
+    is_alternative: bool = False
+
+
+def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
+    """Yield what training, sharding job and evaluation need, each by itself: they run one after another."""
+    yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
+    for index, rung in enumerate(conf.capacity_ladder):
+        yield QuotaNeed(
+            where=f"capacity_ladder[{index}]",
+            name=_training(rung.instance_type, is_spot=rung.use_spot_instances),
+            amount=rung.instance_count or conf.instance_count,
+            is_alternative=True,
+        )
+    if not conf.capacity_ladder:
+        yield QuotaNeed(
+            where="instance_type",
+            name=_training(conf.instance_type, is_spot=conf.use_spot_instances),
+            amount=conf.instance_count,
+        )
+    if conf.shard_instance_count:
+        name = f"{conf.shard_instance_type} for processing job usage"
+        yield QuotaNeed(where="shard_instance_type", name=name, amount=conf.shard_instance_count)
+    name = f"{plan_evaluation(conf).instance_type} for processing job usage"
+    yield QuotaNeed(where="evaluation_instance_type", name=name, amount=1)
+
+
+def _training(instance_type: str, *, is_spot: bool) -> str:
+    return f"{instance_type} for {'spot ' if is_spot else ''}training job usage"

@@ -1,0 +1,63 @@
+"""The account's service quotas against what a run needs, before anything is started."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from distributed_training.hooks.account_check import asked
+from include.errors import Finding, Severity, SpecError, ThrottledError
+from include.planning.quota_needs import SERVICE_CODE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from distributed_training.hooks.aws_clients import AwsClients
+    from include.planning.quota_needs import QuotaNeed
+
+_MOST_PAGES = 100
+"""Of 100 quotas each; SageMaker has some thousands."""
+
+
+def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
+    """Yield the quotas that are too small; that nobody could tell them is a warning.
+
+    A rung of a capacity ladder is a warning while another one fits. A quota that the service does not list is passed
+    over.
+    """
+    try:
+        values = asked(
+            lambda: _values(clients, {each.name for each in needs}),
+            where="service quotas",
+            got=SERVICE_CODE,
+        )
+    except (SpecError, ConnectionError, ThrottledError) as error:
+        yield Finding(
+            where="service quotas",
+            what=f"cannot be looked at: {' '.join(str(error).split())}",
+            next_step="allow servicequotas:ListServiceQuotas, or look them up by hand",
+            severity=Severity.WARNING,
+        )
+        return
+    small = [each for each in needs if each.amount > values.get(each.name, each.amount)]
+    others = [each for each in needs if each.is_alternative and each not in small]
+    for each in small:
+        yield Finding(
+            where=each.where,
+            what="needs more than the account's quota",
+            got=f"{each.amount} of {each.name!r}",
+            allowed=f"at most {values[each.name]:g} in {clients.region}",
+            next_step="ask for an increase in Service Quotas, or take fewer instances or another type",
+            severity=Severity.WARNING if each.is_alternative and others else Severity.ERROR,
+        )
+
+
+def _values(clients: AwsClients, names: set[str]) -> dict[str, float]:
+    """Return the values of the quotas of these names; the listing ends with the last one that is looked for."""
+    pages = clients.client("service-quotas").get_paginator("list_service_quotas")
+    found: dict[str, float] = {}
+    for page in islice(pages.paginate(ServiceCode=SERVICE_CODE), _MOST_PAGES):
+        found |= {q["QuotaName"]: q["Value"] for q in page["Quotas"] if q["QuotaName"] in names}
+        if len(found) == len(names):
+            break
+    return found
