@@ -77,6 +77,7 @@ def test_the_aws_connection_leads_to_the_engine(home: Home) -> None:
         "execution_role_arn",
         "deployment",
         "rules_poll_interval_s",
+        "shortest_poll_s",
         "source_roots",
         "private_folders",
     }
