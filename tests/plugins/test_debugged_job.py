@@ -373,7 +373,7 @@ def test_service_judges_a_live_job_and_its_verdict_is_followed_by_our_stop(
 ) -> None:
     nan = {"RuleConfigurationName": "nan", "RuleParameters": {"rule_to_invoke": "NonFinite"}}
     # The last image of AWS's that has the hook; here the script itself writes what the rules read.
-    with_hook = PYTORCH.format("2.0.1")
+    with_hook = PYTORCH.format("2.0.1").replace("py312", "py310")
     spec = script(SCRIPT, debugger="service", rules=[nan], image_uri=with_hook)
     made = TrainingJobOperator(task_id="train", spec=spec)
     name = made.name_of(task.context, 1)
