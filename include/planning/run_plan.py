@@ -16,7 +16,7 @@ from include.planning.evaluation_plan import (
 from include.planning.ladder_plan import ladder_plan_findings
 from include.planning.run_cost import RunCost, run_cost
 from include.planning.search_cost import search_findings
-from include.specs.run_conf import RunConf
+from include.specs.run_conf import RunConf, readable_conf
 from include.specs.run_conf_tuning import search_of
 from include.units import BYTES_PER_GIB, format_usd
 
@@ -87,7 +87,10 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
     findings += uneven
     errors = [each for each in findings if each.severity is Severity.ERROR]
     if errors or conf is None:
-        raise SpecError(errors, subject="run conf")
+        raise SpecError(
+            [*errors, *_budget_findings(conf or readable_conf(params), job_attempts)],
+            subject="run conf",
+        )
     cost = run_cost(conf, job_attempts=job_attempts)
     _keep_budget(conf, cost)
     return _plan(conf, num_shards, cost, warnings=(*findings, *_price_warnings(conf, cost)))
@@ -270,6 +273,19 @@ def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]
             allowed=f"{has_gib:.1f} GiB on {instance.name}",
             next_step="take a smaller model or a larger instance type",
         )
+
+
+def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Finding]:
+    """Yield that the readable part of a faulty conf could cost more than its budget, if its types have prices."""
+    try:
+        if conf is not None:
+            _keep_budget(conf, run_cost(conf, job_attempts=job_attempts))
+    except BudgetExceededError as error:
+        yield Finding(
+            where="budget_usd", what=error.what, got=str(error.got), allowed=error.allowed
+        )
+    except SpecError:  # an unknown type, which is reported
+        return
 
 
 def _keep_budget(conf: RunConf, cost: RunCost) -> None:

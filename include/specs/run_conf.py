@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+import re
+from collections.abc import Iterable, Mapping  # read_spec evaluates the annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -233,6 +234,32 @@ class RunConf:
     def readers_per_rank(self) -> int:
         """Processes of one rank that share its shards: its loader workers, or the rank itself."""
         return int(self.hyperparameters.get("num_workers", 0)) or 1
+
+
+def readable_conf(params: Mapping[str, Any]) -> RunConf | None:
+    """Return the conf without the fields that are wrong, so that the rest can be checked too; None if that is no conf.
+
+    What is wrong with those fields is for `RunConf.from_params` to raise.
+    """
+    try:
+        return RunConf.from_params(params)
+    except SpecError as error:
+        faulty = {each.where for each in error.findings}
+    further = params.get("hyperparameters")
+    kept = {n: v for n, v in params.items() if n not in _tops(faulty)}
+    if isinstance(further, Mapping) and "hyperparameters" not in faulty:
+        kept["hyperparameters"] = {
+            n: v for n, v in further.items() if f"hyperparameters.{n}" not in faulty
+        }
+    try:
+        return RunConf.from_params(kept)
+    except SpecError:
+        return None
+
+
+def _tops(places: Iterable[str]) -> set[str]:
+    """Return the fields that the places lie in."""
+    return {re.split(r"[.\[]", each)[0] for each in places}
 
 
 def warmup_of(max_steps: int) -> int:

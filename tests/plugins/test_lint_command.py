@@ -106,3 +106,24 @@ def test_a_conf_that_cannot_be_read_is_left_to_its_own_rules() -> None:
 def test_the_documented_job_has_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(DOCUMENTED)]) == CLEAN
     assert capsys.readouterr().out.startswith("0 error(s), 0 warning(s)")
+
+
+def test_no_fault_hides_another(lint_run: Any) -> None:
+    _, said = lint_run(
+        {
+            "max_stepz": 1,
+            "precision": "fp64",
+            "num_layers": "four",
+            "seed": -1,
+            "prefix": "/x",
+            "budget_usd": 0.0001,
+            "rules": ["NoSuchRule"],
+            "hyperparameters": {"no_such": 1, "dropout": "lots"},
+        }
+    )
+
+    for part in (
+        *("max_stepz", "precision", "num_layers", "seed", "prefix", "budget_usd"),
+        *("NoSuchRule", "hyperparameters.no_such", "'dropout'"),
+    ):
+        assert part in said, part

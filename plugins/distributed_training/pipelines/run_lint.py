@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.pipelines.run_jobs import training_spec, with_judge
 from distributed_training.pipelines.run_paths import RunPaths
-from include.errors import SpecError
 from include.planning.linter.linter import lint
-from include.specs.run_conf import RunConf
+from include.specs.run_conf import readable_conf
 from include.specs.service_debugger import Debugger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from include.errors import Finding
+    from include.specs.run_conf import RunConf
 
 # The job's addresses, of which the linter reads none.
 UNSET_PATHS = RunPaths(bucket="bucket", prefix="prefix", dag_id="dag", run_id="run")
@@ -26,15 +26,14 @@ SAID_BY_THE_PLAN = ("distribution.processes_per_host",)
 def params_findings(params: Mapping[str, Any]) -> tuple[Finding, ...]:
     """Return what AWS would refuse, ignore or do badly about the run's training, and rules that there are not.
 
-    Nothing for an unreadable conf.
+    Nothing of fields that cannot be read.
     """
     from include.rules.configuration import rules_findings
     from include.rules.rule_retry import retry_findings
     from include.rules.service_rules import service_findings, unwatched_findings
 
-    try:
-        conf = RunConf.from_params(params)
-    except SpecError:  # `plan_run` reports it
+    conf = readable_conf(params)  # `plan_run` reports what is not
+    if conf is None:
         return ()
     wrong = rules_findings(conf.rules) or tuple(service_findings(conf.debugger, conf.rules))
     # Who judges by them is linted where they can be read.

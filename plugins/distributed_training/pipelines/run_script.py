@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_training.operators.script_check import ScriptJob, script_findings
 from distributed_training.pipelines.run_jobs import TRAINING_ENTRY_POINTS, training_hyperparameters
-from include.errors import SpecError
-from include.specs.run_conf import RunConf
+from include.specs.run_conf import readable_conf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
 
 
 def run_script_findings(params: Mapping[str, Any], *, scripts: Path) -> list[Finding]:
-    """Return what the script in the folder `scripts` would refuse on any rung; nothing for an unreadable conf."""
-    try:
-        conf = RunConf.from_params(params)
-    except SpecError:  # `plan_run` reports it
+    """Return what the script in the folder `scripts` would refuse on any rung; nothing of unreadable fields."""
+    conf = readable_conf(params)  # `plan_run` reports what is not
+    if conf is None:
         return []
     jobs = [
         ScriptJob(
