@@ -34,7 +34,7 @@ MOST: dict[str, float] = {
     "volume_size_gb": 16_384,
     "shard_instance_count": 100,
     "num_shards": 10**6,
-    "max_source_bytes": 2**53 - 1,
+    **dict.fromkeys(("max_source_bytes", "evaluation_max_samples"), 2**53 - 1),
     "seed": 2**53 - 1,
     "max_retry_attempts": MAX_RETRY_ATTEMPTS,
     "evaluation_max_run_s": MAX_PROCESSING_RUN_S,
