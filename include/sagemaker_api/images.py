@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import botocore.session
-
 from include.catalog.instances import catalogue
 from include.catalog.training_images import training_images
 from include.errors import Finding, SpecError
@@ -116,7 +114,9 @@ def _is_trainium(instance_type: str) -> bool:
 
 def _dns_suffix(region: str) -> str:
     """Return the domain of a region's partition, `amazonaws.com.cn` in China."""
-    session = botocore.session.get_session()
+    from botocore.session import get_session  # noqa: PLC0415  # DAG files import this module
+
+    session = get_session()
     name = session.get_partition_for_region(region)
     partitions = session.get_data("partitions")["partitions"]
     return next(str(each["outputs"]["dnsSuffix"]) for each in partitions if each["id"] == name)
