@@ -61,7 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             builds_images=_builds_images(options.build_images),
         )
         with hold_root(settings.lock_path):
-            _run(Engine(settings, warm=WarmWhen(options.warm)), options.host, options.port)
+            engine = Engine(
+                settings,
+                warm=WarmWhen(options.warm),
+                allowed_hosts=tuple(options.allowed_host),
+            )
+            _run(engine, options.host, options.port)
     except (OSError, RootInUseError, ValueError) as error:
         sys.stderr.write(f"the engine cannot start: {error}\n")
         return CANNOT_START
@@ -102,6 +107,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--port", type=int, default=4566, help="0 picks a free one (4566)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a further name by which clients reach the engine, and names below it; may be given again (loopback names "
+        "and the address of --host)",
+    )
     parser.add_argument("--root", required=True, help="folder of all state; made if absent")
     parser.add_argument("--region", default="us-east-1", help="when a request names none")
     parser.add_argument("--account", default="123456789012", help="the account of all ARNs")

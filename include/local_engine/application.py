@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from wsgiref.types import WSGIApplication
 
+    from include.local_engine.host_names import HostNames
     from include.local_engine.moto_backend import MotoBackend
     from include.local_engine.s3 import ObjectStore
     from include.local_engine.settings import EngineSettings
@@ -72,6 +73,7 @@ def make_application(
     objects: ObjectStore,
     moto: MotoBackend,
     launch: Callable[[JobKind, str], None],
+    hosts: HostNames,
 ) -> tuple[WSGIApplication, tuple[Searcher, ...]]:
     """Return the application that answers every request to the engine's port, and the threads of its searches."""
     context = ApiContext(
@@ -107,6 +109,7 @@ def make_application(
         faults=FaultControl(book=book),
         quotas=QuotaControl(quotas=context.quotas),
         refuse=ApiFaults(book=book).answer,
+        hosts=hosts,
     )
     return gateway, (tuner, driver)
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from include.local_engine.application import make_application
+from include.local_engine.host_names import HostNames
 from include.local_engine.http_server import Server, serve
 from include.local_engine.moto_backend import MotoBackend
 from include.local_engine.runner.supervision import STOP_GRACE_S
@@ -44,8 +45,17 @@ class WarmWhen(StrEnum):
 class Engine:
     """One engine over the state folder of its settings; `start` and `stop` frame its life."""
 
-    def __init__(self, settings: EngineSettings, *, warm: WarmWhen = WarmWhen.START) -> None:
-        """Open the state; nothing answers yet and no job is touched."""
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        warm: WarmWhen = WarmWhen.START,
+        allowed_hosts: tuple[str, ...] = (),
+    ) -> None:
+        """Open the state; nothing answers yet and no job is touched.
+
+        `allowed_hosts` are names, beside loopback's and the bound address, by which requests may address the engine.
+        """
         self.settings = settings
         self.store = JobStore(settings.database_path)
         self._objects = ObjectStore(settings.s3_root)
@@ -55,6 +65,7 @@ class Engine:
         self._server: Server | None = None
         self._searchers: tuple[Searcher, ...] = ()
         self._started = threading.Event()
+        self._allowed_hosts = allowed_hosts
         self._warm_when = warm
         self._warm = WarmParent(settings.root)
 
@@ -117,6 +128,7 @@ class Engine:
             objects=self._objects,
             moto=self._moto,
             launch=self._launch,
+            hosts=HostNames(bound=host, allowed=self._allowed_hosts),
         )
         if port == 0 and self.settings.endpoint_path.is_file():
             last = self.settings.endpoint_path.read_text().strip().rpartition(":")[2]

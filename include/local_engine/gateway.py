@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from include.local_engine import quota_api
 from include.local_engine.faults import control as faults
+from include.local_engine.s3.errors import S3Error
+from include.local_engine.s3.responses import error_response
 from include.local_engine.wire.errors import ServiceError
 from include.local_engine.wire.json_service import answer_error, answer_json
 from include.local_engine.wire.scope import is_form, service_of
@@ -16,6 +18,8 @@ from include.local_engine.wire.scope import is_form, service_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from include.local_engine.host_names import HostNames
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +41,14 @@ class Gateway:
     """Answers /_engine/quotas."""
     refuse: Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]
     """Answers a request that a fault refuses; None lets it pass."""
+    hosts: HostNames
+    """Names by which requests may address the engine."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request; a fault of ours is a JSON error, never an HTML page."""
+        host = environ.get("HTTP_HOST", "")
+        if not self.hosts.allows(host):
+            return self._refuse_host(host, environ, start_response)
         if environ["PATH_INFO"].startswith("/_engine/"):
             return self._answer_engine(environ, start_response)
         started = time.perf_counter()
@@ -64,6 +73,18 @@ class Gateway:
                 environ.get("HTTP_X_AMZ_TARGET", ""),
                 (time.perf_counter() - started) * 1000,
             )
+
+    def _refuse_host(
+        self, host: str, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> list[bytes]:
+        log.warning("refused a request with the Host %r", host)
+        message = self.hosts.explain(host)
+        if self._route(environ) is not self.s3:
+            refusal = ServiceError("AccessDeniedException", message, status=403)
+            return answer_error(refusal, start_response)
+        response = error_response(S3Error("AccessDenied", message), resource="/", request_id="0")
+        start_response(response.status_line, list(response.headers.items()))
+        return [response.body] if isinstance(response.body, bytes) else list(response.body)
 
     def _answer_engine(
         self, environ: WSGIEnvironment, start_response: StartResponse

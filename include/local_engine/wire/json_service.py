@@ -132,7 +132,12 @@ def answer_json(
 
 def answer_error(error: ServiceError, start_response: StartResponse) -> list[bytes]:
     """Start the response of an error and return its body."""
-    reason = {400: "Bad Request", 500: "Internal Server Error", 501: "Not Implemented"}
+    reason = {
+        400: "Bad Request",
+        403: "Forbidden",
+        500: "Internal Server Error",
+        501: "Not Implemented",
+    }
     status = f"{error.status} {reason.get(error.status, 'Error')}"
     document = {"__type": error.code, "message": error.message}
     headers = [("x-amzn-ErrorType", error.code)]

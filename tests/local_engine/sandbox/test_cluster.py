@@ -289,7 +289,7 @@ def test_programs_reach_the_world_through_the_proxy(run: Any, isolated: Any) -> 
             [f'{PYTHON} -c "{client}"'],
             isolated,
             ports={"egress": PORT_INSIDE},
-            answer={"egress": EgressProxy({}).serve},
+            answer={"egress": EgressProxy({}, refuses=lambda _: False).serve},
         )
         world.shutdown()
         thread.join()
