@@ -22,6 +22,7 @@ TABLE_FILE = Path(__file__).with_name("strategy_support.json")
 
 FLAGS = frozenset(
     {
+        "before_turing",
         "built_in",
         "checkpoints",
         "debugger",

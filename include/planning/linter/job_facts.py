@@ -20,6 +20,7 @@ BUILT_IN_WAIT_S = 3600
 _FRAMEWORK_PROFILING = {"MaxInitializationTime", "OverallFrameworkMetrics", "StepOutlier"}
 _COMPILER = "sagemaker_training_compiler_enabled"
 _ON = {True, "true", "True", "1"}
+_BEFORE_TURING = {"NVIDIA K80", "NVIDIA V100"}
 _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/:@]+)(?::(?P<version>\d+\.\d+)?[^@]*)?(?:@.*)?")
 # AWS's own, whose tags begin with the library's version: `pytorch-training:2.2.0-gpu-py310`. Others count as they like.
 # From PyTorch 2.11 on the repository is `pytorch`: `pytorch:2.13-cu133-amzn2023-sagemaker`.
@@ -163,6 +164,7 @@ def _place_flags(spec: TrainingJobSpec, *, instance_type: str, count: int) -> di
     instance = types.get(instance_type)
     others = [types.get(each.instance_type) for each in spec.instance_groups]
     return {
+        "before_turing": bool(instance and instance.accelerator in _BEFORE_TURING),
         "efa": bool(instance and instance.has_efa),
         "local_storage": any(each and each.has_local_storage for each in (instance, *others)),
         "several_accelerators": bool(instance and instance.num_accelerators > 1),

@@ -589,6 +589,9 @@ SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
         "the code's channel in isolation",
     ),
     ("instance types", "botocore, TrainingInstanceType; catalogue"): ("a type that nobody knows",),
+    ("CUDA 13 ends at Turing", "CUDA 13.0 release notes"): (
+        "the default image on GPUs older than its CUDA",
+    ),
 }
 
 

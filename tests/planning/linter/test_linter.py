@@ -441,6 +441,12 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "does not go with instance_preferences",
         {"instance_type": None, "instance_preferences": [{"instance_type": "ml.p4d.24xlarge"}]},
     ),
+    "the default image on GPUs older than its CUDA": (
+        {"image_uri": None, "instance_type": "ml.p3dn.24xlarge"},
+        E,
+        "instance_type: has GPUs that the image's CUDA 13 no longer supports",
+        {"image_uri": None},
+    ),
     # storage
     "a volume key on local storage": (
         {"volume_kms_key": "alias/ours", "instance_type": "ml.p5.48xlarge"},
