@@ -34,6 +34,7 @@ _MAX_LINE_BYTES = 1 << 16
 _MAX_HEADERS = 256
 _DRAIN_BYTES = 64 << 20
 _SENDFILE_BYTES = 1 << 30
+_MAX_LENGTH_DIGITS = 18  # An exabyte: Python refuses to read a number of thousands of digits.
 _BODILESS = ("204", "304")
 
 
@@ -107,7 +108,7 @@ class Connection:
             environ.pop("CONTENT_LENGTH", None)
             return ChunkedRequestBody(self._reader, on_first_read=announce)
         length = environ.get("CONTENT_LENGTH", "0")
-        if not length.isdecimal():
+        if not length.isdecimal() or len(length) > _MAX_LENGTH_DIGITS:
             raise BadRequestError("400 Bad Request")
         return RequestBody(
             self._reader, length=int(length), on_first_read=announce if int(length) else None
@@ -241,7 +242,10 @@ def _request_line(line: bytes) -> dict[str, str]:
         raise BadRequestError("400 Bad Request" if line.endswith(b"\n") else "414 URI Too Long")
     method, target, version = words
     if not target.startswith("/") and target != "*":
-        parts = urlsplit(target)
+        try:
+            parts = urlsplit(target)
+        except ValueError as error:  # Such as an IPv6 address without its closing bracket.
+            raise BadRequestError("400 Bad Request") from error
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     path, _, query = target.partition("?")
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tests.contract.test_checkpoints import log_of
 
@@ -41,3 +42,43 @@ def test_a_training_reads_a_channel_of_files(endpoint: Endpoint, mode: str, writ
     assert lines[:2] == ["abelow/b", "b"]
     assert written in lines[2]
     assert lines[3] == "train"
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_channel_name_that_is_no_folder_is_refused(endpoint: Endpoint, name: str) -> None:
+    endpoint.put("channel/a")
+    request = endpoint.training_request(
+        InputDataConfig=[channel(name, endpoint.uri("channel/"), "File")]
+    )
+
+    with pytest.raises(ClientError, match=r"ValidationException.*Channel name"):
+        endpoint.start(request)
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/a/..", "/opt/\0"])
+def test_a_local_path_that_is_no_folder_is_refused(endpoint: Endpoint, path: str) -> None:
+    checkpoints = {"S3Uri": endpoint.uri("checkpoints"), "LocalPath": path}
+    output = {"S3Uri": endpoint.uri("out"), "LocalPath": path, "S3UploadMode": "EndOfJob"}
+    outputs = {"Outputs": [{"OutputName": "out", "S3Output": output}]}
+
+    for request in (
+        endpoint.training_request(CheckpointConfig=checkpoints),
+        endpoint.processing_request(ProcessingOutputConfig=outputs),
+    ):
+        with pytest.raises(ClientError, match=r"ValidationException.*LocalPath.*below /"):
+            endpoint.start(request)
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "nul\0byte"], ids=["long", "nul"])
+def test_a_key_that_no_file_can_have_is_the_users_fault(endpoint: Endpoint, name: str) -> None:
+    prefix = endpoint.name("odd")
+    endpoint.put(f"{prefix}/{name}")
+    request = endpoint.training_request(
+        InputDataConfig=[channel("train", endpoint.uri(f"{prefix}/"), "File")]
+    )
+
+    described = endpoint.run(request)
+
+    assert described["TrainingJobStatus"] == "Failed"
+    assert described["FailureReason"].startswith("ClientError: ")
+    assert "cannot be a file" in described["FailureReason"]

@@ -15,6 +15,26 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
+SERIALIZATION, VALIDATION = "SerializationException", "ValidationException"
+TWO_PROBLEM_TYPES = json.dumps(
+    {
+        "AutoMLJobName": "two",
+        "AutoMLJobInputDataConfig": [
+            {
+                "ContentType": "text/csv;header=present",
+                "CompressionType": "None",
+                "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/data"}},
+            }
+        ],
+        "OutputDataConfig": {"S3OutputPath": "s3://b/out"},
+        "AutoMLProblemTypeConfig": {
+            "TabularJobConfig": {"TargetAttributeName": "y"},
+            "TextClassificationJobConfig": {"ContentColumn": "x", "TargetLabelColumn": "y"},
+        },
+        "RoleArn": "arn:aws:iam::123456789012:role/TrainyardExecutionRole",
+    }
+).encode()
+
 
 def post(engine: RunningEngine, body: bytes, **headers: str) -> tuple[int, str, bytes]:
     """Return status, content type and body of the answer."""
@@ -45,6 +65,64 @@ def test_error_is_json_with_its_type(
 ) -> None:
     got_status, content_type, answer = post(engine, body, X_Amz_Target=target)
     assert (got_status, content_type) == (status, "application/x-amz-json-1.1")
+    assert json.loads(answer)["__type"] == code
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "code"),
+    [
+        pytest.param(
+            "ListTrainingJobs",
+            b'{"CreationTimeAfter": 9223372036854775808}',
+            SERIALIZATION,
+            id="time",
+        ),
+        pytest.param(
+            "ListTrainingJobs", b'{"CreationTimeAfter": 1e300}', SERIALIZATION, id="time-float"
+        ),
+        pytest.param(
+            "ListTrainingJobs", b'{"CreationTimeAfter": NaN}', SERIALIZATION, id="time-nan"
+        ),
+        pytest.param(
+            "ListModels",
+            b'{"CreationTimeBefore": -9223372036854775809}',
+            SERIALIZATION,
+            id="time-before",
+        ),
+        pytest.param(
+            "ListTrainingJobs", b'{"MaxResults": 9223372036854775808}', SERIALIZATION, id="integer"
+        ),
+        pytest.param(
+            "ListTrainingJobs", b'{"NameContains": "\\ud800"}', SERIALIZATION, id="surrogate"
+        ),
+        pytest.param(
+            "ListModels", b'{"NameContains": "\xed\xa0\x80"}', SERIALIZATION, id="surrogate-bytes"
+        ),
+        pytest.param("ListTrainingJobs", b"[" * 100_000, SERIALIZATION, id="deep"),
+        pytest.param(
+            "ListTrainingJobs",
+            b'{"X":' * 100_000 + b"1" + b"}" * 100_000,
+            SERIALIZATION,
+            id="deep-objects",
+        ),
+        pytest.param(
+            "AddTags",
+            b'{"ResourceArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/x", "Tags": [null]}',
+            VALIDATION,
+            id="null-in-list",
+        ),
+        pytest.param(
+            "CreateTrainingJob", b'{"InputDataConfig": [null]}', VALIDATION, id="null-channel"
+        ),
+        pytest.param("CreateAutoMLJobV2", TWO_PROBLEM_TYPES, VALIDATION, id="two-of-a-union"),
+    ],
+)
+def test_an_odd_value_is_refused_as_the_services_front_end_does(
+    engine: RunningEngine, target: str, body: bytes, code: str
+) -> None:
+    status, content_type, answer = post(engine, body, X_Amz_Target=f"SageMaker.{target}")
+
+    assert (status, content_type) == (400, "application/x-amz-json-1.1")
     assert json.loads(answer)["__type"] == code
 
 

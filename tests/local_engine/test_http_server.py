@@ -181,6 +181,12 @@ def test_a_failing_application_is_a_500_and_the_server_lives_on(
         pytest.param(b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"400", id="no colon"),
         pytest.param(b"GET / HTTP/1.1\r\nA : b\r\n\r\n", b"400", id="space before colon"),
         pytest.param(b"PUT / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400", id="length"),
+        pytest.param(
+            b"PUT / HTTP/1.1\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n",
+            b"400",
+            id="long length",
+        ),
+        pytest.param(b"GET http://[::1 HTTP/1.1\r\n\r\n", b"400", id="open bracket"),
         pytest.param(b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"414", id="long target"),
         pytest.param(b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 300 + b"\r\n", b"431", id="headers"),
     ],

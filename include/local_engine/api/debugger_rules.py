@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from include.local_engine.api.local_paths import is_folder_path
 from include.local_engine.runner.rule_actions import parsed_actions
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _profiler(request: Request) -> Iterator[str]:
 
 
 def _is_output_path(path: str) -> bool:
-    return path.startswith("/") and not path.startswith(_RESERVED)
+    return is_folder_path(path) and not path.startswith(_RESERVED)
 
 
 def _twice(names: Sequence[Any]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.instance_storage import volume_key_problems
 from include.local_engine.api.job_lists import list_jobs
+from include.local_engine.api.local_paths import is_folder_path
 from include.local_engine.api.resources import check_image, check_input, check_output, check_role
 from include.local_engine.api.starting import reserved, start_job, stop_job
 from include.local_engine.api.training_rules import rejected_members
@@ -147,6 +148,9 @@ def _contradictions(request: dict[str, Any]) -> Iterator[str]:
     twice = sorted({path for path in paths if path is not None and paths.count(path) > 1})
     if twice:
         yield f"Local paths must be unique; {', '.join(twice)} is given more than once."
+    for path in paths:
+        if path is not None and not is_folder_path(path):
+            yield f"LocalPath must be an absolute path of a folder below /; got {path!r}."
 
 
 def _check_world(context: ApiContext, call: Call) -> None:

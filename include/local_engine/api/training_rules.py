@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.local_engine.api.debugger_rules import debugger_problems
 from include.local_engine.api.instance_storage import volume_key_problems
+from include.local_engine.api.local_paths import is_folder_path
 from include.local_engine.coverage import PAGE, REJECTED_MEMBERS
 from include.local_engine.wire.errors import ValidationError
 
@@ -107,6 +108,8 @@ def _channels(request: Request) -> Iterator[str]:
     if twice:
         yield f"Channel names must be unique; {', '.join(twice)} is given more than once."
     groups = _group_names(request)
+    for name in {".", ".."}.intersection(names):
+        yield f"Channel name {name!r} cannot be a folder of /opt/ml/input/data; give it a letter or a digit."
     for channel in channels:
         yield from _channel(channel, groups, request)
 
@@ -158,8 +161,8 @@ def _tags(request: Request) -> Iterator[str]:
 
 def _retries(request: Request) -> Iterator[str]:
     checkpoint = request.get("CheckpointConfig", {}).get("LocalPath")
-    if checkpoint is not None and not checkpoint.startswith("/"):
-        yield f"LocalPath in CheckpointConfig must be absolute; got {checkpoint}."
+    if checkpoint is not None and not is_folder_path(checkpoint):
+        yield f"LocalPath in CheckpointConfig must be an absolute path of a folder below /; got {checkpoint!r}."
 
 
 def _group_names(request: Request) -> set[str]:

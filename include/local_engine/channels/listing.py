@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from include.local_engine.s3.object_store import ObjectStore
 
+MAX_NAME_BYTES = 255
+"""Of a file or folder on Linux (NAME_MAX), whose names are shorter than S3's keys."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelFile:
@@ -198,7 +201,7 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
     """Check that the files can lie in one folder.
 
     Raises:
-        DataError: A path leaves the folder, occurs twice, or is a file and a folder at once.
+        DataError: A path leaves the folder, occurs twice, is a file and a folder at once, or no file can have it.
     """
     paths: set[str] = set()
     parents: dict[str, str] = {}
@@ -206,6 +209,11 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not file.path:
             raise DataError(f"s3://{file.bucket}/{file.key} would lie outside its channel's folder")
+        if "\0" in file.path or any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
+            raise DataError(
+                f"the key {file.key!r} in s3://{file.bucket} cannot be a file: a name has up to {MAX_NAME_BYTES} bytes "
+                "and no NUL. Rename the object"
+            )
         if str(path) in paths:
             raise DataError(f"two objects of the channel need the path {file.path!r}")
         paths.add(str(path))

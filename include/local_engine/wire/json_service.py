@@ -80,8 +80,11 @@ class JsonService:
         behind, passed_on = self.behind or _nobody, self._passed_on(environ, body)
         if handler is None:
             return behind(passed_on, start_response)
-        request = _parse(body)
-        validate(self.model, operation, request)
+        try:
+            request = _parse(body)
+            validate(self.model, operation, request)
+        except RecursionError as error:
+            raise SerializationError("The body is nested too deep.") from error
         call = Call(
             operation=operation,
             request={key: value for key, value in request.items() if value is not None},
@@ -161,12 +164,19 @@ def read_body(environ: WSGIEnvironment) -> bytes:
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        request = json.loads(body or b"{}")
+        request = json.loads(body or b"{}", parse_constant=_no_constant)
+        json.dumps(
+            request, ensure_ascii=False
+        ).encode()  # Fails at half a surrogate pair, which no text can hold.
     except ValueError as error:
         raise SerializationError(f"The body is not JSON: {error}") from error
     if not isinstance(request, dict):
         raise SerializationError("The body is not a JSON object.")
     return request
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def _nobody(environ: WSGIEnvironment, _: StartResponse) -> list[bytes]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from include.local_engine.wire.model import ServiceModel, Shape
 
 _INTEGER_TYPES = {"integer": "Integer", "long": "Long"}
+_LATEST_TIMESTAMP_S = 253_402_300_800  # The end of 9999-12-31, UTC: the last that clients can show.
+_LARGEST_LONG = 1 << 63
 _FRACTION_TYPES = {"float": "Float", "double": "Double"}
 
 
@@ -73,8 +75,11 @@ class _Checker:
         for constraint in _length_constraints(shape, len(value)):
             yield _sentence(_shown(value), path, constraint)
         for index, item in enumerate(value, start=1):
-            if item is not None:
-                yield from self.check(shape["member"]["shape"], item, f"{path}.{index}.member")
+            place = f"{path}.{index}.member"
+            if item is None:
+                yield _sentence("null", place, "Member must not be null")
+            else:
+                yield from self.check(shape["member"]["shape"], item, place)
 
     def _map(self, shape: Shape, value: Any, path: str) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -112,6 +117,8 @@ class _Checker:
     def _integer(self, shape: Shape, value: Any, path: str) -> Iterator[str]:
         if isinstance(value, bool) or not isinstance(value, int):
             raise SerializationError(_mismatch(value, "an " + _INTEGER_TYPES[shape["type"]], path))
+        if not -_LARGEST_LONG <= value < _LARGEST_LONG:
+            raise SerializationError(f"Numeric value ({value}) out of range of long at '{path}'")
         return self._range(shape, value, path)
 
     def _fraction(self, shape: Shape, value: Any, path: str) -> Iterator[str]:
@@ -126,6 +133,10 @@ class _Checker:
     def _timestamp(self, _shape: Shape, value: Any, path: str) -> Iterator[str]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SerializationError(_mismatch(value, "a Timestamp", path))
+        if abs(value) > _LATEST_TIMESTAMP_S:
+            raise SerializationError(
+                f"{value} at '{path}' is no time between the years -4060 and 9999"
+            )
         return iter(())
 
     def _blob(self, _shape: Shape, value: Any, path: str) -> Iterator[str]:
