@@ -140,6 +140,17 @@ def test_pages_hold_every_version_once(endpoint: Endpoint, group: str, size: int
     assert [each["ModelPackageArn"] for each in found] == arns[::-1]
 
 
+def test_an_address_becomes_the_source_by_an_update_only(endpoint: Endpoint, group: str) -> None:
+    uri = "s3://bucket/model.tar.gz"
+    with pytest.raises(ClientError, match="SourceUri must be the ARN"):
+        endpoint.sagemaker.create_model_package(ModelPackageGroupName=group, SourceUri=uri)
+
+    made = endpoint.sagemaker.create_model_package(ModelPackageGroupName=group)
+    arn = made["ModelPackageArn"]
+    endpoint.sagemaker.update_model_package(ModelPackageArn=arn, SourceUri=uri)
+    assert endpoint.sagemaker.describe_model_package(ModelPackageName=arn)["SourceUri"] == uri
+
+
 def test_batch_describe_tells_found_from_missing(endpoint: Endpoint, group: str) -> None:
     arn = register(endpoint, group)
     missing = arn.rpartition("/")[0] + "/99"

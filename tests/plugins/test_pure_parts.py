@@ -38,6 +38,10 @@ def test_a_young_job_is_looked_at_every_5_s_an_older_one_seldom_an_ending_one_ev
     assert Pace().delay_s(age_s=400, phase="Uploading") == 1
 
 
+def test_a_job_that_waits_for_spot_capacity_is_polled_as_seldom_as_one_that_trains():
+    assert Pace().delay_s(age_s=20_000, phase="Interrupted") == 15
+
+
 def test_looks_at_jobs_that_start_together_spread():
     delays = [jittered(10.0) for _ in range(200)]
 

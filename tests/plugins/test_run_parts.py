@@ -51,7 +51,11 @@ def test_model_is_registered_once_however_often_the_task_runs(
     assert told[0] == told[1]
     listed = sagemaker.list_model_packages(ModelPackageGroupName=group)["ModelPackageSummaryList"]
     assert [each["ModelPackageArn"] for each in listed] == [told[0]["model_package_arn"]]
-    assert told[0]["lineage"] == {"data_fingerprint": "abc", "code_sha256": "def"}
+    assert told[0]["lineage"] == {
+        "data_fingerprint": "abc",
+        "code_sha256": "def",
+        "model_artifact": "s3://sagemaker-us-east-1-123456789012/registered/model.tar.gz",
+    }
 
 
 def test_another_training_job_is_another_version(aws_connection, artifact, task):
@@ -72,7 +76,6 @@ def test_version_far_down_a_long_list_is_found_again(aws_connection, artifact, t
         sagemaker.create_model_package(
             ModelPackageGroupName=task.run_id,
             ModelPackageDescription=f"version {number}",
-            SourceUri="s3://sagemaker-us-east-1-123456789012/registered/model.tar.gz",
         )
     assert execute(made, task)["model_package_arn"] == first
 
@@ -94,6 +97,7 @@ def test_model_that_nothing_serves_is_registered_without_an_inference_image(
     package = sagemaker.describe_model_package(ModelPackageName=told["model_package_arn"])
     assert "InferenceSpecification" not in package
     assert package["SourceUri"] == given.model_artifact
+    assert package["CustomerMetadataProperties"]["model_artifact"] == given.model_artifact
 
 
 def test_model_with_a_serving_image_says_how_it_is_served(

@@ -182,6 +182,9 @@ def _check_create(request: dict[str, Any]) -> None:
         raise ValidationError(
             "Tags cannot be given for a versioned model package; it uses the tags of its group."
         )
-    sources = ("InferenceSpecification", "SourceAlgorithmSpecification", "SourceUri", "ModelCard")
-    if not any(key in request for key in sources):
-        raise ValidationError(f"One of {', '.join(sources)} must be given.")
+    source = request.get("SourceUri")
+    if source is not None and not source.startswith("arn:"):
+        raise ValidationError(
+            f"SourceUri must be the ARN of a model or of a model package; got {source}. "
+            "UpdateModelPackage takes other addresses."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distributed_training.hooks.aws_clients import AwsClients
+
+log = logging.getLogger(__name__)
 
 _PAGE_SIZE = 100
 
@@ -38,6 +41,16 @@ class ModelRegistry:
             if known:
                 return known, False
             return str(self._client.create_model_package(**request)["ModelPackageArn"]), True
+
+    def name_source(self, arn: str, uri: str) -> None:
+        """Set a version's SourceUri; a refusal is a warning, since the metadata have the address as well.
+
+        A call of its own, as in the SageMaker SDK: at Create the service takes the ARN of a model or package only.
+        """
+        try:
+            self._client.update_model_package(ModelPackageArn=arn, SourceUri=uri)
+        except ClientError as error:
+            log.warning("%s has no SourceUri; its metadata name %s: %s", arn, uri, error)
 
     def _ensure_group(self, group: str) -> None:
         try:

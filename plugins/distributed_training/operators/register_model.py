@@ -29,7 +29,7 @@ class ModelVersion:
         group: the model package group; made when it is not there.
         model_artifact: S3 address of model.tar.gz.
         image_uri: the image that serves the model; None registers the model without an InferenceSpecification, as one
-            that no image can serve by itself: its address is then the package's SourceUri.
+            that no image can serve by itself: its address is then in the metadata, and is the package's SourceUri.
         source: what makes this version one and the same when it is registered twice: the training
             job's name.
         metrics_s3_uri: S3 address of the evaluation's JSON; None when there is none.
@@ -59,7 +59,7 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
         **_model(version),
         "CustomerMetadataProperties": {
             key: str(value)[:_LONGEST_VALUE]
-            for key, value in version.lineage.items()
+            for key, value in {**version.lineage, "model_artifact": version.model_artifact}.items()
             if value not in (None, "")
         },
         "ClientToken": hashlib.sha256(f"{version.group}/{version.source}".encode()).hexdigest()[
@@ -74,9 +74,9 @@ def render_model_package(version: ModelVersion) -> dict[str, Any]:
 
 
 def _model(version: ModelVersion) -> dict[str, Any]:
-    """Return the members that say where the model is, and what serves it if anything does."""
+    """Return the members that say what serves the model; none if nothing does."""
     if version.image_uri is None:
-        return {"SourceUri": version.model_artifact}
+        return {}
     container = {"Image": version.image_uri, "ModelDataUrl": version.model_artifact}
     return {
         "InferenceSpecification": {
@@ -125,6 +125,8 @@ class RegisterModelOperator(ConnectedOperator):
         version = self._version()
         request = render_model_package(version)
         arn, is_new = self.registry.ensure_version(request)
+        if version.image_uri is None:
+            self.registry.name_source(arn, version.model_artifact)
         self.log.info("%s model version %s", "Registered" if is_new else "Found", arn)
         result = {
             "model_package_arn": arn,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 _SHARE_OF_AGE = 0.02
 SHORTEST_S = 5.0
 _JITTER = 0.2
-_LAST_PHASES = frozenset({"Uploading", "Stopping", "MaxRuntimeExceeded", "Interrupted"})
+_LAST_PHASES = frozenset({"Uploading", "Stopping", "MaxRuntimeExceeded"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
