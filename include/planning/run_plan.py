@@ -16,6 +16,7 @@ from include.planning.evaluation_plan import (
 from include.planning.ladder_plan import ladder_plan_findings
 from include.planning.run_cost import RunCost, run_cost
 from include.planning.search_cost import search_findings
+from include.specs.limits import LEAST_RUN_S
 from include.specs.run_conf import RunConf, readable_conf
 from include.specs.run_conf_tuning import search_of
 from include.units import BYTES_PER_GIB, format_usd
@@ -302,20 +303,23 @@ def _keep_budget(conf: RunConf, cost: RunCost) -> None:
         where="budget_usd",
         got=f"up to {format_usd(needed)}{once}: {cost.note}",
         allowed=f"at most {format_usd(budget)}",
-        next_step=f"raise budget_usd, or lower {_max_run_within(conf, cost)}",
+        next_step=f"raise budget_usd, or {_cheaper(conf, cost)}",
     )
 
 
-def _max_run_within(conf: RunConf, cost: RunCost) -> str:
+def _cheaper(conf: RunConf, cost: RunCost) -> str:
     """Return the longest training with which the jobs fit into what the search leaves of the budget.
 
-    A limit of the evaluation's own does not shrink with the training's.
+    A limit of the evaluation's own does not shrink with the training's. If that is less than a run may have, fewer or
+    cheaper instances.
     """
     budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
-    lower = f"max_run_s to {int(conf.max_run_s * (budget - search) / (cost.known_usd - search))}"
+    longest_s = int(conf.max_run_s * (budget - search) / (cost.known_usd - search))
+    if longest_s < LEAST_RUN_S:
+        return "take fewer or cheaper instances"
     evaluation = plan_evaluation(conf)
     own = "" if evaluation.max_run_s in {0, conf.max_run_s} else ", and evaluation_max_run_s alike"
-    return f"{lower}{own}"
+    return f"lower max_run_s to {longest_s}{own}"
 
 
 def _price_warnings(conf: RunConf, cost: RunCost) -> Iterator[Finding]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_RUN_S = 28 * 24 * 3600
 """The longest training that SageMaker allows."""
+LEAST_RUN_S = 60
+"""The shortest limit of a training that the form takes."""
 MAX_PROCESSING_RUN_S = 9 * 24 * 3600
 MAX_PROCESSING_VOLUME_GB = 16_384
 MAX_RETRY_ATTEMPTS = 30

@@ -75,6 +75,27 @@ def test_model_data_must_be_there(endpoint: Endpoint) -> None:
     assert message.startswith("Could not find model data at s3://")
 
 
+@pytest.mark.parametrize(
+    ("repository", "is_published"),
+    [("linear-learner", True), ("linear-lerner", False)],
+    ids=["published", "unknown"],
+)
+def test_an_image_must_be_published_but_need_not_run_here(
+    endpoint: Endpoint, repository: str, is_published: bool
+) -> None:
+    image = f"382416733822.dkr.ecr.us-east-1.amazonaws.com/{repository}:1"
+    request = request_of(endpoint, Image=image)
+    if not is_published:
+        message = refused(endpoint.sagemaker.create_model, **request)
+        assert message.startswith(f"Requested image {image} not found")
+        return
+
+    endpoint.sagemaker.create_model(**request)
+    described = endpoint.sagemaker.describe_model(ModelName=request["ModelName"])
+    endpoint.sagemaker.delete_model(ModelName=request["ModelName"])
+    assert described["PrimaryContainer"]["Image"] == image
+
+
 def test_a_deleted_model_is_not_found(endpoint: Endpoint) -> None:
     request = request_of(endpoint)
     endpoint.sagemaker.create_model(**request)

@@ -165,6 +165,16 @@ def test_the_proposed_max_run_keeps_the_budget() -> None:
     )
 
 
+@pytest.mark.parametrize("budget_usd", [0.0001, 0.005])
+def test_no_max_run_is_proposed_that_a_run_may_not_have(budget_usd: float) -> None:
+    with pytest.raises(BudgetExceededError) as caught:
+        plan_run({"budget_usd": budget_usd, "max_run_s": 3600})
+
+    said = str(caught.value)
+    assert "lower max_run_s" not in said
+    assert "raise budget_usd, or take fewer or cheaper instances" in said
+
+
 def test_a_budget_without_a_price_is_a_warning_not_a_pass() -> None:
     plan = plan_run({"budget_usd": 5, "instance_type": "ml.g6e.xlarge", "precision": "bf16"})
 

@@ -32,9 +32,7 @@ def scheduled(stack: LiveStack) -> Iterator[LiveStack]:
 def run_of_type(stack: LiveStack, run_type: str) -> str:
     """Wait for a run of that type and return its id."""
     query = f"SELECT run_id FROM dag_run WHERE dag_id = '{SCHEDULED}' AND run_type = '{run_type}'"
-    return str(
-        stack.wait(lambda: stack.database(query), f"a run of type {run_type}", limit_s=60)[0][0]
-    )
+    return str(stack.wait(lambda: stack.database(query), f"a run of type {run_type}")[0][0])
 
 
 def test_a_run_started_by_rest_succeeds(stack: LiveStack) -> None:

@@ -22,6 +22,7 @@ from distributed_training.pipelines.form_schema import (
 from include.errors import Finding
 from include.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from include.specs.limits import (
+    LEAST_RUN_S,
     MAX_PROCESSING_RUN_S,
     MAX_PROCESSING_VOLUME_GB,
     MAX_RETRY_ATTEMPTS,
@@ -343,7 +344,7 @@ SECTIONS: Sections = {
         "max_run_s": (
             "Longest training",
             "Seconds; the job is stopped then.",
-            {"type": "integer", "minimum": 60, "maximum": 2419200},
+            {"type": "integer", "minimum": LEAST_RUN_S, "maximum": 2419200},
         ),
         "image_uri": (
             "Training image",
