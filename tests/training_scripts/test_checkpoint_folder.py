@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from trainer.checkpoint_files import write_files
+from trainer import checkpoint_files
+from trainer.checkpoint_files import fault_of, write_files
 from trainer.checkpoint_folder import CheckpointFolder
+from trainer.data.shard_index import sha256_of
 from trainer.errors import CheckpointError
 
 pytestmark = pytest.mark.torch
@@ -81,3 +85,32 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
         CheckpointFolder(tmp_path, keep=2).save(7, objects={}, files={"a": full}, facts={})
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def four_files(tmp_path):
+    """Return a checkpoint of files a, b, c and d."""
+    path = tmp_path / "step-00000007"
+    path.mkdir()
+    write_files(path, objects={}, files=dict.fromkeys("abcd", lambda: b"content"), facts={})
+    return path
+
+
+def test_a_checkpoints_files_are_verified_at_the_same_time(four_files, monkeypatch):
+    """One after another, those of a large model would take longer than ranks wait."""
+    both = threading.Barrier(2, timeout=60)
+
+    def hashed(path):
+        both.wait()
+        return sha256_of(path)
+
+    monkeypatch.setattr(checkpoint_files, "sha256_of", hashed)
+
+    assert fault_of(four_files) is None
+
+
+def test_of_several_damaged_files_the_first_is_told(four_files):
+    for name in ("d", "b"):
+        (four_files / name).write_bytes(b"CONTENT")
+
+    assert fault_of(four_files) == "b does not match its SHA-256"
