@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import random
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.local_engine.runner.conftest import BUCKET, SPOT, Yard, channel, put_faults, statuses
+from tests.local_engine.runner.conftest import SPOT, Yard, put_faults, statuses
+from tests.local_engine.runner.own_jobs import TORCHRUN, put_data, train
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from pathlib import Path
 
 pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
-ROOT = Path(__file__).parents[3]
 SMP_IMAGE = (
     "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
 )
 RTOL = 2e-4
 """Of losses, as documented for a run whose ranks change."""
-RUN = {
-    "num_layers": "2", "num_heads": "2", "hidden_size": "32", "sequence_length": "16",
-    "global_batch_size": "8", "max_steps": "8", "warmup_steps": "2", "learning_rate": "0.01",
-    "log_interval": "1", "eval_interval": "4", "eval_batches": "2", "checkpoint_interval": "2",
-}  # fmt: skip
-TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_instance_type": "ml.m5.large"}
 SMDDP = {"sagemaker_distributed_dataparallel_enabled": "true"}
 TWO_EACH = {"sagemaker_mpi_num_of_processes_per_host": "2"}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -52,45 +43,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "asked": {"activation_checkpointing": "selective", "cpu_offload": "true"}
     },
 }
-
-
-def shard_writer() -> ModuleType:
-    path = ROOT / "tests/training_scripts/shard_writer.py"
-    spec = importlib.util.spec_from_file_location("shard_writer", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def put_data(yard: Yard, folder: Path) -> None:
-    """Store a small data set."""
-    draw = random.Random(0)  # noqa: S311 data, not secrets
-    words = [b"import ", b"return ", b"self.", b"def ", b"None\n", b"    "]
-    splits = {
-        name: [b"".join(draw.choices(words, k=30)) for _ in range(number)]
-        for name, number in (("train", 24), ("validation", 8))
-    }
-    shard_writer().write_token_dataset(folder, splits, num_shards=2)
-    for path in folder.rglob("*.*"):
-        yard.objects.put(BUCKET, f"in/{path.relative_to(folder)}", path.read_bytes())
-
-
-def train(yard: Yard, name: str, script: str, *, instances: int, **members: Any) -> None:
-    scripts = ROOT / "training_scripts"
-    files = {str(path.relative_to(scripts)): path.read_bytes() for path in scripts.rglob("*.py")}
-    asked, image = members.pop("asked", {}), members.pop("image", None)
-    yard.train(
-        name,
-        instances=instances,
-        HyperParameters={**yard.put_source(files), "sagemaker_program": script, **RUN, **asked},
-        InputDataConfig=[
-            channel(each, f"s3://{BUCKET}/in/{each}") for each in ("train", "validation", "index")
-        ],
-        algorithm={"TrainingImage": image} if image else {},
-        **members,
-    )
 
 
 def losses(yard: Yard, name: str) -> dict[int, float]:
