@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import threading
 from enum import StrEnum
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.local_engine.engine import STOP_MARGIN_S, Engine, WarmWhen
+from include.local_engine.full_disk import is_disk_full
 from include.local_engine.images.image_file import FOLDER
 from include.local_engine.root_lock import RootInUseError, hold_root
 from include.local_engine.runner.process import ENGINE_ABSENCE_S
@@ -67,8 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 allowed_hosts=tuple(options.allowed_host),
             )
             _run(engine, options.host, options.port)
-    except (OSError, RootInUseError, ValueError) as error:
-        sys.stderr.write(f"the engine cannot start: {error}\n")
+    except (OSError, sqlite3.Error, RootInUseError, ValueError) as error:
+        why = str(error)
+        if is_disk_full(error):
+            root = Path(options.root).resolve()
+            why = (
+                f"no space is left on the disk that holds {root}; free some, or give another --root"
+            )
+        sys.stderr.write(f"the engine cannot start: {why}\n")
         return CANNOT_START
     return 0
 

@@ -58,10 +58,13 @@ class Database:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
+                db.execute("COMMIT")
             except BaseException:
-                db.execute("ROLLBACK")
+                if (
+                    db.in_transaction
+                ):  # SQLite itself rolls back after some errors, as for a full disk.
+                    db.execute("ROLLBACK")
                 raise
-            db.execute("COMMIT")
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from include.local_engine.full_disk import is_disk_full
 from include.local_engine.http_body import FileBody
 from include.local_engine.s3.errors import S3Error
 from include.local_engine.s3.harm import HalfBody, HarmFinder, no_harm
@@ -63,11 +64,18 @@ class S3Application:
             refusal = error
         except ConnectionError:
             raise
-        except Exception:
+        except Exception as error:
             log.exception("%s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
-            refusal = S3Error("InternalError")
+            refusal = self._no_space() if is_disk_full(error) else S3Error("InternalError")
         resource = str(environ["PATH_INFO"]).encode("latin-1").decode(errors="replace")
         return error_response(refusal, resource=resource, request_id=request_id)
+
+    def _no_space(self) -> S3Error:
+        return S3Error(
+            "InsufficientStorage",
+            f"No space is left on the disk that holds {self._store.root}. Nothing was stored. Delete objects, or free "
+            "space on that disk.",
+        )
 
     def _act(self, request: S3Request) -> Response:
         action = find_action(request)

@@ -88,6 +88,8 @@ _ERRORS: dict[str, tuple[int, str]] = {
             "may have been aborted or completed."
         ),
     ),
+    # Not S3's, whose disks are never full; clients retry 500 and 503, which do not end here by waiting.
+    "InsufficientStorage": (507, "No space is left on the disk."),
     "NoSuchVersion": (404, "The specified version does not exist."),
     "NoSuchWebsiteConfiguration": (
         404,

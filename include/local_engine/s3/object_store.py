@@ -14,11 +14,13 @@ import io
 import logging
 import os
 import shutil
+import sqlite3
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from include.local_engine.full_disk import Reserve, is_disk_full
 from include.local_engine.s3.blobs import BlobFolder, StagedBlob
 from include.local_engine.s3.buckets import BucketTable
 from include.local_engine.s3.errors import S3Error
@@ -36,8 +38,7 @@ from include.local_engine.s3.rows import find_object, save_object
 from include.local_engine.s3.write_rules import check_key, replaced_blob
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class ObjectStore(BucketTable):
         self.root = root
         self.blobs = BlobFolder(root, fsync=fsync)
         self.index = Index(root / "index.sqlite", fsync=fsync)
+        self._reserve = Reserve(root / "reserve")
         self.clock = clock
 
     def put(
@@ -174,8 +176,30 @@ class ObjectStore(BucketTable):
         return bool(self.delete_many(bucket, [key]))
 
     def delete_many(self, bucket: str, keys: Iterable[str]) -> int:
-        """Delete objects in one transaction; return how many existed."""
+        """Delete objects in one transaction; return how many existed. It works on a full disk, too.
+
+        Raises:
+            OSError: The disk fails otherwise than by being full.
+            sqlite3.Error: As above, while the index is written.
+        """
         self.head_bucket(bucket)
+        names = list(keys)
+        try:
+            gone = self._delete(bucket, names)
+        except (OSError, sqlite3.Error) as error:
+            if not is_disk_full(error):
+                raise
+            self._reserve.free()
+            gone = self._delete(bucket, names)
+            self.blobs.drop(gone)
+            self.blobs.reaper.wait()
+            self._reserve.fill()
+            return len(gone)
+        self.blobs.drop(gone)
+        return len(gone)
+
+    def _delete(self, bucket: str, keys: Iterable[str]) -> Sequence[str]:
+        """Remove the rows of objects; return their blobs, which nobody refers to any more."""
         gone: list[str] = []
         with self.index.write() as db:
             for key in keys:
@@ -184,8 +208,7 @@ class ObjectStore(BucketTable):
                     (bucket, key.encode()),
                 ).fetchall()
                 gone += [blob for (blob,) in rows]
-        self.blobs.drop(gone)
-        return len(gone)
+        return gone
 
     def copy(
         self,
@@ -255,6 +278,7 @@ class ObjectStore(BucketTable):
             }
             orphans = [name for name in self.blobs.names() if name not in used]
         self.blobs.drop(orphans)
+        self._reserve.fill()
         if folders or orphans:
             log.info(
                 "swept %d staging folders and %d blobs nobody refers to", folders, len(orphans)
