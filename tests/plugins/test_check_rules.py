@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import shutil
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,33 +33,50 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
 
-# One rank: a step each tenth of a second into the checkpoint folder, a checkpoint at step 2, NaN from `bad` on.
+SCRIPTS = Path(__file__).resolve().parents[2] / "training_scripts"
+SHIPPING = (
+    "__init__",
+    "errors",
+    "s3_prefix",
+    *(f"statistics/{name}" for name in ("__init__", "lines", "parts", "shipping")),
+)
+"""What of the trainer puts statistics to S3."""
+
+# One rank: a step each tenth of a second, shipped as the trainer does, a checkpoint at step 2, NaN from `bad` on.
 SCRIPT = """
 import json, os, pathlib, signal, sys, time
+from trainer.s3_prefix import S3Prefix
+from trainer.statistics.lines import line_of
+from trainer.statistics.parts import PartWriter
+from trainer.statistics.shipping import STATISTICS_VARIABLE, Shipper, newest_attempt_in
 hp = json.loads(os.environ["SM_HPS"])
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-root = pathlib.Path("/opt/ml/checkpoints")
-folder = root / "statistics"
-folder.mkdir(parents=True, exist_ok=True)
-attempt = 1 + len(list(folder.iterdir()))
-with (folder / f"rank-00000.attempt-{attempt:04d}.part-0001.jsonl").open("w", buffering=1) as file:
-    def write(line):
-        file.write(json.dumps({"time": time.time(), **line}) + "\\n")
-    write({"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 1, "attempt": attempt,
-           "resumed_at": 0, "tensors": {}})
+root, folder = pathlib.Path("/opt/ml/checkpoints"), pathlib.Path("/opt/ml/output/statistics")
+s3 = S3Prefix(os.environ[STATISTICS_VARIABLE])
+attempt = 1 + newest_attempt_in(s3)
+header = {"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 1, "attempt": attempt,
+          "resumed_at": 0, "time": time.time(), "tensors": {}}
+writer = PartWriter(folder, header=header, marks_end=True)
+shipper = Shipper(folder=folder, s3=s3, attempt=attempt, host=os.environ["SM_CURRENT_HOST"])
+shipper.start()
+try:
     for step in range(1, hp["last"] + 1):
         if step == 2:
             (root / "step-00000002").mkdir(exist_ok=True)
             (root / "step-00000002" / "manifest.json").write_text("{}")
         is_bad = step >= hp["bad"] and hp.get("learning_rate", 1) > 0.01
-        write({"kind": "step", "step": step, "loss": "nan" if is_bad else 5.0 / step,
-               "learning_rate": hp.get("learning_rate", 0.001)})
+        writer.write(line_of({"kind": "step", "step": step, "time": time.time(),
+                              "loss": float("nan") if is_bad else 5.0 / step,
+                              "learning_rate": hp.get("learning_rate", 0.001)}))
         if is_bad and hp.get("guard"):
             pathlib.Path("/opt/ml/output/failure").write_text(
                 f"NonFiniteError: Training diverged: in step {step} (samples 0 to 1 of the run's order) the loss is nan"
             )
             sys.exit(1)
         time.sleep(0.1)
+finally:
+    writer.close()
+    shipper.close()
 """
 PLAN = WatchPlan(rules=("NonFinite", "LRSanity"), poll_interval_s=0.3)
 
@@ -74,6 +93,10 @@ def trained(aws_connection: RunningEngine, script: Any, task: TaskSurroundings) 
             hyperparameters={"bad": 10**6, "last": 600, **hyperparameters},
             checkpoint_s3_uri=f"s3://{aws_connection.bucket}/watched/{uuid.uuid4().hex}",
         )
+        for name in SHIPPING:
+            part = Path(spec["source_dir"], "trainer", f"{name}.py")
+            part.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(SCRIPTS / "trainer" / f"{name}.py", part)
         made = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=watch, deferrable=False)
         name = made.name_of(task.context, 1)
         made.jobs.create(made.render(task.context, name=name, place={})[0])
