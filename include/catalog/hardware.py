@@ -63,6 +63,12 @@ def hardware() -> Mapping[str, Hardware]:
     }
 
 
+def has_bf16(instance_type: str) -> bool:
+    """Return whether the type's accelerator has bf16 in its hardware; False for CPU types and unknown ones."""
+    known = hardware().get(instance_type)
+    return known is not None and known.bf16_tflops is not None
+
+
 def speeds_date() -> str:
     """Return the date of the accelerators' file."""
     lines = ACCELERATORS_FILE.read_text(encoding="utf-8").splitlines()

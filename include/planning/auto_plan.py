@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from include.catalog.hardware import hardware
 from include.errors import Finding, PlanError, SpecError
 from include.planning.activations import Recompute
 from include.planning.plan_request import PlanRequest
 from include.planning.plans import make_plans
 from include.planning.shapes import TRAINYARD
+from include.specs.arithmetic import AUTO, settled_compile, settled_precision
 from include.specs.run_conf import RunConf
 from include.specs.run_conf_rules import OF_SHARDS
 from include.units import format_bytes, format_duration, format_usd
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from include.planning.candidates import Candidate
     from include.planning.plans import Plan, Plans
 
-AUTO = "auto"
 REPLICAS, SHARDS = "ddp", "fsdp"
 _BYTE_VOCABULARY, _ASSUMED_VOCABULARY = 257, 50_304
 _STAND_INS: dict[str, Any] = {
@@ -163,6 +162,7 @@ def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
 def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...]) -> PlanRequest:
     fixed_type = "instance_type" not in left_open
     count = params.get("instance_count", RunConf().instance_count)
+    types = [params.get("instance_type", RunConf().instance_type)] if fixed_type else []
     return PlanRequest.from_mapping(
         {
             "num_layers": conf.num_layers,
@@ -173,25 +173,14 @@ def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...
             "sequence_length": conf.sequence_length,
             "global_batch_size": conf.global_batch_size,
             "tokens": conf.max_steps * conf.global_batch_size * conf.sequence_length,
-            "precision": _precision(conf, params, left_open),
-            "compile": bool(conf.hyperparameters.get("compile", True)),
+            "precision": settled_precision(conf.precision, types),
+            "compile": settled_compile(conf.hyperparameters.get("compile"), types),
             "deadline_h": conf.deadline_h,
             "budget_usd": conf.budget_usd,
-            "instance_types": [params.get("instance_type", RunConf().instance_type)]
-            if fixed_type
-            else [],
+            "instance_types": types,
             "instance_count": None if "instance_count" in left_open else int(str(count)),
         }
     )
-
-
-def _precision(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...]) -> str:
-    """Return bf16 in the place of fp32, a conf's default, unless the type is fixed and lacks it."""
-    fixed = hardware().get(str(params.get("instance_type")))
-    if conf.precision != "fp32" or ("instance_type" not in left_open and fixed is None):
-        return conf.precision
-    has_bf16 = fixed is None or fixed.bf16_tflops is not None
-    return "bf16" if has_bf16 else conf.precision
 
 
 def _vocabulary(conf: RunConf) -> int:
@@ -231,23 +220,18 @@ def _chosen(
         "precision": best.batching.precision,
     }
     kept = {n: v for n, v in chosen.items() if n in left_open or n not in _ASKED}
-    hyperparameters = {**_AS_PLANNED, **conf.hyperparameters, **({} if is_copies else degrees)}
+    hyperparameters = {
+        "num_workers": NUM_WORKERS,
+        **conf.hyperparameters,
+        "compile": best.batching.is_compiled,
+        **({} if is_copies else degrees),
+    }
     return {**kept, "hyperparameters": hyperparameters}
 
 
-_AS_PLANNED = {"compile": True, "num_workers": 2}
-"""What the published speeds were measured with, if the conf says nothing else."""
+NUM_WORKERS = 2
+"""Loader processes with which the published speeds were measured, if the conf says nothing else."""
 _ASKED = ("strategy", "instance_type", "instance_count")
-
-
-def _instead_of(conf: RunConf, best: Candidate) -> str:
-    if best.batching.precision == conf.precision:
-        return ""
-    peak = best.cluster.hardware.peak_tflops
-    return (
-        f"; {conf.precision}, the conf's default, would reach {peak(conf.precision):g} of "
-        f"{peak(best.batching.precision):g} TFLOPS: to keep it say strategy, instance_type and instance_count"
-    )
 
 
 def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[str]:
@@ -263,10 +247,7 @@ def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[
         f"modelled: {each.step.total:.3g} s a step, {format_duration(3600 * each.hours)} and "
         f"{format_usd(each.cost_usd)} in all, on demand"
     )
-    yield (
-        f"{each.batching.precision}, {'compiled' if each.batching.is_compiled else 'eager'}"
-        f"{_instead_of(conf, each)}"
-    )
+    yield f"{each.batching.precision}, {'compiled' if each.batching.is_compiled else 'eager'}"
     if conf.tokenizer != "bytes":
         yield f"the vocabulary is taken to be {_ASSUMED_VOCABULARY:,}: the tokenizer was not read"
     if 3600 * each.hours > conf.max_run_s:

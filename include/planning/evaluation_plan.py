@@ -161,7 +161,7 @@ def on_type(conf: RunConf, name: str) -> EvaluationPlan:
         SpecError: no such type.
     """
     instance = catalogue().find(name, where="evaluation_instance_type")
-    num, precision = instance.num_accelerators or 1, conf.precision
+    num, precision = instance.num_accelerators or 1, conf.training_precision
     usable = USABLE_SHARE * (_rank_bytes(instance) - RESERVED_BYTES)
     whole, shards = (_memory_bytes(conf, num_shards=each) for each in (1, num))
     is_sharded = num > 1 and whole > usable
@@ -238,7 +238,7 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
         instance_type=conf.instance_type,
         num_processes=conf.world_size,
         is_sharded=conf.strategy != "ddp",
-        precision=conf.precision,
+        precision=conf.training_precision,
         memory_bytes=0.0,
         usable_bytes=0.0,
         volume_size_gb=conf.volume_size_gb,
@@ -299,7 +299,7 @@ def _layout(conf: RunConf, instance: InstanceType, *, is_sharded: bool, memory: 
         how = f"sharded over {num} {kind}"
     else:
         how = f"whole on each of {num} {kind}" if num > 1 else f"whole, on {kind}"
-    return f"{size} parameters in {conf.precision}, {how} ({format_bytes(memory)} each)"
+    return f"{size} parameters in {conf.training_precision}, {how} ({format_bytes(memory)} each)"
 
 
 def _way_out(conf: RunConf) -> str:
@@ -355,7 +355,7 @@ def _rank_bytes(instance: InstanceType) -> float:
 
 
 def _bytes_per_value(conf: RunConf) -> int:
-    return BYTES_FP32 if conf.precision == "fp32" else 2
+    return BYTES_FP32 if conf.training_precision == "fp32" else 2
 
 
 def _memory_bytes(conf: RunConf, *, num_shards: int) -> float:
@@ -387,8 +387,8 @@ def _peak_flops(conf: RunConf, instance: InstanceType) -> float | None:
     known = hardware().get(instance.name)
     if known is None:
         return CPU_FLOPS_PER_VCPU * instance.vcpus
-    tflops = known.peak_tflops(conf.precision)
-    if tflops is None and conf.precision == "fp16":
+    tflops = known.peak_tflops(conf.training_precision)
+    if tflops is None and conf.training_precision == "fp16":
         tflops = known.fp32_tflops
     return None if tflops is None else tflops * 1e12 * known.efficiency * INFERENCE_SHARE
 

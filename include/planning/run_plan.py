@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from include.catalog.hardware import hardware
+from include.catalog.hardware import hardware, has_bf16
 from include.catalog.instances import InstanceType, catalogue
 from include.errors import BudgetExceededError, Finding, Severity, SpecError
 from include.planning.evaluation_plan import (
@@ -16,6 +16,7 @@ from include.planning.evaluation_plan import (
 from include.planning.ladder_plan import ladder_plan_findings
 from include.planning.run_cost import RunCost, run_cost
 from include.planning.search_cost import search_findings
+from include.specs.arithmetic import AUTO
 from include.specs.limits import LEAST_RUN_S
 from include.specs.run_conf import RunConf, readable_conf
 from include.specs.run_conf_tuning import search_of
@@ -215,11 +216,7 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
             next_step=f"leave it empty, or set it to {instance.num_accelerators}",
             severity=Severity.WARNING,
         )
-    if conf.precision == "bf16" and instance.accelerator in {
-        "NVIDIA V100",
-        "NVIDIA T4",
-        "NVIDIA K80",
-    }:
+    if conf.precision == "bf16" and instance.name in hardware() and not has_bf16(instance.name):
         yield Finding(
             where="precision",
             what=f"bf16 is not in the hardware of {instance.accelerator}",
@@ -232,13 +229,19 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
 def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     """Yield a warning for fp32 on accelerators that have bf16 (Ampere and newer), which is several times as fast."""
     known = hardware().get(instance.name)
-    if conf.model != "gpt" or conf.precision != "fp32" or known is None or not known.bf16_tflops:
+    if conf.model != "gpt" or conf.training_precision != "fp32":
         return
+    if known is None or not known.bf16_tflops:
+        return
+    next_step = "set precision to bf16, unless the numbers have to be those of fp32"
+    if conf.precision == AUTO:
+        lacking = next(r.instance_type for r in conf.rungs if not has_bf16(r.instance_type))
+        next_step = f"drop its rung: {lacking} has no bf16, and all rungs train by one precision"
     yield Finding(
         where="precision",
         what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",
         got=f"{known.fp32_tflops:g} of {known.bf16_tflops:g} TFLOPS of {instance.accelerator}",
-        next_step="set precision to bf16, unless the numbers have to be those of fp32",
+        next_step=next_step,
         severity=Severity.WARNING,
         why="tensor cores multiply bf16; with TF32, where the image allows it, fp32 reaches half of that",
         source="NVIDIA's data sheets; include/catalog/accelerators.csv",

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from include.catalog.instances import ranks_on
 from include.errors import Finding, SpecError
+from include.specs.arithmetic import AUTO, settled_compile, settled_precision
 from include.specs.capacity_rung import CapacityRung
 from include.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
 from include.specs.reading import read_spec
@@ -44,6 +45,8 @@ class RunConf:
             that it has; all starts together get max_run_s. 0 = never.
         budget_usd: None = no ceiling. deadline_h: hours that the planner lets the training take, where it is asked.
         warmup_steps: None = a tenth of max_steps, as `warmup_of` has it.
+        precision: "auto" = bf16 if all types of the run have it in hardware, else fp32 (`training_precision`). The
+            hyperparameter `compile` follows likewise (`is_compiled`).
         strategy: `ddp` (train_ddp.py: whole copies) or `fsdp` (train_fsdp.py: state and layers spread over ranks, by
             its own hyperparameters). "auto" is resolved by include.planning.auto_plan, before a conf is read.
         hyperparameters: further ones, put over those the other fields make.
@@ -105,7 +108,7 @@ class RunConf:
     max_steps: int = 400
     learning_rate: float = 4e-3
     warmup_steps: int | None = None
-    precision: str = "fp32"
+    precision: str = AUTO
     seed: int = 0
     eval_interval: int = 50
     checkpoint_interval: int = 0
@@ -188,6 +191,20 @@ class RunConf:
     def num_warmup_steps(self) -> int:
         """Steps of warm-up."""
         return warmup_of(self.max_steps) if self.warmup_steps is None else self.warmup_steps
+
+    @property
+    def training_precision(self) -> str:
+        """Precision of the training: `fp32`, `bf16` or `fp16`."""
+        return settled_precision(self.precision, self._instance_types)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the training runs through torch.compile."""
+        return settled_compile(self.hyperparameters.get("compile"), self._instance_types)
+
+    @property
+    def _instance_types(self) -> tuple[str, ...]:
+        return tuple(each.instance_type for each in self.rungs)
 
     @property
     def ranks_per_instance(self) -> int:

@@ -20,7 +20,7 @@ CHOICES = {
     "data_format": ("auto", "text", "jsonl", "csv", "parquet"),
     "model": ("gpt", "mlp"),
     "strategy": ("ddp", "fsdp"),
-    "precision": ("fp32", "bf16", "fp16"),
+    "precision": ("auto", "fp32", "bf16", "fp16"),
     "on_rule_error": ("warn", "stop", "fail"),
     "debugger": ("own", "service"),
     "evaluation_place": ("auto", "processing", "training"),

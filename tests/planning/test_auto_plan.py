@@ -171,7 +171,7 @@ def test_what_the_speeds_were_measured_with_is_set() -> None:
         True,
         2,
     )
-    assert any("bf16, compiled; fp32, the conf's default" in each for each in choice.reasons)
+    assert "bf16, compiled" in choice.reasons
     assert not [each for each in plan_run(params).warnings if each.where == "precision"]
 
 
@@ -192,6 +192,23 @@ def test_a_fixed_type_without_bf16_keeps_fp32() -> None:
     )
 
     assert params["precision"] == "fp32"
+    assert params["hyperparameters"]["compile"] is False
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        OPEN,
+        {"strategy": "auto", "instance_type": "ml.p4d.24xlarge", "instance_count": 1},
+        {"strategy": "auto", "instance_type": "ml.g5.12xlarge", "instance_count": 1},
+    ],
+    ids=["open", "p4d", "g5"],
+)
+def test_explicit_fp32_is_kept(conf: dict[str, Any]) -> None:
+    params, choice = resolve_auto({**conf, "precision": "fp32"})
+
+    assert choice is not None
+    assert params["precision"] == choice.plan["precision"] == "fp32"
 
 
 def test_what_is_said_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import botocore.session
@@ -125,6 +126,20 @@ def test_every_accelerator_of_the_type_measures_its_part() -> None:
 def test_no_type_without_bf16_evaluates_what_was_trained_so() -> None:
     assert on_type(RunConf(precision="bf16"), "ml.p3.2xlarge").unfit
     assert not on_type(RunConf(precision="fp32"), "ml.p3.2xlarge").unfit
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "precision"),
+    [("ml.g5.xlarge", "bf16"), ("ml.g4dn.xlarge", "fp32"), ("ml.m5.large", "fp32")],
+)
+def test_the_precision_is_that_of_training_where_the_conf_leaves_it_open(
+    instance_type: str, precision: str
+) -> None:
+    conf = RunConf(instance_type=instance_type)
+
+    assert plan_evaluation(conf).precision == precision
+    assert on_type(conf, "ml.m5.xlarge").precision == precision
+    assert plan_evaluation(replace(conf, evaluation_place="training")).precision == precision
 
 
 def test_long_sequences_and_large_vocabularies_do_not_multiply() -> None:

@@ -105,13 +105,27 @@ def test_an_instance_has_a_rank_for_each_accelerator() -> None:
 
 
 def test_fp32_where_bf16_is_many_times_faster_is_a_warning() -> None:
-    conf = {"instance_type": "ml.p5.48xlarge", "global_batch_size": 128}
+    conf = {"instance_type": "ml.p5.48xlarge", "global_batch_size": 128, "precision": "fp32"}
     (warning,) = (each for each in plan_run(conf).warnings if each.where == "precision")
 
     assert "15 times slower than bf16" in str(warning)
     assert "67 of 989 TFLOPS of NVIDIA H100" in str(warning)
-    for other in ({**conf, "precision": "bf16"}, {"instance_type": "ml.g4dn.xlarge"}):
+    for other in (
+        {**conf, "precision": "bf16"},
+        {**conf, "precision": "auto"},
+        {"instance_type": "ml.g5.xlarge"},
+        {"instance_type": "ml.g4dn.xlarge"},
+    ):
         assert not [each for each in plan_run(other).warnings if each.where == "precision"]
+
+
+def test_a_rung_without_bf16_makes_the_whole_ladder_fp32_with_a_warning() -> None:
+    ladder = [{"instance_type": "ml.g5.xlarge"}, {"instance_type": "ml.g4dn.xlarge"}]
+    (warning,) = (
+        each for each in plan_run({"capacity_ladder": ladder}).warnings if each.where == "precision"
+    )
+
+    assert "ml.g4dn.xlarge has no bf16" in str(warning)
 
 
 def test_idle_accelerators_are_a_warning_with_their_price() -> None:

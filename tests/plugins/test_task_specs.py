@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
+from distributed_training.pipelines.params import run_params
 from distributed_training.pipelines.run_paths import RunPaths
 from distributed_training.pipelines.run_state import RunState
 from distributed_training.pipelines.task_specs import (
@@ -100,6 +101,31 @@ def test_rungs_with_different_accelerators_leave_the_ranks_to_the_toolkit() -> N
     spec = train_task_spec(context(capacity_ladder=ladder, global_batch_size=32), None)
 
     assert spec.distribution == {"torch_distributed": {"enabled": True}}
+
+
+@pytest.mark.parametrize("instance_type", ["ml.m5.large", "ml.g5.xlarge", "ml.g4dn.xlarge"])
+def test_open_arithmetic_is_left_to_the_accelerator(instance_type: str) -> None:
+    sent = train_task_spec(context(instance_type=instance_type), None).hyperparameters
+
+    assert sent["precision"] == "auto"
+    assert "compile" not in sent
+
+
+def test_named_arithmetic_is_sent() -> None:
+    conf = {"precision": "fp32", "hyperparameters": {"compile": False}}
+    sent = train_task_spec(context(instance_type="ml.g5.xlarge", **conf), None).hyperparameters
+
+    assert (sent["precision"], sent["compile"]) == ("fp32", False)
+
+
+@pytest.mark.parametrize("task", [train_task_spec, tune_task_spec])
+def test_rungs_with_and_without_bf16_have_one_arithmetic(task: Any) -> None:
+    ladder = [{"instance_type": "ml.g5.xlarge"}, {"instance_type": "ml.g4dn.xlarge"}]
+    conf = {"capacity_ladder": ladder, "tune": task is tune_task_spec}
+    spec = task(context(**conf), None)
+    sent = spec.hyperparameters if task is train_task_spec else spec.training.hyperparameters
+
+    assert (sent["precision"], sent["compile"]) == ("fp32", False)
 
 
 def test_training_climbs_the_ladder_of_the_conf_within_its_budget() -> None:
@@ -269,3 +295,9 @@ def test_a_training_that_is_to_measure_gets_the_test_split_and_its_trials_do_not
     assert "test" not in trial.inputs
     assert "test_samples" not in trial.hyperparameters
     assert "test" not in train_task_spec(context(), None).inputs
+
+
+def test_the_form_offers_the_precision_of_the_accelerator_first() -> None:
+    param = run_params()["precision"]
+
+    assert param.value == param.schema["enum"][0] == "auto"

@@ -144,6 +144,52 @@ def test_warm_up_follows_the_steps(steps: int, warmup: int) -> None:
     assert facts_of(dataclasses.asdict(conf)).warmup_steps == warmup
 
 
+@pytest.mark.parametrize(
+    ("params", "arithmetic"),
+    [
+        ({}, ("fp32", False)),
+        ({"instance_type": "ml.g5.xlarge"}, ("bf16", True)),
+        ({"instance_type": "ml.p5.48xlarge", "global_batch_size": 128}, ("bf16", True)),
+        ({"instance_type": "ml.g4dn.xlarge"}, ("fp32", False)),
+        ({"instance_type": "ml.p3.2xlarge"}, ("fp32", False)),
+        ({"instance_type": "ml.g5.xlarge", "precision": "fp32"}, ("fp32", True)),
+        ({"instance_type": "ml.m5.large", "precision": "bf16"}, ("bf16", False)),
+        ({"instance_type": "ml.g5.xlarge", "hyperparameters": {"compile": False}}, ("bf16", False)),
+        (
+            {"instance_type": "ml.g5.xlarge", "hyperparameters": {"compile": "false"}},
+            ("bf16", False),
+        ),
+        ({"instance_type": "ml.g5.xlarge", "hyperparameters": {"compile": None}}, ("bf16", True)),
+        ({"hyperparameters": {"compile": True}}, ("fp32", True)),
+        (
+            {
+                "capacity_ladder": [
+                    {"instance_type": "ml.g5.xlarge"},
+                    {"instance_type": "ml.g6.xlarge"},
+                ]
+            },
+            ("bf16", True),
+        ),
+        (
+            {
+                "capacity_ladder": [
+                    {"instance_type": "ml.g5.xlarge"},
+                    {"instance_type": "ml.p3.2xlarge"},
+                ]
+            },
+            ("fp32", False),
+        ),
+    ],
+    ids=str,
+)
+def test_arithmetic_follows_the_accelerators_unless_the_conf_names_it(
+    params: dict[str, Any], arithmetic: tuple[str, bool]
+) -> None:
+    conf = RunConf.from_params(params)
+
+    assert (conf.training_precision, conf.is_compiled) == arithmetic
+
+
 def test_all_problems_are_reported_together() -> None:
     message = refusal(strategy="x", model="y", instance_count=0, colour=1)
 

@@ -74,7 +74,7 @@ def _subtitle(record: ComparisonRecord) -> str:
     if conf.get("max_steps"):
         parts.append(f"{conf['max_steps']} steps")
     if conf.get("precision"):
-        parts.append(str(conf["precision"]))
+        parts.append(f"precision {conf['precision']}")
     if conf.get("instance_type"):
         parts.append(str(conf["instance_type"]))
     return " · ".join(parts)

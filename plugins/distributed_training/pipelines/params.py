@@ -29,6 +29,7 @@ from include.specs.limits import (
 )
 from include.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
 from include.specs.run_conf import RunConf
+from include.specs.run_conf_rules import CHOICES
 from include.specs.run_conf_tuning import OBJECTIVES
 from include.specs.tuning_job import Strategy
 from include.specs.tuning_job_ranges import Scaling
@@ -213,8 +214,8 @@ SECTIONS: Sections = {
         ),
         "precision": (
             "Precision",
-            "Of the calculations; bf16 and fp16 need a GPU that has them.",
-            {"type": "string", "enum": ["fp32", "bf16", "fp16"]},
+            "Of the calculations. `auto`: bf16, compiled, on GPUs that have it in hardware; else fp32.",
+            {"type": "string", "enum": list(CHOICES["precision"])},
         ),
         "seed": (
             "Seed",

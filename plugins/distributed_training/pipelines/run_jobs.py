@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from include.catalog.hardware import has_bf16
 from include.catalog.instances import catalogue
 from include.errors import ContractError
 from include.planning.evaluation_plan import Place, plan_evaluation
@@ -72,7 +73,17 @@ def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
     hyperparameters["warmup_steps"] = conf.num_warmup_steps
     if conf.target_column:
         hyperparameters["target_column"] = conf.target_column
-    return {**hyperparameters, **conf.hyperparameters}
+    return {**hyperparameters, **conf.hyperparameters, **_arithmetic_of_rungs(conf)}
+
+
+def _arithmetic_of_rungs(conf: RunConf) -> dict[str, Any]:
+    """Return precision and compilation if types of the run would settle them differently.
+
+    Else what the conf leaves open is settled by the script, for the accelerator on which it runs.
+    """
+    if len({has_bf16(each.instance_type) for each in conf.rungs}) == 1:
+        return {}
+    return {"precision": conf.training_precision, "compile": conf.is_compiled}
 
 
 def training_spec(
@@ -238,6 +249,7 @@ def _in_short(conf: RunConf, search: Search, *, num_steps: int) -> dict[str, Any
         "instance_count": search.instance_count,
         "capacity_ladder": (),
         "warmup_steps": min(conf.num_warmup_steps, num_steps - 1),
+        **_arithmetic_of_rungs(conf),
     }
 
 
