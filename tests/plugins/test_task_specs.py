@@ -151,7 +151,9 @@ def test_training_climbs_the_ladder_of_the_conf_within_its_budget() -> None:
 def test_the_service_restarts_the_training_as_often_as_the_conf_says(
     attempts: int, strategy: Any
 ) -> None:
-    spec = train_task_spec(context(max_retry_attempts=attempts, image_uri="image:1"), None)
+    spec = train_task_spec(
+        context(max_retry_attempts=attempts, image_uri="registry.example/image:1"), None
+    )
     request = render_training_job(
         spec, name="job", region="us-east-1", code_s3_uri="s3://b/c.tar.gz"
     )
