@@ -9,7 +9,6 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
-from distributed_training.operators.processing_job import ProcessingJobOperator
 from distributed_training.operators.register_model import RegisterModelOperator
 from distributed_training.operators.shard_dataset import ShardDatasetOperator
 from distributed_training.operators.training_job import TrainingJobOperator
@@ -17,6 +16,7 @@ from distributed_training.operators.trial_job import TrialJobOperator
 from distributed_training.pipelines import documentation, task_specs
 from distributed_training.pipelines.assets import MODEL_ASSET, SHARDS_ASSET
 from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from distributed_training.pipelines.evaluation_job import EvaluationJobOperator
 from distributed_training.pipelines.params import run_params
 from distributed_training.pipelines.preflight import PreflightOperator
 from distributed_training.pipelines.report import ReportOperator
@@ -71,7 +71,7 @@ with DAG(
         notifier=_NOTIFIER,
         retries=JOB_RETRIES,
     )
-    evaluate = ProcessingJobOperator(
+    evaluate = EvaluationJobOperator(
         task_id="evaluate",
         spec=task_specs.evaluate_task_spec,
         code_location="{{ ti.xcom_pull(task_ids='preflight')['code_uri'] }}",

@@ -49,6 +49,9 @@ NOMINAL_TOKENS = 10_000_000
 BYTE_VOCABULARY, LARGE_VOCABULARY = 257, 131_072
 """Of the tokenizer `bytes`, and the most that is taken of one that was not read."""
 
+_OF_THE_JOB = ("evaluation_instance_type", "evaluation_max_run_s", "evaluation_volume_size_gb")
+"""Fields that only a processing job has a use for."""
+
 
 class Place(StrEnum):
     """Which job measures the test split."""
@@ -104,7 +107,7 @@ def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> Evaluati
         trained_on: the type that training got; None before it, when the dearest rung of a capacity ladder counts.
     """
     if conf.evaluation_place == Place.TRAINING:
-        return _last_step(conf, "the conf says so")
+        return _last_step(conf, "evaluation_place is training")
     if conf.evaluation_instance_type:
         return _because(on_type(conf, conf.evaluation_instance_type), "the conf names it")
     names = dict.fromkeys(each.instance_type for each in conf.rungs)
@@ -252,11 +255,7 @@ def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
 
 def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding]:
     """Yield settings of a processing job that there is not, and samples that take most of the training's time."""
-    for name in (
-        "evaluation_instance_type",
-        "evaluation_max_run_s",
-        "evaluation_volume_size_gb",
-    ):
+    for name in _OF_THE_JOB:
         if getattr(conf, name) is not None:
             yield Finding(
                 where=name,
@@ -311,6 +310,15 @@ def _way_out(conf: RunConf) -> str:
     if found.unfit:
         return "leave it out: the training then measures at its end"
     return f"set it to {found.instance_type}, or leave it out to have it chosen"
+
+
+def way_out(conf: RunConf) -> str:
+    """Return what to change if the account may not have the type of the evaluation's processing job."""
+    if conf.evaluation_instance_type:
+        return "name another evaluation_instance_type, or leave it out and set evaluation_place to training"
+    own = [name for name in _OF_THE_JOB if getattr(conf, name) is not None]
+    also = f", leave out {' and '.join(own)}" if own else ""
+    return f"set evaluation_place to training{also}, or name another evaluation_instance_type"
 
 
 def _too_slow(plan: EvaluationPlan) -> Finding:

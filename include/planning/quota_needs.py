@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from include.planning.evaluation_plan import plan_evaluation
+from include.planning.evaluation_plan import Place, plan_evaluation, way_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from include.specs.run_conf import RunConf
 
+EVALUATION = "evaluation_instance_type"
+"""`QuotaNeed.where` of the evaluation's type."""
 LONGEST_RUN = "Longest run time for a training job"
 SERVICE_CODE = "sagemaker"
 
@@ -25,12 +27,14 @@ class QuotaNeed:
         name: the quota's, as QuotaName.
         amount: instances, or seconds of the longest run.
         is_alternative: whether another rung of the capacity ladder does instead.
+        next_step: the way out besides a larger quota; None = fewer instances or another type.
     """
 
     where: str
     name: str
     amount: int
     is_alternative: bool = False
+    next_step: str | None = None
 
 
 def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
@@ -52,8 +56,19 @@ def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
     if conf.shard_instance_count:
         name = f"{conf.shard_instance_type} for processing job usage"
         yield QuotaNeed(where="shard_instance_type", name=name, amount=conf.shard_instance_count)
-    name = f"{plan_evaluation(conf).instance_type} for processing job usage"
-    yield QuotaNeed(where="evaluation_instance_type", name=name, amount=1)
+    yield from _evaluation(conf)
+
+
+def _evaluation(conf: RunConf) -> Iterator[QuotaNeed]:
+    """Yield the type of the evaluation's job after each rung; nothing if the training itself measures."""
+    plans = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
+    for name in dict.fromkeys(p.instance_type for p in plans if p.place is Place.PROCESSING):
+        yield QuotaNeed(
+            where=EVALUATION,
+            name=f"{name} for processing job usage",
+            amount=1,
+            next_step=way_out(conf),
+        )
 
 
 def _training(instance_type: str, *, is_spot: bool) -> str:

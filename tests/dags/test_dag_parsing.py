@@ -128,6 +128,11 @@ def test_every_job_is_retried_by_the_table_of_errors(bag):
     assert set(kinds.values()) == {"TrainingRetryPolicy"}
 
 
+@pytest.mark.parametrize("dag_id", ["train_end_to_end", "train_on_schedule", "tune_mapped"])
+def test_every_evaluation_of_a_run_can_be_the_training_s_own(bag, dag_id):
+    assert bag.dags[dag_id].get_task("evaluate").task_type == "EvaluationJobOperator"
+
+
 @pytest.mark.parametrize("dag_id", sorted(PIPELINES))
 def test_report_runs_after_a_failure_and_the_outcome_decides_the_run(bag, dag_id):
     dag = bag.dags[dag_id]

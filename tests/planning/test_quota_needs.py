@@ -41,3 +41,21 @@ def test_rungs_are_alternatives() -> None:
         ("capacity_ladder[0]", "ml.m5.large for spot training job usage", 4),
         ("capacity_ladder[1]", "ml.m5.large for training job usage", 2),
     ]
+
+
+def test_a_training_that_measures_itself_needs_no_processing_instance() -> None:
+    conf = RunConf(evaluation_place="training")
+
+    assert not [each for each in quota_needs(conf) if "processing" in each.name]
+
+
+def test_every_rung_s_evaluation_type_is_asked_for() -> None:
+    ladder = [
+        {"instance_type": name, "use_spot_instances": False}
+        for name in ("ml.c5.4xlarge", "ml.m5.2xlarge")
+    ]
+    conf = RunConf.from_params({"capacity_ladder": ladder})
+
+    names = {each.name for each in quota_needs(conf) if each.where == "evaluation_instance_type"}
+
+    assert names == {f"ml.{name} for processing job usage" for name in ("c5.4xlarge", "m5.2xlarge")}

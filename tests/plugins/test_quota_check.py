@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.planning.quota_needs import LONGEST_RUN
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from distributed_training.hooks.quota_check import quota_findings
+from distributed_training.pipelines.run_jobs import (
+    LastStepEvaluation,
+    evaluation_spec,
+    training_spec,
+)
+from distributed_training.pipelines.run_state import RunState
+from include.errors import Severity
+from include.planning.evaluation_plan import Place
+from include.planning.quota_needs import LONGEST_RUN, QuotaNeed
 from tests.local_engine.faults.putting import faults
 from tests.plugins.test_preflight import preflight, refusal
 
@@ -50,7 +60,7 @@ def test_spot_instances_that_the_account_may_not_have_are_refused(aws_connection
 def test_all_quotas_that_are_too_small_are_told_at_once(aws_connection, task, quotas):
     quotas({"*": {TRAINING: 1, LONGEST_RUN: 60, "ml.m5.* for processing job usage": 0}})
 
-    message = refusal(task, instance_count=2, global_batch_size=16)
+    message = refusal(task, instance_count=2, global_batch_size=16, evaluation_place="processing")
 
     for where in ("instance_type", "max_run_s", "evaluation_instance_type"):
         assert f"{where}: needs more than the account's quota" in message
@@ -69,6 +79,66 @@ def test_a_rung_without_quota_is_warned_of_while_another_fits(aws_connection, ta
     quotas({"*": {"ml.m5.large *training job usage": 0, "ml.m5.large for training job usage": 0}})
     message = refusal(task, capacity_ladder=ladder, max_wait_s=7200)
     assert "capacity_ladder[1]: needs more than" in message
+
+
+NO_PROCESSING = {"*": {"ml.*.* for processing job usage": 0}}
+
+
+def test_an_evaluation_type_of_our_choice_without_quota_gives_way_to_the_last_step(
+    aws_connection, task, quotas
+):
+    quotas(NO_PROCESSING)
+
+    result = preflight(task)
+
+    state = RunState.from_dict(result)
+    training = {"instance_type": "ml.m5.large", "job_name": "j", "model_artifact": "s3://b/m"}
+    given = {"paths": state.paths, "dataset_uri": "s3://b/d", "role": state.role}
+    train = training_spec(state.conf, task_id="train", measures_test_split=True, **given)
+    evaluate = evaluation_spec(state.conf, training=training, **given)
+    assert result["plan"]["evaluation"]["place"] == Place.TRAINING
+    assert "quota" in result["plan"]["evaluation"]["reason"]
+    assert any("the training measures the test split" in w for w in result["plan"]["warnings"])
+    assert "test" in train.inputs
+    assert isinstance(evaluate, LastStepEvaluation)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "way_out"),
+    [
+        ({"evaluation_place": "processing"}, "set evaluation_place to training"),
+        ({"evaluation_instance_type": "ml.m5.xlarge"}, "leave it out"),
+        ({"evaluation_max_run_s": 600}, "set evaluation_place to training"),
+    ],
+    ids=["place", "type", "limit of the job"],
+)
+def test_a_fixed_evaluation_without_quota_is_refused_with_the_way_out(
+    aws_connection, task, quotas, fixed, way_out
+):
+    quotas(NO_PROCESSING)
+
+    message = refusal(task, **fixed)
+
+    assert "evaluation_instance_type: needs more than the account's quota" in message
+    assert way_out in message
+
+
+def test_a_training_that_measures_itself_needs_no_processing_quota(aws_connection, task, quotas):
+    quotas(NO_PROCESSING)
+
+    warnings = preflight(task, evaluation_place="training")["plan"]["warnings"]
+
+    assert not [each for each in warnings if "quota" in each]
+
+
+def test_a_type_that_the_region_does_not_list_is_warned_of(aws_connection):
+    need = QuotaNeed(where="instance_type", name="ml.x9.large for training job usage", amount=1)
+
+    (finding,) = quota_findings(AwsClients(ConnectionArguments()), (need,))
+
+    assert finding.where == "instance_type"
+    assert finding.severity is Severity.WARNING
+    assert "is not listed" in finding.what
 
 
 def test_quotas_that_nobody_may_read_are_a_warning(aws_connection, engine, task):

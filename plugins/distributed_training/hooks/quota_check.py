@@ -22,8 +22,8 @@ _MOST_PAGES = 100
 def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
     """Yield the quotas that are too small; that nobody could tell them is a warning.
 
-    A rung of a capacity ladder is a warning while another one fits. A quota that the service does not list is passed
-    over.
+    A rung of a capacity ladder is a warning while another one fits. So is a quota that the service does not list: the
+    region may lack the type, but Service Quotas leaves out some quotas that were never changed, too.
     """
     try:
         values = asked(
@@ -39,6 +39,15 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
             severity=Severity.WARNING,
         )
         return
+    for each in needs:
+        if each.name not in values:
+            yield Finding(
+                where=each.where,
+                what="has a quota that is not listed: the region may lack the type",
+                got=f"{each.amount} of {each.name!r} in {clients.region}",
+                next_step=f"look the quota up by hand, or {_instead(each)}",
+                severity=Severity.WARNING,
+            )
     small = [each for each in needs if each.amount > values.get(each.name, each.amount)]
     others = [each for each in needs if each.is_alternative and each not in small]
     for each in small:
@@ -47,9 +56,13 @@ def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[
             what="needs more than the account's quota",
             got=f"{each.amount} of {each.name!r}",
             allowed=f"at most {values[each.name]:g} in {clients.region}",
-            next_step="ask for an increase in Service Quotas, or take fewer instances or another type",
+            next_step=f"ask for an increase in Service Quotas, or {_instead(each)}",
             severity=Severity.WARNING if each.is_alternative and others else Severity.ERROR,
         )
+
+
+def _instead(need: QuotaNeed) -> str:
+    return need.next_step or "take fewer instances or another type"
 
 
 def _values(clients: AwsClients, names: set[str]) -> dict[str, float]:

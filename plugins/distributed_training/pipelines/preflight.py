@@ -37,7 +37,8 @@ from include.errors import (
     ThrottledError,
 )
 from include.planning.auto_plan import resolve_auto
-from include.planning.quota_needs import quota_needs
+from include.planning.evaluation_plan import Place
+from include.planning.quota_needs import EVALUATION, quota_needs
 from include.planning.run_plan import plan_run
 from include.specs.monitoring import Monitoring, Notifications
 from include.specs.reading import read_spec
@@ -97,13 +98,15 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         resolved = found.result_of(lambda: self.resolve(params))
         params, auto = resolved or (params, None)
         plan = found.result_of(lambda: self.plan(params)) if resolved else None
+        region = found.of_connection(self.clients)
+        if plan and region:
+            plan, short = self.within_quotas(params, plan)
+            params = {**params, **_decided(plan)}
+            found.add(short)
         found.add(self.findings(params))
         found.add(self.more_findings(params) if self.more_findings else ())
         found.add(self._absent_task_findings(params))
-        region = found.of_connection(self.clients)
         place = found.of_account(self.clients, params) if region else {}
-        if plan and region:
-            found.add(self.quota_findings(plan))
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -145,6 +148,32 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(scripts, entry_point)
         yield from run_script_findings(params, scripts=scripts)
+
+    def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
+        """Return the plan that the account's quotas allow, with the findings of that.
+
+        If they lack the type that was chosen for the evaluation, and the conf leaves its place open, the training
+        measures the test split as its last step.
+        """
+        findings = list(self.quota_findings(plan))
+        lacking = [each for each in findings if each.where == EVALUATION]
+        if not lacking or plan.conf.evaluation_place != "auto":
+            return plan, findings
+        try:
+            other = self.plan({**params, "evaluation_place": Place.TRAINING.value})
+        except (SpecError, BudgetExceededError):  # the conf asks for what only a job of its own has
+            return plan, findings
+        reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
+        told = Finding(
+            where="evaluation_place",
+            what="was auto: the training measures the test split as its last step",
+            got=str(lacking[0].got),
+            allowed=lacking[0].allowed,
+            next_step="ask for an increase in Service Quotas to have a processing job measure it",
+            severity=Severity.WARNING,
+        )
+        other = replace(other, evaluation=replace(other.evaluation, reason=reason))
+        return other, [*(each for each in findings if each not in lacking), told]
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:
         """Yield the account's quotas that are too small for the run."""
@@ -230,6 +259,13 @@ def run_state(
         deployment=deployment,
     )
     return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
+
+
+def _decided(plan: Any) -> dict[str, Any]:
+    """Return the place of the evaluation if a plan has decided it against the params."""
+    conf = getattr(plan, "conf", None)
+    place = getattr(conf, "evaluation_place", "auto")
+    return {} if place == "auto" else {"evaluation_place": place}
 
 
 def _usd(amount: float | None, *, absent: str) -> str:
