@@ -101,6 +101,23 @@ def test_a_conf_that_cannot_be_read_is_left_to_its_own_rules() -> None:
     assert params_findings({"instance_count": 0}) == ()
 
 
+@pytest.mark.parametrize("name", ["source", "tokenizer"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "~/.aws/credentials", "/"])
+def test_files_that_no_connection_allows_are_refused_without_one(
+    lint_run: Any, name: str, path: str
+) -> None:
+    status, said = lint_run({name: path})
+
+    assert status == FAULTY
+    assert f"{name}: leads to files that no run may read" in said
+
+
+def test_a_folder_that_a_connection_may_allow_is_left_to_preflight(
+    lint_run: Any, tmp_path: Path
+) -> None:
+    assert "source" not in lint_run({"source": f"{tmp_path}/*.txt"})[1]
+
+
 def test_the_documented_job_has_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(DOCUMENTED)]) == CLEAN
     assert capsys.readouterr().out.startswith("0 error(s), 0 warning(s)")

@@ -20,10 +20,11 @@ from include.errors import BudgetExceededError, Finding, FindingsError, Severity
 from include.planning.auto_plan import resolve_auto
 from include.planning.linter.linter import lint
 from include.planning.run_plan import plan_run
+from include.sharding.local_files import local_files
 from include.specs.training_job import TrainingJobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_findings(params: Mapping[str, Any]) -> list[Finding]:
     """Return what is wrong or doubtful about a run: conf, plan, budget, and its training on AWS; errors first."""
-    findings: list[Finding] = []
+    findings = list(_private_files(params))
     try:
         params, _ = resolve_auto(params)
         findings += params_findings(params)
@@ -64,6 +65,15 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
             Finding(where="budget_usd", what=error.what, got=error.got, allowed=error.allowed)
         )
     return list(distinct(findings))
+
+
+def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the local files that no connection lets a run read; a connection's own folders are checked by preflight."""
+    files = local_files(roots=["/"], private=[])
+    for name in ("source", "tokenizer"):
+        path = params.get(name)
+        if isinstance(path, str) and "://" not in path:
+            yield from files.findings(path, where=name)
 
 
 def job_findings(mapping: Mapping[str, Any]) -> list[Finding]:
