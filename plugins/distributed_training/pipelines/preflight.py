@@ -107,6 +107,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         found.add(self.more_findings(params) if self.more_findings else ())
         found.add(self._absent_task_findings(params))
         place = found.of_account(self.clients, params) if region else {}
+        if region:
+            found.add(self._deployment_findings())
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -180,6 +182,16 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         from distributed_training.hooks.quota_check import quota_findings
 
         yield from quota_findings(self.clients, tuple(quota_needs(plan.conf)))
+
+    def _deployment_findings(self) -> Iterator[Finding]:
+        """Yield that the run's jobs have the names of another Airflow's, if the connection names no deployment."""
+        if self.clients.deployment is None:
+            yield Finding(
+                where="the connection's extra, trainyard.deployment",
+                what="is not set: another Airflow without one on this account takes this run's jobs for its own",
+                next_step='set it to a name of this Airflow, such as {"trainyard": {"deployment": "staging"}}',
+                severity=Severity.WARNING,
+            )
 
     def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what is asked for beside the training, and has no task in this DAG."""
