@@ -5,12 +5,13 @@ boto3 is imported at the first request only, on the thread that asks: an image m
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainer.errors import TrainerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 30, 3
 
@@ -108,5 +109,14 @@ class S3Prefix:
                 read_timeout=READ_TIMEOUT_S,
                 retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
             )
-            self._made = Session().client("s3", config=config)
+            self._made = Session(region_name=region_of(os.environ)).client("s3", config=config)
         return self._made
+
+
+def region_of(environ: Mapping[str, str]) -> str | None:
+    """Return the container's region; None leaves it to boto3's own configuration.
+
+    SageMaker sets AWS_REGION, which boto3 does not read: it knows AWS_DEFAULT_REGION only (botocore,
+    configprovider.py). Without a region boto3 asks us-east-1, which no other partition's objects answer to.
+    """
+    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or None

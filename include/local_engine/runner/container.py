@@ -114,7 +114,6 @@ def base_environment(
         "PYTHONIOENCODING": "UTF-8",
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // num_hosts)),
         "AWS_REGION": job.settings.region,
-        "AWS_DEFAULT_REGION": job.settings.region,
         JOB_VARIABLE: str(job.folder),
     }
     if runtime.source_folder is not None:

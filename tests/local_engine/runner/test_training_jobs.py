@@ -308,7 +308,7 @@ def test_the_container_finds_its_configuration(yard: Yard) -> None:
     yard.run(
         "configured",
         "cat /opt/ml/input/config/hyperparameters.json /opt/ml/input/config/resourceconfig.json; "
-        "echo; echo $TRAINING_JOB_NAME $OWN $AWS_REGION $TRAINING_JOB_ARN",
+        "echo; echo $TRAINING_JOB_NAME $OWN $AWS_REGION ${AWS_DEFAULT_REGION-none} $TRAINING_JOB_ARN",
         HyperParameters={"lr": "0.1"},
         Environment={"OWN": "value"},
     )
@@ -318,7 +318,7 @@ def test_the_container_finds_its_configuration(yard: Yard) -> None:
     assert json.loads(hyperparameters + "}") == {"lr": "0.1"}
     assert json.loads(resources)["hosts"] == ["algo-1"]
     assert variables.split() == [
-        *("configured", "value", "us-east-1"),
+        *("configured", "value", "us-east-1", "none"),  # boto3 reads the second only
         yard.row("configured").arn,
     ]
 
