@@ -102,7 +102,7 @@ def test_a_checkpoint_that_bears_the_name_of_a_damaged_one_proves_nothing(
 
 
 @pytest.mark.parametrize("uri", [None, "s3://no-such-bucket-anywhere/c"])
-def test_where_s3_cannot_be_asked_nothing_goes_and_the_log_says_so_once(
+def test_where_s3_cannot_be_asked_what_is_new_stays_and_the_log_says_so_once(
     tmp_path: Path, prefix: str, uri: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     retention = retention_of(tmp_path / "c", uri, is_restored=False)
@@ -116,9 +116,87 @@ def test_where_s3_cannot_be_asked_nothing_goes_and_the_log_says_so_once(
 
     assert left(tmp_path / "c") == [1, 2, 3]
     (said,) = caplog.messages
-    assert "s3:ListBucket" in said
     assert CHECKPOINT_VARIABLE in said
     assert not retention.is_congested
+
+
+def blind(folder: Path, uri: str | None, *, now: list[float]) -> Retention:
+    """Return the retention of a folder with six checkpoints, a minute from each other, that cannot ask S3."""
+    s3 = S3Prefix(uri) if uri else None
+    layout = ManifestLayout(folder)
+    retention = Retention(
+        layout, keep=1, s3=s3, is_synced=True, is_restored=False, clock=lambda: now[0]
+    )
+    for step in range(1, 7):
+        write(folder, step)
+        retention._note(step)
+        now[0] += 60.0
+    return retention
+
+
+@pytest.mark.parametrize("uri", [None, "s3://no-such-bucket-anywhere/c"])
+def test_where_s3_cannot_be_asked_age_decides_and_four_newer_ones_stay(
+    tmp_path: Path, prefix: str, uri: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    retention = blind(tmp_path / "c", uri, now=now)
+
+    def left_at(minute: float) -> list[int]:
+        now[0] = minute * 60.0
+        retention.look()
+        return left(tmp_path / "c")
+
+    assert left_at(29) == [1, 2, 3, 4, 5, 6]
+    assert left_at(30.5) == [1, 2, 3, 4, 5, 6]  # the first has had its time, and replaces none
+    assert left_at(31.5) == [2, 3, 4, 5, 6]
+    assert left_at(32.5) == [3, 4, 5, 6]
+    assert left_at(10_000) == [3, 4, 5, 6]
+    (said,) = caplog.messages
+    for word in ("BY AGE", "25 MB/s", "30 minutes", "s3:ListBucket", "network isolation"):
+        assert word in said
+
+
+def test_what_is_large_has_the_time_of_its_bytes_after_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.retention.ASSUMED_BYTES_PER_S", len(MODEL) / 3600)  # an hour each
+    now = [0.0]
+    retention = blind(tmp_path / "c", None, now=now)
+
+    now[0] = 2 * 3600.0  # the second: after two hours, and the manifests' bytes
+    retention.look()
+    assert left(tmp_path / "c") == [1, 2, 3, 4, 5, 6]
+
+    now[0] = 2 * retention._assumed_at[1]
+    retention.look()
+    assert left(tmp_path / "c") == [2, 3, 4, 5, 6]
+
+
+def test_age_says_nothing_once_s3_has_answered(
+    tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    retention = blind(tmp_path / "c", prefix, now=now)
+    retention.look()
+    now[0] = 1e6
+
+    retention.look()
+    monkeypatch.setattr(retention, "_s3", S3Prefix("s3://no-such-bucket-anywhere/c"))
+    retention.look()
+
+    assert left(tmp_path / "c") == [1, 2, 3, 4, 5, 6]
+    assert "no old checkpoint is deleted until it does" in caplog.messages[-1]
+
+
+def test_a_thread_of_its_own_deletes_by_age(tmp_path: Path) -> None:
+    now = [0.0]
+    retention = blind(tmp_path / "c", None, now=now)
+    retention._asked_every_s = 0.02
+    retention.note_durable(6)
+
+    now[0] = 3600.0  # with nothing that wakes it
+
+    wait_until(lambda: left(tmp_path / "c") == [3, 4, 5, 6])
 
 
 def test_what_the_platform_restored_was_whole_in_s3(tmp_path: Path) -> None:

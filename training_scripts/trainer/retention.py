@@ -5,7 +5,8 @@ there what is deleted here ("If a checkpoint is deleted in the SageMaker contain
 folder", SageMaker developer guide, read November 2026). Nothing bounds how far it lags behind. So S3 itself is asked:
 the sizes of a checkpoint's files there must be those that it was written with.
 
-That happens on a thread of its own. Where S3 cannot be asked nothing is deleted, which the log says once.
+That happens on a thread of its own. If S3 has not answered since the start, age decides, more cautiously, and the log
+says so once: a checkpoint goes once four newer ones are whole here, and one of those has had the time to be uploaded.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import logging
 import os
 import shutil
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer.s3_prefix import S3Prefix, S3UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -30,11 +32,19 @@ CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
 ASKED_EVERY_S = 15.0
 MOST_UNDERWAY = 4
 """So many checkpoints on their way to S3 are enough: one more would only keep the older ones from arriving."""
+KEPT_BY_AGE = 4
+"""So many whole checkpoints stay at least where S3 cannot be asked."""
+ASSUMED_BYTES_PER_S, SHORTEST_ASSUMED_S = 25e6, 1800.0
+"""The uplink that is assumed there: 100 GB of a host take 67 minutes. Nothing counts as uploaded before 30 minutes."""
 CANNOT_ASK = (
-    "NO OLD CHECKPOINT IS DELETED: S3 cannot tell whether a newer one has arrived (%s), so the disk fills. Give the "
-    f"job's role s3:ListBucket and s3:GetObject on its checkpoint prefix, the variable {CHECKPOINT_VARIABLE} in its "
-    "Environment if it has no input/config/checkpointconfig.json, and a way to S3; or a larger volume_size"
+    "OLD CHECKPOINTS ARE DELETED BY AGE: S3 cannot tell whether a newer one has arrived (%s). One is deleted once "
+    f"{KEPT_BY_AGE} newer ones are whole on this host and one of them had time to be uploaded at "
+    f"{ASSUMED_BYTES_PER_S / 1e6:.0f} MB/s, at least {SHORTEST_ASSUMED_S / 60:.0f} minutes: choose volume_size so. "
+    "For deletion by what has arrived give the job's role s3:ListBucket and s3:GetObject on its checkpoint prefix, the "
+    f"variable {CHECKPOINT_VARIABLE} in its Environment if it has no input/config/checkpointconfig.json, and a way to "
+    "S3: boto3 in the image, no network isolation"
 )
+NO_ANSWER = "S3 does not answer any more (%s): no old checkpoint is deleted until it does"
 
 
 class Layout(Protocol):
@@ -65,6 +75,8 @@ class Retention:
         s3: where the platform copies the folder to; None where that is not known.
         is_synced: whether it does. Without that what is durable here is all there is.
         is_restored: whether the platform filled the folder at this start.
+        asked_every_s: the pause between two looks.
+        clock: seconds that only grow.
     """
 
     def __init__(
@@ -76,16 +88,20 @@ class Retention:
         is_synced: bool = False,
         is_restored: bool = True,
         asked_every_s: float = ASKED_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._layout, self._keep, self._s3 = layout, keep, s3
         self._is_synced, self.is_restored = is_synced, is_restored
-        self._asked_every_s = asked_every_s
+        self._asked_every_s, self._clock = asked_every_s, clock
         self._durable: set[int] = set()
         self._in_s3: set[int] = set()
         self._unsure: set[int] = set()  # S3 may hold an older one of the same name
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._has_said, self._can_ask = False, False
+        self._assumed_at: dict[int, float] = {}  # when this host had the time to upload a step
+        self._uploads_until = -1.0  # one after the other
+        self._said: set[str] = set()
+        self._can_ask, self._has_answered = False, False
 
     @classmethod
     def of_job(
@@ -125,8 +141,8 @@ class Retention:
 
     def note_found(self, step: int) -> None:
         """Note a checkpoint that was here at the start, and is whole."""
+        self._note(step)
         with self._lock:
-            self._durable.add(step)
             if self._s3 is None and self.is_restored:
                 self._in_s3.add(step)  # from there it came
 
@@ -136,31 +152,57 @@ class Retention:
             self._unsure.add(step)
             self._in_s3.discard(step)
             self._durable.discard(step)
+            self._assumed_at.pop(step, None)
 
     def note_durable(self, step: int) -> None:
         """Note that a checkpoint is whole on this disk; what may go is deleted now or as soon as S3 has it."""
-        with self._lock:
-            self._durable.add(step)
+        self._note(step)
         if not self._is_synced:
-            self._delete(before=max(self._durable) + 1)
+            self._delete(before=max(self._durable) + 1, keep=self._keep)
         elif self._thread is None:
             self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
             self._thread.start()
         self._wake.set()
 
     def look(self) -> None:
-        """Ask S3 once, and delete what it makes superfluous."""
+        """Ask S3 once, and delete what it makes superfluous; if it has never answered, what is old enough."""
         if self._s3 is None:
-            self._say("no address of the job's checkpoints")
+            self._say(CANNOT_ASK, "no address of the job's checkpoints")
         else:
             self._ask(self._s3)
         if self._in_s3:
-            self._delete(before=max(self._in_s3))
+            self._delete(before=max(self._in_s3), keep=self._keep)
+        if not self._has_answered:
+            self._delete(before=self._newest_assumed(), keep=max(self._keep, KEPT_BY_AGE))
+
+    def _note(self, step: int) -> None:
+        """Note that a step is whole here, and when this host may have uploaded it, after those before it."""
+        num_bytes = sum(
+            file.stat().st_size for file in files_of(self._layout.steps().get(step, ()))
+        )
+        now = self._clock()
+        with self._lock:
+            self._durable.add(step)
+            self._uploads_until = max(now, self._uploads_until) + num_bytes / ASSUMED_BYTES_PER_S
+            self._assumed_at[step] = max(self._uploads_until, now + SHORTEST_ASSUMED_S)
+
+    def _newest_assumed(self) -> int:
+        """Return the newest step that had the time to be uploaded; -1 for none."""
+        now = self._clock()
+        with self._lock:
+            return max(
+                (
+                    step
+                    for step, at in self._assumed_at.items()
+                    if at <= now and step in self._durable - self._unsure
+                ),
+                default=-1,
+            )
 
     def _run(self) -> None:
         while True:
             with self._lock:
-                waits = self._s3 is not None and max(self._durable) > max(self._in_s3, default=-1)
+                waits = max(self._durable) > max(self._in_s3, default=-1)
             self._wake.wait(self._asked_every_s if waits else None)
             self._wake.clear()
             try:
@@ -178,10 +220,10 @@ class Retention:
             arrived = {step for step in wanted if self._has_arrived(step, s3, there)}
         except S3UnavailableError as error:
             self._can_ask = False
-            self._say(error.findings[0])
+            self._say(NO_ANSWER if self._has_answered else CANNOT_ASK, error.findings[0])
             return
         with self._lock:
-            self._can_ask = True
+            self._can_ask = self._has_answered = True
             self._in_s3 |= arrived
 
     def _has_arrived(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> bool:
@@ -190,20 +232,21 @@ class Retention:
             there.get(name) == size for name, size in (contents or {}).items()
         )
 
-    def _delete(self, *, before: int) -> None:
+    def _delete(self, *, before: int, keep: int) -> None:
         """Delete what is older than `before` and not among the newest; damaged ones too."""
         with self._lock:
-            newest = set(sorted(self._durable)[-self._keep :])
+            newest = set(sorted(self._durable)[-keep:])
         for step, paths in self._layout.steps().items():
             if step < before and step not in newest:
                 remove(paths)
                 with self._lock:
                     self._durable.discard(step)
+                    self._assumed_at.pop(step, None)
 
-    def _say(self, why: str) -> None:
-        if not self._has_said:
-            self._has_said = True
-            log.warning(CANNOT_ASK, why)
+    def _say(self, message: str, why: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            log.warning(message, why)
 
 
 class ManifestLayout:
@@ -248,12 +291,9 @@ class LocalLayout:
 
     def contents(self, step: int, s3: S3Prefix, there: Mapping[str, int]) -> dict[str, int] | None:  # noqa: ARG002
         """Return the files of the step as they are here."""
-        paths = self.steps().get(step, ())
-        files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
         return {
             file.relative_to(self._folder).as_posix(): file.stat().st_size
-            for file in files
-            if file.is_file()
+            for file in files_of(self.steps().get(step, ()))
         } or None
 
 
@@ -264,6 +304,12 @@ def step_folders(folder: Path, begins: str) -> list[tuple[int, Path]]:
         ((int(digits), path) for digits, path in named if digits.isdigit() and path.is_dir()),
         reverse=True,
     )
+
+
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """Return the files among the paths, and below those that are folders."""
+    found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
+    return [file for file in found if file.is_file()]
 
 
 def remove(paths: Iterable[Path]) -> None:
