@@ -74,6 +74,7 @@ class EvaluationPlan:
         tokens_per_s: estimated, of all processes together. estimated_s: the longest measurement with its start.
         max_run_s: of the job; of the last step 0, since the training's limit counts it.
         unfit: why the type cannot do it; None if it can.
+        may_fall_back: of a last step: whether a processing job may measure instead if the training ended before it.
     """
 
     place: Place
@@ -90,6 +91,7 @@ class EvaluationPlan:
     estimated_s: float
     reason: str
     unfit: str | None = None
+    may_fall_back: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-safe data."""

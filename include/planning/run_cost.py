@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from include.cost.job_cost import CostEstimate, cost_ceiling
@@ -12,6 +12,7 @@ from include.planning.search_cost import search_cost
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from include.planning.evaluation_plan import EvaluationPlan
     from include.specs.capacity_rung import CapacityRung
     from include.specs.run_conf import RunConf
 
@@ -35,6 +36,23 @@ class RunCost:
     known_usd: float
     search_usd: float | None
     note: str
+
+
+def evaluation_fallback(
+    conf: RunConf, *, trained_on: str | None, job_attempts: int
+) -> EvaluationPlan | None:
+    """Return the processing job that measures if a training ended before its last step, which was to measure.
+
+    None if no type holds the model, or if the run could then cost more than its budget.
+    """
+    other = replace(conf, evaluation_place=Place.PROCESSING.value)
+    plan = plan_evaluation(other, trained_on=trained_on)
+    if plan.unfit:
+        return None
+    budget = conf.budget_usd
+    if budget is not None and run_cost(other, job_attempts=job_attempts).known_usd > budget:
+        return None
+    return plan
 
 
 def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowSkipException
 
 from distributed_training.pipelines.evaluation_job import EvaluationJobOperator
 from distributed_training.pipelines.run_jobs import LastStepEvaluation
-from include.errors import ContractError
+from include.specs.processing_job import ProcessingJobSpec
+from tests.plugins.conftest import IMAGE
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 REPORT = {"metrics": {"test_loss": 1.5}}
@@ -51,7 +54,9 @@ def test_the_trainings_own_measurement_is_copied_and_no_job_started(aws_connecti
 
 
 @pytest.mark.parametrize("has_output", [True, False], ids=["no file", "no archive"])
-def test_a_training_that_measured_nothing_is_no_success(aws_connection, task, s3, has_output):
+def test_a_model_that_nothing_can_measure_ends_as_not_measured(
+    aws_connection, task, s3, has_output
+):
     bucket = aws_connection.bucket
     if has_output:
         content = archive(metrics_jsonl="{}\n")
@@ -60,7 +65,32 @@ def test_a_training_that_measured_nothing_is_no_success(aws_connection, task, s3
         s3.delete_object(Bucket=bucket, Key="measured/train-1/output/output.tar.gz")
     operator: Any = EvaluationJobOperator(task_id="evaluate", spec=measured(bucket))
 
-    with pytest.raises(ContractError, match="left no measurement") as caught:
+    with pytest.raises(AirflowSkipException, match="not measured") as caught:
         operator.execute(task.context)
 
     assert "evaluation_place processing" in str(caught.value)
+
+
+def test_a_processing_job_measures_what_a_training_stopped_early_left(
+    aws_connection, task, s3, tmp_path
+):
+    (tmp_path / "job.py").write_text("print(1)")
+    bucket = aws_connection.bucket
+    s3.delete_object(Bucket=bucket, Key="measured/train-1/output/output.tar.gz")
+    job = ProcessingJobSpec(
+        role=aws_connection.role_arn,
+        instance_type="ml.m5.large",
+        image_uri=IMAGE,
+        entry_point="job.py",
+        source_dir=str(tmp_path),
+        max_run=600,
+    )
+    spec = replace(measured(bucket), fallback=job)
+    operator: Any = EvaluationJobOperator(
+        task_id="evaluate", spec=spec, deferrable=False, stream_logs=False
+    )
+
+    result = type(operator).execute.__wrapped__(operator, task.context)
+
+    assert result["status"] == "Completed"
+    assert "measured_by" not in result

@@ -10,6 +10,7 @@ import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 from distributed_training.pipelines.params import run_params
+from distributed_training.pipelines.run_jobs import LastStepEvaluation
 from distributed_training.pipelines.run_paths import RunPaths
 from distributed_training.pipelines.run_state import RunState
 from distributed_training.pipelines.task_specs import (
@@ -303,3 +304,32 @@ def test_the_form_offers_the_precision_of_the_accelerator_first() -> None:
     param = run_params()["precision"]
 
     assert param.value == param.schema["enum"][0] == "auto"
+
+
+def last_step(**params: Any) -> LastStepEvaluation:
+    spec = evaluate_task_spec(last_step_context(**params), None)
+    assert isinstance(spec, LastStepEvaluation)
+    return spec
+
+
+def last_step_context(**params: Any) -> Any:
+    found = context(evaluation_place="training", **params)
+    found["ti"].xcom_pull("train")["job_name"] = "train-1"
+    return found
+
+
+def test_a_processing_job_is_ready_where_a_stopped_training_may_measure_nothing() -> None:
+    fallback = last_step().fallback
+
+    assert fallback is not None
+    assert fallback.instance_type == "ml.m5.large"
+    assert fallback.entry_point == "evaluate.py"
+
+
+def test_no_processing_job_is_ready_beyond_the_budget_or_the_quotas() -> None:
+    cost = plan_run({"evaluation_place": "training"}, job_attempts=4).ceiling_usd
+    refused = last_step_context()
+    refused["ti"].xcom_pull("preflight")["plan"]["evaluation"]["may_fall_back"] = False
+
+    assert last_step(budget_usd=cost).fallback is None
+    assert evaluate_task_spec(refused, None).fallback is None

@@ -241,3 +241,11 @@ def test_a_run_that_a_rule_ended_begins_with_the_verdict() -> None:
     assert page.index('id="verdict"') < page.index('id="learning"')
     for part in ("rank 1: the loss is nan", "s3://bucket/step-00000029", "Stopped by a rule"):
         assert part in page
+
+
+def test_a_model_that_nothing_measured_is_reported_as_such() -> None:
+    skipped = {"task_id": "evaluate", "state": "skipped", "start": None, "end": None}
+
+    text = page(tasks=[*sample_tasks()[:3], skipped], evaluation=None).text
+
+    assert "not measured the training ended before its last step" in text

@@ -241,6 +241,8 @@ def evaluation_rows(record: RunRecord) -> list[Row]:
     ]
     planned = record.plan.get("evaluation") or {}
     rows += [("measured on", planned.get("reason"))] if metrics else []
+    if any(each.task_id == "evaluate" and each.state == "skipped" for each in record.tasks):
+        rows += [("not measured", "the training ended before its last step; not registered")]
     return _present(rows)
 
 

@@ -174,7 +174,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             next_step="ask for an increase in Service Quotas to have a processing job measure it",
             severity=Severity.WARNING,
         )
-        other = replace(other, evaluation=replace(other.evaluation, reason=reason))
+        other = replace(
+            other, evaluation=replace(other.evaluation, reason=reason, may_fall_back=False)
+        )
         return other, [*(each for each in findings if each not in lacking), told]
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:

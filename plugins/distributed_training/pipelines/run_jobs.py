@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distributed_training.pipelines.run_paths import RunPaths
+    from include.planning.evaluation_plan import EvaluationPlan
     from include.specs.run_conf import RunConf
     from include.specs.run_conf_tuning import Search
 
@@ -59,12 +60,14 @@ class LastStepEvaluation:
         model_artifact: S3 URI of its model; evaluation.json is in the output.tar.gz beside it.
         destination: S3 URI that it is copied to.
         reason: why no processing job measures.
+        fallback: the processing job that measures if the training ended too early to do it; None if there can be none.
     """
 
     job_name: str
     model_artifact: str
     destination: str
     reason: str
+    fallback: ProcessingJobSpec | None = None
 
 
 def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
@@ -254,7 +257,13 @@ def _in_short(conf: RunConf, search: Search, *, num_steps: int) -> dict[str, Any
 
 
 def evaluation_spec(
-    conf: RunConf, *, paths: RunPaths, dataset_uri: str, training: Mapping[str, Any], role: str
+    conf: RunConf,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    training: Mapping[str, Any],
+    role: str,
+    fallback: EvaluationPlan | None = None,
 ) -> ProcessingJobSpec | LastStepEvaluation:
     """Return the processing job that measures the model on the test split, or where the training itself left that.
 
@@ -264,7 +273,14 @@ def evaluation_spec(
         dataset_uri: the sharded data set.
         training: the result of the training task.
         role: the execution role's ARN.
+        fallback: the processing job that measures if the training left no measurement; None = none does.
     """
+
+    def job(plan: EvaluationPlan) -> ProcessingJobSpec:
+        return _evaluation_job(
+            conf, plan, paths=paths, dataset_uri=dataset_uri, training=training, role=role
+        )
+
     plan = plan_evaluation(conf, trained_on=training.get("instance_type"))
     if plan.place is Place.TRAINING:
         return LastStepEvaluation(
@@ -272,7 +288,20 @@ def evaluation_spec(
             model_artifact=str(training["model_artifact"]),
             destination=f"{paths.evaluation}/{EVALUATION_FILE}",
             reason=plan.reason,
+            fallback=None if fallback is None else job(fallback),
         )
+    return job(plan)
+
+
+def _evaluation_job(
+    conf: RunConf,
+    plan: EvaluationPlan,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    training: Mapping[str, Any],
+    role: str,
+) -> ProcessingJobSpec:
     sources = {
         "model": str(training["model_artifact"]),
         "test": f"{dataset_uri}/test/",

@@ -11,6 +11,7 @@ from distributed_training.operators.register_model import ModelVersion
 from distributed_training.operators.shard_dataset import ShardingSpec
 from distributed_training.operators.sharding_job import ShardingJob
 from distributed_training.pipelines.comparison_jobs import cell_spec
+from distributed_training.pipelines.default_args import JOB_RETRIES
 from distributed_training.pipelines.run_jobs import (
     EVALUATION_FILE,
     evaluation_spec,
@@ -29,7 +30,7 @@ from distributed_training.pipelines.run_state import (
 )
 from include.planning.comparison_plan import Cell
 from include.planning.evaluation_plan import processing_run_s
-from include.planning.run_cost import training_budget_usd
+from include.planning.run_cost import evaluation_fallback, training_budget_usd
 from include.rules.rule import RuleAction
 from include.rules.watch_plan import WatchPlan
 from include.specs.comparison_conf import ComparisonConf
@@ -173,13 +174,20 @@ def evaluate_task_spec(
     context: Context, jinja_env: object
 ) -> ProcessingJobSpec | LastStepEvaluation:
     """Return the processing job that measures the model on the test split, or where the training left that."""
-    state = RunState.of(context)
+    state, training = RunState.of(context), result_of(context, TRAIN)
+    planned = state.plan.get("evaluation") or {}
+    fallback = None
+    if planned.get("may_fall_back", True):
+        fallback = evaluation_fallback(
+            state.conf, trained_on=training.get("instance_type"), job_attempts=JOB_RETRIES + 1
+        )
     return evaluation_spec(
         state.conf,
         paths=state.paths,
         dataset_uri=result_of(context, SHARD)["dataset_uri"],
-        training=result_of(context, TRAIN),
+        training=training,
         role=state.role,
+        fallback=fallback,
     )
 
 
