@@ -238,3 +238,22 @@ def test_a_training_that_is_not_asked_leaves_no_evaluation(make_job):
     assert job.run(max_steps=2) == [0], job.log()
 
     assert not (job.base_dir / "output" / "data" / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_training_that_is_stopped_while_it_measures_leaves_its_model(make_job, world_size):
+    job = make_job()
+    asked = {"world_size": world_size, "max_steps": 2, "eval_interval": 0, "test_samples": 41}
+
+    codes = job.run(main="stopped_rank", **asked)
+
+    assert codes == [143] * world_size, job.log()
+    assert "MODEL IS WRITTEN: True" in job.log()
+    assert "the test split is NOT MEASURED (it was stopped after 1 batches a rank)" in job.log()
+    evaluation_file = job.base_dir / "output" / "data" / "evaluation.json"
+    assert not evaluation_file.exists()
+    (done,) = job.events("done")
+    assert done["weights_sha256"]
+    assert json.loads((job.base_dir / "model/model.json").read_text())["stopped_by"] == "max_steps"
+    assert job.run(**asked) == [0] * world_size, job.log()
+    assert json.loads(evaluation_file.read_text())["num_samples"] == 41

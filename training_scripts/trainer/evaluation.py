@@ -28,7 +28,7 @@ class Evaluation:
 def evaluate(
     task: Task,
     model: nn.Module,
-    batches: Iterable[Batch],
+    batches: Iterable[Batch | None],
     *,
     precision: Precision,
     ranks: Ranks,
@@ -36,13 +36,15 @@ def evaluate(
 ) -> Evaluation:
     """Return the mean loss over every rank's `batches`; the model is left in evaluation mode.
 
-    `see` is shown the outputs and targets of each batch.
+    `see` is shown the outputs and targets of each batch. None is a round for which only other ranks have a batch.
     """
     loss_sum, num_correct, num_samples = 0.0, 0.0, 0
     has_accuracy = True
     model.eval()
     with torch.no_grad():
         for batch in batches:
+            if batch is None:
+                continue
             with precision.forward():
                 outputs = task.outputs(model, batch)
                 loss_sum += task.loss_sum(outputs, batch).item()

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer.artifacts import weights_sha256
 from trainer.sample_account import SampleAccount
 from trainer.throughput import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from torch import Tensor
 
     from trainer.batching import BatchPlan
     from trainer.data.shard_index import ShardIndex
@@ -98,21 +95,22 @@ class RunReport:
 
     def say_end(
         self,
-        facts: dict[str, Any],
-        weights: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
         *,
         seconds: float,
         index: ShardIndex,
         ranks: Ranks,
     ) -> None:
-        """Write the last line, and the summary with `facts` in it; `weights` are the model's whole state."""
+        """Write the last line, and the summary with `facts` in it, from rank 0."""
+        if not ranks.is_main:
+            return
         progress = self._state.progress
         self._metrics.write(
             "done",
             step=progress.step,
             validation_loss=progress.validation_loss,
             seconds=seconds,
-            weights_sha256=weights_sha256(weights),
+            weights_sha256=facts["weights_sha256"],
         )
         self._metrics.write_summary(
             **facts,

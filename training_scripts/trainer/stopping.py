@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 EXIT_CODE_TERMINATED = 128 + signal.SIGTERM
 
 
+class StoppedError(Exception):
+    """Work was given up because a rank was told to stop; raised on all ranks alike."""
+
+
 class StopRequest:
     """Whether this process was asked to stop."""
 

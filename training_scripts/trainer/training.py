@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from trainer.artifacts import write_model
+from trainer.artifacts import weights_sha256, write_model
 from trainer.batching import plan_batches
 from trainer.checkpoint_pace import make_pace
 from trainer.checkpointing import Checkpointer
@@ -38,9 +38,9 @@ from trainer.skipped_steps import read_steps
 from trainer.statistics.checksums import ReplicaChecksums
 from trainer.statistics.opening import open_headlines, open_statistics
 from trainer.statistics.tensors import ModelTensors
-from trainer.stopping import EXIT_CODE_TERMINATED, StopRequest
+from trainer.stopping import EXIT_CODE_TERMINATED, StoppedError, StopRequest
 from trainer.tasks import make_task, open_splits
-from trainer.test_split import describe, write_report
+from trainer.test_split import EVALUATION_FILE, describe, write_report
 from trainer.training_state import TrainingState
 
 if TYPE_CHECKING:
@@ -222,8 +222,12 @@ class Training:
             with self.metrics.kept_alive(self.state.progress.step):
                 self.checkpointer.save(self.state)
                 self.checkpointer.finish()
-                self.measure_test_split()
-                self.write_results(seconds=time.monotonic() - began)
+            with self.metrics.kept_alive(self.state.progress.step):
+                facts = self.write_results()
+            self.measure_test_split()
+            self.report.say_end(
+                facts, seconds=time.monotonic() - began, index=self.index, ranks=self.ranks
+            )
         finally:
             close_each(self.traces, self.statistics, self.headlines)
         self.ranks.barrier()
@@ -514,10 +518,30 @@ class Training:
             self.metrics.write_alive(self.state.progress.step)
             yield batch
 
-    def measure_test_split(self) -> None:
-        """Measure the test split if the job is asked to, after its last step; write evaluation.json from rank 0.
+    def until_stop(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches, None in a round for which only other ranks have one.
 
-        A job that is told to stop has no time for it.
+        Raises:
+            StoppedError: any rank was told to stop; on every rank before the same round.
+        """
+        num_rounds = 0
+        while True:
+            batch = next(batches, None)
+            has_batch, is_stopped = self.ranks.sum([batch is not None, self.stop.received])
+            if is_stopped:
+                self.is_stopping = True
+                message = f"it was stopped after {num_rounds} batches a rank"
+                raise StoppedError(message)
+            if not has_batch:
+                return
+            num_rounds += 1
+            yield batch
+
+    def measure_test_split(self) -> None:
+        """Measure the test split if the job is asked to, after its model is written; write evaluation.json from rank 0.
+
+        A job that is told to stop has no time for it: no evaluation.json is written then, since a part of the samples
+        is another measurement. A later start of the job measures them.
         """
         if self.is_stopping or not self.test_sets:
             return
@@ -531,7 +555,16 @@ class Training:
             world_size=self.num_readers,
             device=self.ranks.device,
         )
-        result = self.evaluate(self.heard(batches), keeps_predictions=False)
+        try:
+            result = self.evaluate(self.until_stop(self.heard(batches)), keeps_predictions=False)
+        except StoppedError as error:
+            log.warning(
+                "SIGTERM: the test split is NOT MEASURED (%s): no %s is written; the model is in %s",
+                error,
+                EVALUATION_FILE,
+                self.paths.model_dir,
+            )
+            return
         if not self.ranks.is_main:
             return
         progress = self.state.progress
@@ -562,11 +595,11 @@ class Training:
         patience = self.hp.early_stopping_patience
         return bool(patience) and self.state.progress.evaluations_without_gain >= patience
 
-    def write_results(self, *, seconds: float) -> None:
-        """Write the model, the last metric line and the summary, from rank 0."""
+    def write_results(self) -> dict[str, Any]:
+        """Write the model from rank 0; return what the summary says of it there, nothing on other ranks."""
         weights, measured = self.whole_weights(), self.measure_ranks()
         if not self.ranks.is_main:
-            return
+            return {}
         progress = self.state.progress
         reason = "sigterm" if self.is_stopping else "max_steps"
         facts = {
@@ -579,8 +612,7 @@ class Training:
         }
         tokenizer = self.index.content.get("tokenizer")
         write_model(self.paths.model_dir, weights, self.task, facts | {"tokenizer": tokenizer})
-        facts |= measured
-        self.report.say_end(facts, weights, seconds=seconds, index=self.index, ranks=self.ranks)
+        return facts | measured | {"weights_sha256": weights_sha256(weights)}
 
     def measure_ranks(self) -> dict[str, Any]:
         """Return memory by rank and the share of collectives, for the summary; called by every rank."""

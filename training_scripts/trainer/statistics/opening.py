@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 FORMAT, VERSION = "trainyard-statistics", 1
+NO_ACTIVATIONS = (
+    "compile is on (the default on GPUs with bf16): there are NO STATISTICS OF ACTIVATIONS, so the rules DeadRelu and "
+    "SaturatedActivation see nothing; set compile to false for them"
+)
 NO_PLACE = (
     "there is no place for statistics (%s: %s), training goes on without: rules see nothing of this rank; look at "
     "LocalPath in input/config/debughookconfig.json and at who may read that folder"
@@ -65,6 +69,8 @@ def open_statistics(
     looked_at = None if hp.compile else model  # hooks would have it compiled again
     if not choice.is_on:
         return Emitter(tensors, None, choice=choice)
+    if hp.compile and ranks.is_main:
+        log.info(NO_ACTIVATIONS)
     hook, is_readable = _hook(paths)
     s3, in_s3 = _shipping(ranks) if hook is None and is_readable else (None, None)
     namespace = _pid_namespace(ranks)
