@@ -77,3 +77,24 @@ def test_long_work_outside_of_steps_gives_signs_of_life(tmp_path, step, line):
         assert stream.is_written.wait(60)
 
     assert not [each for each in threading.enumerate() if each.name == "alive"]
+
+
+def test_signs_of_life_end_after_the_time_that_the_work_may_take(tmp_path):
+    stream = io.StringIO()
+    metrics = MetricsWriter(tmp_path, enabled=True, stream=stream, alive_after_s=0.01)
+
+    with metrics.kept_alive(7, at_most_s=0):
+        for thread in [each for each in threading.enumerate() if each.name == "alive"]:
+            thread.join(60)
+            assert not thread.is_alive()
+    assert not stream.getvalue()
+
+
+def test_the_first_step_of_a_compiled_model_gives_signs_of_life(make_job):
+    job = make_job()
+
+    codes = job.run(
+        main="compiling_rank", world_size=2, max_steps=3, eval_interval=0, compile="true"
+    )
+
+    assert codes == [0, 0], job.log()

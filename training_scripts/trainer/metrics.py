@@ -47,6 +47,9 @@ ALIVE_AFTER_S = 30.0
 SETUP_TIMEOUT_S = 7200.0
 """How long ranks wait for each other outside of steps: data and checkpoints are checked, read and written then."""
 
+START_TIMEOUT_S = 1200.0
+"""How long it may take to make a model, to distribute it, and to compile it in the first step."""
+
 
 class MetricsWriter:
     """Writes each event once, from rank 0; on other ranks nothing.
@@ -150,13 +153,15 @@ class MetricsWriter:
             self.write("alive", step=step)
 
     @contextmanager
-    def kept_alive(self, step: int | None = None) -> Iterator[None]:
-        """Write signs of life from a thread while the body does; for long work outside of steps.
+    def kept_alive(
+        self, step: int | None = None, *, at_most_s: float = SETUP_TIMEOUT_S
+    ) -> Iterator[None]:
+        """Write signs of life from a thread during the body, `at_most_s` seconds; for long work outside of steps.
 
-        They end after `SETUP_TIMEOUT_S`, the longest that ranks wait for each other there.
+        By default they end after the longest that ranks wait for each other there.
         """
         has_ended = threading.Event()
-        last = time.monotonic() + SETUP_TIMEOUT_S
+        last = time.monotonic() + at_most_s
 
         def beat() -> None:
             while not has_ended.wait(self._alive_after_s / 3) and time.monotonic() < last:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +25,7 @@ from trainer.distributed import Ranks, choose_num_threads
 from trainer.errors import NonFiniteError
 from trainer.evaluation import evaluate
 from trainer.hyperparameters import Hyperparameters
-from trainer.metrics import SETUP_TIMEOUT_S, MetricsWriter
+from trainer.metrics import SETUP_TIMEOUT_S, START_TIMEOUT_S, MetricsWriter
 from trainer.models import build
 from trainer.optimization import make_optimizer, make_schedule, set_learning_rate
 from trainer.parallel import make_parallel, settle_buckets
@@ -107,7 +107,7 @@ class Training:
         self.units_per_batch = self.plan.global_batch_size * self.task.units_per_sample
 
         torch.manual_seed(hp.seed)  # the same weights on every rank ...
-        with self.metrics.kept_alive():
+        with self.metrics.kept_alive(at_most_s=START_TIMEOUT_S):
             self.model = self.make_model()
         begin_random_states(hp.seed, rank=ranks.rank, step=0)  # ... but each rank its own dropout
         self.precision = self.make_precision()
@@ -210,13 +210,13 @@ class Training:
             self.checkpointer.resume(self.state)
         self.state.progress.num_starts += 1
         self.report.say_start(ranks=self.ranks, seed=self.hp.seed)
-        self.parallelize()
-        self.open_statistics()
+        with self.metrics.kept_alive(self.state.progress.step, at_most_s=START_TIMEOUT_S):
+            self.parallelize()
+            self.open_statistics()
         self.traces = open_traces(
             self.hp, self.paths, self.ranks, num_starts=self.state.progress.num_starts
         )
         try:
-            self.ranks.wait_at_most(self.hp.distributed_timeout_s, self.step_groups())
             self.take_steps()
             self.ranks.wait_at_most(SETUP_TIMEOUT_S, self.step_groups())
             with self.metrics.kept_alive(self.state.progress.step):
@@ -235,36 +235,58 @@ class Training:
 
     def take_steps(self) -> None:
         """Train until the last step, an early stop, or SIGTERM."""
-        progress = self.state.progress
-        batches, meter = self.batches(), self.report.meter
-        self.validate_if_due()  # what a SIGTERM has left undone
-        while not self.is_finished() and not self.is_stopping:
-            skipped = self.skip_steps(batches, meter)
-            number = progress.step + 1
-            with self.collectives.step(number), self.traces.step(number), meter.step():
-                learning_rate = self.schedule.at(progress.step)
-                set_learning_rate(self.optimizer, learning_rate)
-                self.statistics.begin_step(progress.step + 1)
-                loss_sum, digest = self.accumulate_gradients(batches, meter)
-                loss, digest, saves = self.agree(loss_sum, digest + skipped & MASK)
-                gradient_norm = self.update_weights(loss)
-                self.tell_step(loss, gradient_norm)
-            progress.step += 1
-            progress.samples_consumed += self.plan.global_batch_size
-            self.report.count_step(digest)
+        batches = self.batches()
+        with self.compiling():
+            self.validate_if_due()  # what a SIGTERM has left undone
+            if self.goes_on():
+                self.take_step(batches)
+        while self.goes_on():
+            self.take_step(batches)
 
-            # What is saved, and what a run ends with, is accounted for up to its last sample.
-            if self.is_logged(progress.step) or saves or self.is_stopping:
-                self.report.say_step(
-                    loss=loss, learning_rate=learning_rate, gradient_norm=gradient_norm
-                )
-            if self.is_stopping:
-                log.warning("SIGTERM: stopping after step %d", progress.step)
-            else:
-                self.validate_if_due()
-                if saves:
-                    self.checkpointer.save(self.state)
-            self.metrics.write_alive(progress.step)
+    def goes_on(self) -> bool:
+        """Return whether another step follows."""
+        return not self.is_finished() and not self.is_stopping
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Give the first step of a start the time of the set-up if it compiles the model; all others have their own."""
+        if self.hp.compile:
+            step = self.state.progress.step
+            with self.metrics.kept_alive(step, at_most_s=START_TIMEOUT_S):
+                yield
+        self.ranks.wait_at_most(self.hp.distributed_timeout_s, self.step_groups())
+        if not self.hp.compile:
+            yield
+
+    def take_step(self, batches: Iterator[tuple[Any, Tensor]]) -> None:
+        """Take one step, and do what follows it: metrics, validation, a checkpoint."""
+        progress, meter = self.state.progress, self.report.meter
+        skipped = self.skip_steps(batches, meter)
+        number = progress.step + 1
+        with self.collectives.step(number), self.traces.step(number), meter.step():
+            learning_rate = self.schedule.at(progress.step)
+            set_learning_rate(self.optimizer, learning_rate)
+            self.statistics.begin_step(progress.step + 1)
+            loss_sum, digest = self.accumulate_gradients(batches, meter)
+            loss, digest, saves = self.agree(loss_sum, digest + skipped & MASK)
+            gradient_norm = self.update_weights(loss)
+            self.tell_step(loss, gradient_norm)
+        progress.step += 1
+        progress.samples_consumed += self.plan.global_batch_size
+        self.report.count_step(digest)
+
+        # What is saved, and what a run ends with, is accounted for up to its last sample.
+        if self.is_logged(progress.step) or saves or self.is_stopping:
+            self.report.say_step(
+                loss=loss, learning_rate=learning_rate, gradient_norm=gradient_norm
+            )
+        if self.is_stopping:
+            log.warning("SIGTERM: stopping after step %d", progress.step)
+        else:
+            self.validate_if_due()
+            if saves:
+                self.checkpointer.save(self.state)
+        self.metrics.write_alive(progress.step)
 
     def skip_steps(self, batches: Iterator[tuple[Any, Tensor]], meter: Meter) -> int:
         """Leave out the steps that come now and that `skip_steps` names; return the digest of their samples.
