@@ -9,6 +9,7 @@ from include.errors import Finding, SpecError
 
 CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
 STATISTICS_VARIABLE = "TRAINYARD_STATISTICS_S3_URI"
+KMS_KEY_VARIABLE = "TRAINYARD_KMS_KEY_ID"
 
 
 def present(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from include.errors import Finding, SpecError
 from include.sagemaker_api.entrypoint import forwarding_entrypoint
 from include.sagemaker_api.request_check import validate_request
 from include.sagemaker_api.request_parts import (
+    KMS_KEY_VARIABLE,
     STATISTICS_VARIABLE,
     folder_uri,
     place_variables,
@@ -38,6 +39,7 @@ def render_training_job(
     tags: Mapping[str, str] | None = None,
     account: str | None = None,
     searched: Collection[str] = (),
+    kms_key_id: str | None = None,
 ) -> dict[str, Any]:
     """Return the CreateTrainingJob request, already checked against the service's model.
 
@@ -51,6 +53,7 @@ def render_training_job(
         tags: added to the spec's.
         account: makes a full ARN of a bare role name.
         searched: hyperparameters that a search gives each trial beside the spec's.
+        kms_key_id: the key of what our scripts put to S3 themselves; None leaves it to the bucket.
 
     Raises:
         SpecError: all that the service would refuse, or a built-in algorithm requires and does not get.
@@ -73,7 +76,7 @@ def render_training_job(
         "ResourceConfig": _resources(spec),
         "StoppingCondition": _stopping(spec),
         "Tags": tag_list(spec.tags, tags),
-        "Environment": {**_places(spec), **spec.environment},
+        "Environment": {**_places(spec, kms_key_id), **spec.environment},
         **_isolation(spec),
         **_watching(spec),
     }
@@ -244,13 +247,15 @@ def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
     )
 
 
-def _places(spec: TrainingJobSpec) -> dict[str, str]:
-    """Return what tells our scripts where S3 has what is theirs; nothing where they cannot reach it."""
+def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
+    """Return what tells our scripts where S3 has what is theirs, and its key; nothing if they cannot reach it."""
     if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
         return {}
     places = place_variables(spec.checkpoint_s3_uri)
     if spec.debugger_hook_config:  # they go where the hook's do
         places.pop(STATISTICS_VARIABLE)
+    elif kms_key_id:
+        places[KMS_KEY_VARIABLE] = kms_key_id
     return places
 
 

@@ -81,3 +81,19 @@ def test_a_trial_is_not_told_of_the_searchs_address() -> None:
     definition = render_tuning_job(spec, name="tune", **PLACE)["TrainingJobDefinition"]
 
     assert definition["Environment"] == {"MODE": "x"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told"),
+    [({}, True), ({"enable_network_isolation": True}, False), ({"checkpoint_s3_uri": None}, False)],
+    ids=["statistics", "isolated", "no place"],
+)
+def test_a_script_is_told_of_the_key_of_what_it_puts(
+    changes: dict[str, Any], is_told: bool
+) -> None:
+    given = {**spec_of("s3://b/c"), "enable_network_isolation": False, "max_run": 60, **changes}
+    spec = TrainingJobSpec.from_mapping(given)
+
+    request = render_training_job(spec, name="job", kms_key_id="key/1", **PLACE)
+
+    assert request["Environment"].get("TRAINYARD_KMS_KEY_ID") == ("key/1" if is_told else None)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from trainer.s3_prefix import S3Prefix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import RunningEngine
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/of-the-connection"
 
 
 @pytest.mark.parametrize(
@@ -24,3 +33,21 @@ def test_the_endpoint_is_that_of_the_containers_region(
     monkeypatch.setenv(variable, region)
 
     assert S3Prefix("s3://bucket/prefix")._client().meta.endpoint_url == endpoint
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_what_a_container_puts_is_encrypted_by_the_key_of_its_environment(
+    key: str | None, engine: RunningEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", engine.endpoint_url)
+    monkeypatch.setenv("AWS_REGION", engine.region)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    if key:
+        monkeypatch.setenv("TRAINYARD_KMS_KEY_ID", key)
+
+    S3Prefix(f"s3://{engine.bucket}/{tmp_path.name}").write("statistics", b"1")
+
+    name = f"{tmp_path.name}/statistics"
+    found = engine.client("s3").head_object(Bucket=engine.bucket, Key=name)
+    assert found.get("SSEKMSKeyId") == key

@@ -13,6 +13,7 @@ from trainer.errors import TrainerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+KMS_KEY_VARIABLE = "TRAINYARD_KMS_KEY_ID"
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 30, 3
 
 Answer = TypeVar("Answer")
@@ -75,13 +76,18 @@ class S3Prefix:
         )
 
     def write(self, name: str, content: bytes) -> None:
-        """Put an object.
+        """Put an object, encrypted by the key of TRAINYARD_KMS_KEY_ID; without one the bucket decides.
 
         Raises:
             S3UnavailableError: S3 does not take it.
         """
         key = f"{self._key}{name}"
-        self._asked(lambda client: client.put_object(Bucket=self._bucket, Key=key, Body=content))
+        encryption = encryption_of(os.environ)
+        self._asked(
+            lambda client: client.put_object(
+                Bucket=self._bucket, Key=key, Body=content, **encryption
+            )
+        )
 
     def _pages(self, client: Any, begins: str, **more: str) -> Iterator[dict[str, Any]]:
         pages = client.get_paginator("list_objects_v2")
@@ -120,3 +126,9 @@ def region_of(environ: Mapping[str, str]) -> str | None:
     configprovider.py). Without a region boto3 asks us-east-1, which no other partition's objects answer to.
     """
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or None
+
+
+def encryption_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the members by which a put asks for SSE-KMS: a bucket's policy may demand them in the request."""
+    key = environ.get(KMS_KEY_VARIABLE)
+    return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}

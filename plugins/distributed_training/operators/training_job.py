@@ -81,6 +81,7 @@ class TrainingJobOperator(SageMakerJobOperator):
             image_uri=image,
             tags=self.tags(context),
             account=None if spec.role.startswith("arn:") else clients.account,
+            kms_key_id=clients.kms_key_id,
         )
         return request, {"code": code.to_dict() if code else None, "image_uri": image, **judge}
 
