@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("evaluate")
 TOKENS_PER_BATCH = 8192
 TIMEOUT_S = 7200.0
-"""How long ranks wait for the one that unpacks the archive and checks the shards."""
+"""How long ranks wait for the one that unpacks the archive and checks the shards, if nobody says."""
 LAYOUTS = ("whole", "shards")
 
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = read_options(argv)
     output = options.base_dir / "output"
     try:
-        with joined_ranks(os.environ, timeout_s=TIMEOUT_S) as ranks:
+        with joined_ranks(os.environ, timeout_s=options.timeout_s) as ranks:
             # A vCPU is half a core: two threads on one core only wait for each other.
             cpus = available_cpus() // (2 * ranks.local_world_size)
             torch.set_num_threads(options.num_threads or max(1, cpus))
@@ -87,6 +87,9 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--layout", choices=LAYOUTS, default=LAYOUTS[0], help="the model on each rank, or shards"
+    )
+    parser.add_argument(
+        "--timeout-s", type=float, default=TIMEOUT_S, help="how long ranks wait for each other"
     )
     return parser.parse_args(argv)
 
@@ -120,6 +123,7 @@ def run(options: argparse.Namespace, ranks: Ranks) -> None:
         index=index,
         split=options.split,
         num_samples=num_samples,
+        num_split_samples=len(samples),
         measured={
             "place": "processing",
             "num_ranks": ranks.world_size,

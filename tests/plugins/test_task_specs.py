@@ -15,6 +15,7 @@ from distributed_training.pipelines.run_paths import RunPaths
 from distributed_training.pipelines.run_state import RunState
 from distributed_training.pipelines.task_specs import (
     evaluate_task_spec,
+    register_task_version,
     shard_task_spec,
     train_task_spec,
     tune_task_spec,
@@ -333,3 +334,24 @@ def test_no_processing_job_is_ready_beyond_the_budget_or_the_quotas() -> None:
 
     assert last_step(budget_usd=cost).fallback is None
     assert evaluate_task_spec(refused, None).fallback is None
+
+
+def test_ranks_of_an_evaluation_wait_as_long_as_its_job_may_run() -> None:
+    spec = evaluate_task_spec(context(evaluation_max_run_s=50_000), None)
+
+    assert "--timeout-s=50000" in spec.arguments
+
+
+def test_the_model_version_says_how_many_samples_were_measured_at_most() -> None:
+    run = context(evaluation_max_samples=500)
+    pull = run["ti"].xcom_pull
+    more = {
+        "train": {**pull("train"), "job_name": "t", "attempt": 1, "final_metrics": {}},
+        "shard": {**pull("shard"), "fingerprint": "f"},
+        "evaluate": {"job_name": "e"},
+    }
+    run["ti"] = SimpleNamespace(
+        dag_id="d", run_id="r", xcom_pull=lambda task_ids: more.get(task_ids) or pull(task_ids)
+    )
+
+    assert register_task_version(run, None).lineage["evaluation_max_samples"] == 500

@@ -249,3 +249,10 @@ def test_a_model_that_nothing_measured_is_reported_as_such() -> None:
     text = page(tasks=[*sample_tasks()[:3], skipped], evaluation=None).text
 
     assert "not measured the training ended before its last step" in text
+
+
+def test_a_sampled_evaluation_says_of_how_many() -> None:
+    of_split = {"metrics": {"test_loss": 1.5}, "num_rows": 92, "num_split_samples": 2388}
+
+    assert "measured 41 of 2,388 samples" in page(evaluation={**of_split, "num_samples": 41}).text
+    assert "of 2,388" not in page(evaluation={**of_split, "num_samples": 2388}).text

@@ -227,6 +227,7 @@ def test_a_training_measures_its_test_split_as_an_evaluation_does(
     assert evaluation(base_dir, ["--max-samples=41"]) == 0, (base_dir / "evaluate.log").read_text()
     other = read_report(base_dir)
     assert own["num_samples"] == other["num_samples"] == 41
+    assert own["num_split_samples"] == other["num_split_samples"] > 41
     assert own["metrics"]["test_loss"] == pytest.approx(other["metrics"]["test_loss"], rel=1e-5)
     assert own["trained_on_fingerprint"] == other["trained_on_fingerprint"]
     assert own["model"]["num_parameters"] == other["model"]["num_parameters"]

@@ -25,6 +25,7 @@ def describe(
     index: ShardIndex,
     split: str,
     num_samples: int,
+    num_split_samples: int,
     measured: Mapping[str, Any],
     model: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def describe(
         index: of the data set.
         split: its measured split.
         num_samples: how many of its samples were measured.
+        num_split_samples: how many it has.
         measured: by how many ranks, in which precision and layout.
         model: what the report says of the model.
     """
@@ -51,6 +53,7 @@ def describe(
         "num_tokens": result.num_units if index.kind == "tokens" else None,
         "num_rows": index.split(split)["num_rows"],
         "num_samples": num_samples,
+        "num_split_samples": num_split_samples,
         "data_fingerprint": index.fingerprint,
         "unit": task.unit,
         "measured": dict(measured),

@@ -596,6 +596,7 @@ class Training:
             index=self.index,
             split="test",
             num_samples=num_samples,
+            num_split_samples=len(samples),
             measured={
                 "place": "training",
                 "num_ranks": self.ranks.world_size,

@@ -239,6 +239,11 @@ def evaluation_rows(record: RunRecord) -> list[Row]:
         (name.replace("num_", "test "), _count(record.evaluation.get(name)))
         for name in ("num_tokens", "num_rows")
     ]
+    measured, of_split = (
+        record.evaluation.get(name) for name in ("num_samples", "num_split_samples")
+    )
+    if measured and of_split and measured < of_split:
+        rows += [("measured", f"{measured:,} of {of_split:,} samples, spread evenly")]
     planned = record.plan.get("evaluation") or {}
     rows += [("measured on", planned.get("reason"))] if metrics else []
     if any(each.task_id == "evaluate" and each.state == "skipped" for each in record.tasks):

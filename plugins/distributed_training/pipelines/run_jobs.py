@@ -317,6 +317,7 @@ def _evaluation_job(
         arguments=(
             f"--max-samples={plan.max_samples}",
             f"--layout={'shards' if plan.is_sharded else 'whole'}",
+            f"--timeout-s={plan.max_run_s}",
         ),
         inputs=tuple(
             ProcessingInput(source=uri, destination=f"{_INPUT}/{name}", input_name=name)

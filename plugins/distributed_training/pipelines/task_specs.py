@@ -210,7 +210,7 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
 
 
 def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
-    ti = context["ti"]
+    ti, state = context["ti"], RunState.of(context)
     evaluation = result_of(context, EVALUATE)
     return {
         "dag_id": ti.dag_id,
@@ -221,6 +221,7 @@ def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]
         "training_job": training["job_name"],
         "training_image": training["image_uri"],
         "training_attempts": training["attempt"],
+        "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
         "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],
         **_search_lineage(context),
         **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
