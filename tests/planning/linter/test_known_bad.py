@@ -585,6 +585,9 @@ SOURCES: dict[tuple[str, str], tuple[str, ...]] = {
     ("encrypted traffic is slower", "API reference, EnableInterContainerTrafficEncryption"): (
         "encrypted traffic",
     ),
+    ("an isolated container reaches no S3", "API reference, EnableNetworkIsolation"): (
+        "checkpoints in isolation",
+    ),
     ("isolated containers get their code by a channel", "SDK v2 estimator.py, job.py"): (
         "the code's channel in isolation",
     ),

@@ -643,6 +643,12 @@ CASES: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
         "must allow all traffic between members of the group itself",
         {"distribution": SMDDP},
     ),
+    "checkpoints in isolation": (
+        {"enable_network_isolation": True, "checkpoint_s3_uri": "s3://bucket/checkpoints"},
+        W,
+        "keeps the script from asking S3 which checkpoints have arrived",
+        {"checkpoint_s3_uri": "s3://bucket/checkpoints"},
+    ),
     "encrypted traffic": (
         {"encrypt_inter_container_traffic": True},
         W,
