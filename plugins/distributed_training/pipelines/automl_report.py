@@ -11,7 +11,6 @@ from distributed_training.pipelines.closing_report import ClosingReportOperator,
 from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
 from distributed_training.pipelines.run_facts import first_failure, gather
 from include.errors import TrainingRunError
-from include.runs.tabular.page import render_tabular_html
 from include.runs.tabular.record import TabularRecord
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ class AutoMLReportOperator(ClosingReportOperator):
         ledger = self._closed_ledger(paths)
         record = self._record(context, facts, paths, ledger)
         html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
+        from include.runs.tabular.page import render_tabular_html  # a DAG file imports this module
+
         self._write(render_tabular_html(record), record.to_json(), html_uri=html, json_uri=data)
         self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
         return {

@@ -10,7 +10,6 @@ from distributed_training.operators.source_check import entry_point_findings
 from distributed_training.pipelines.run_jobs import training_hyperparameters, training_spec
 from distributed_training.pipelines.run_lint import SAID_BY_THE_PLAN, UNSET_PATHS, UNSET_ROLE
 from include.errors import SpecError
-from include.planning.comparison_plan import cells_of, merged_findings
 from include.planning.linter.linter import lint
 from include.specs.comparison_conf import ComparisonConf
 
@@ -63,6 +62,11 @@ def comparison_findings(params: Mapping[str, Any], *, scripts: Path) -> Iterator
         params: of the run.
         scripts: the folder of the entry points.
     """
+    from include.planning.comparison_plan import (
+        cells_of,
+        merged_findings,
+    )  # a DAG file imports this module
+
     try:
         conf = ComparisonConf.from_params(params)
     except SpecError:  # `plan_comparison` reports it

@@ -11,7 +11,6 @@ from distributed_training.pipelines.comparison_jobs import comparison_findings
 from distributed_training.pipelines.preflight import PreflightOperator, run_state
 from distributed_training.pipelines.run_jobs import SOURCE_DIR
 from distributed_training.pipelines.run_state import RunState
-from include.planning.comparison_plan import ComparisonPlan, plan_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from include.errors import Finding
     from include.planning.auto_plan import AutoChoice
+    from include.planning.comparison_plan import ComparisonPlan
 
 CELL_RETRIES = 1
 """Of a cell whose instances were lost; each may pay for one more attempt."""
@@ -42,6 +42,10 @@ class ComparisonPreflightOperator(PreflightOperator):
             SpecError: what is wrong with any of them, at once.
             BudgetExceededError: together they could cost more than the budget.
         """
+        from include.planning.comparison_plan import (
+            plan_comparison,
+        )  # a DAG file imports this module
+
         return plan_comparison(params, job_attempts=CELL_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:

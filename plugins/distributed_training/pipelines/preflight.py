@@ -36,10 +36,6 @@ from include.errors import (
     SpecError,
     ThrottledError,
 )
-from include.planning.auto_plan import resolve_auto
-from include.planning.evaluation_plan import Place
-from include.planning.quota_needs import EVALUATION, quota_needs
-from include.planning.run_plan import plan_run
 from include.specs.monitoring import Monitoring, Notifications
 from include.specs.reading import read_spec
 from include.units import format_usd
@@ -127,6 +123,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             SpecError: they are nothing that can be planned.
             PlanError: no cluster can do it.
         """
+        from include.planning.auto_plan import resolve_auto  # a DAG file imports this module
+
         resolved, choice = resolve_auto(params)
         for name, value in (choice.chosen if choice else {}).items():
             self.log.info("auto: %s = %s", name, value)
@@ -141,6 +139,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             SpecError: what is wrong with them, at once.
             BudgetExceededError: the run could cost more than its budget.
         """
+        from include.planning.run_plan import plan_run  # a DAG file imports this module
+
         return plan_run(params, job_attempts=JOB_RETRIES + 1)
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
@@ -157,6 +157,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         If they lack the type that was chosen for the evaluation, and the conf leaves its place open, the training
         measures the test split as its last step.
         """
+        from include.planning.evaluation_plan import Place  # a DAG file imports this module
+        from include.planning.quota_needs import EVALUATION  # a DAG file imports this module
+
         findings = list(self.quota_findings(plan))
         lacking = [each for each in findings if each.where == EVALUATION]
         if not lacking or plan.conf.evaluation_place != "auto":
@@ -182,6 +185,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def quota_findings(self, plan: Any) -> Iterator[Finding]:
         """Yield the account's quotas that are too small for the run."""
         from distributed_training.hooks.quota_check import quota_findings
+        from include.planning.quota_needs import quota_needs  # a DAG file imports this module
 
         yield from quota_findings(self.clients, tuple(quota_needs(plan.conf)))
 

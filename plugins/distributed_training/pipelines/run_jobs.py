@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from include.catalog.hardware import has_bf16
 from include.catalog.instances import catalogue
 from include.errors import ContractError
-from include.planning.evaluation_plan import Place, plan_evaluation
 from include.specs.metrics import TRAINYARD_METRICS
 from include.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from include.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
@@ -112,6 +111,11 @@ def training_spec(
     """
     hyperparameters = training_hyperparameters(conf)
     splits = ["train", "validation", "index"]
+    from include.planning.evaluation_plan import (
+        Place,
+        plan_evaluation,
+    )  # a DAG file imports this module
+
     plan = plan_evaluation(conf) if measures_test_split else None
     if plan and plan.place is Place.TRAINING:
         hyperparameters["test_samples"] = plan.max_samples
@@ -280,6 +284,11 @@ def evaluation_spec(
         return _evaluation_job(
             conf, plan, paths=paths, dataset_uri=dataset_uri, training=training, role=role
         )
+
+    from include.planning.evaluation_plan import (
+        Place,
+        plan_evaluation,
+    )  # a DAG file imports this module
 
     plan = plan_evaluation(conf, trained_on=training.get("instance_type"))
     if plan.place is Place.TRAINING:

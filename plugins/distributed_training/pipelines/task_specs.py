@@ -28,9 +28,6 @@ from distributed_training.pipelines.run_state import (
     RunState,
     result_of,
 )
-from include.planning.comparison_plan import Cell
-from include.planning.evaluation_plan import processing_run_s
-from include.planning.run_cost import evaluation_fallback, training_budget_usd
 from include.rules.rule import RuleAction
 from include.rules.watch_plan import WatchPlan
 from include.specs.comparison_conf import ComparisonConf
@@ -86,6 +83,8 @@ def _sharding_job(state: RunState) -> ShardingJob | None:
     conf = state.conf
     if not conf.shard_instance_count:
         return None
+    from include.planning.evaluation_plan import processing_run_s  # a DAG file imports this module
+
     return ShardingJob(
         instance_count=conf.shard_instance_count,
         instance_type=conf.shard_instance_type,
@@ -111,6 +110,8 @@ def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
 def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
     """Return the training job on the run's shards, with the winner's hyperparameters where there was a search."""
     state = RunState.of(context)
+    from include.planning.run_cost import training_budget_usd  # a DAG file imports this module
+
     conf, searched_usd = state.conf, None
     if conf.tune:
         found = TuningResult.from_dict(result_of(context, TUNE))
@@ -144,6 +145,8 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
 
 def cell_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
     """Return the training job of the mapped cell of a comparison."""
+    from include.planning.comparison_plan import Cell  # a DAG file imports this module
+
     state, task = RunState.of(context), cast("CellJobOperator", context["task"])
     return cell_spec(
         Cell.from_dict(task.cell),
@@ -178,6 +181,8 @@ def evaluate_task_spec(
     planned = state.plan.get("evaluation") or {}
     fallback = None
     if planned.get("may_fall_back", True):
+        from include.planning.run_cost import evaluation_fallback  # a DAG file imports this module
+
         fallback = evaluation_fallback(
             state.conf, trained_on=training.get("instance_type"), job_attempts=JOB_RETRIES + 1
         )
