@@ -22,8 +22,9 @@ UPLINK: dict[str, Any] = {"id": "line", "what": "slow_uplink", "megabytes_per_s"
 
 
 def test_what_had_not_arrived_is_lost_with_the_hosts(yard: Yard) -> None:
-    """5 MB need 10 s at 0.5 MB/s; the hosts vanish as soon as the file is written."""
-    book = put_faults(yard, UPLINK, {"id": "end", "what": "interrupt", "at": {"step": 1}})
+    """5 MB need 100 s at 0.05 MB/s; the hosts vanish as soon as the file is written."""
+    slow = {**UPLINK, "megabytes_per_s": 0.05}
+    book = put_faults(yard, slow, {"id": "end", "what": "interrupt", "at": {"step": 1}})
     yard.train("job", WRITING, **SPOT)
     wait_for(lambda: yard.keys("checkpoints/"), bool)
     kind = yard.row("job").kind
