@@ -43,16 +43,18 @@ TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
 HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
-PARSE_LIMIT_S = 0.3
+PARSE_LIMIT = 0.3
+"""CPU time of a DAG file as a share of what importing Airflow takes in the same process."""
 
 MEASURE = """
 import json, sys, time
+begun = time.process_time()
 import airflow.sdk
 from airflow.sdk import Asset, AssetOrTimeSchedule, BaseOperator, CronTriggerTimetable, DAG, Param
 from airflow.providers.standard.operators.empty import EmptyOperator
 started = time.process_time()
 __import__(sys.argv[1])
-print(json.dumps({"seconds": time.process_time() - started, "modules": sorted(sys.modules)}))
+print(json.dumps({"share": (time.process_time() - started) / (started - begun), "modules": sorted(sys.modules)}))
 """
 
 
@@ -83,7 +85,7 @@ def test_every_dag_file_is_accounted_for(bag):
 
 
 def test_dag_file_parses_within_its_limit(parsed):
-    assert parsed["seconds"] < PARSE_LIMIT_S
+    assert parsed["share"] < PARSE_LIMIT
 
 
 def test_parsing_loads_no_heavy_module(parsed):
