@@ -24,7 +24,7 @@ NOT_BUILT = "no part of the engine does this work"
 
 
 class Effect(StrEnum):
-    """How the engine answers an operation."""
+    """The engine's answer to an operation."""
 
     EXECUTES = "executes"
     """The work is done, and Describe reports what became of it."""

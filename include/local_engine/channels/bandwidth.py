@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLICE_S = 0.05
-"""How long bytes are held up before the bandwidth is asked for again."""
+"""Seconds for which bytes are delayed before the bandwidth is asked for again."""
 
 
 def unlimited() -> float | None:

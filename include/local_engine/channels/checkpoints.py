@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REST_S = 0.5
-"""How long a file that has changed since its upload waits for the next one, at least."""
+"""Least seconds between two uploads of a file that changes."""
 CHUNK_BYTES = 1 << 17
-"""How much of a file is read at a time."""
+"""Bytes of a file that are read at a time."""
 LOOK_S = 0.1
-"""How often deletions are noticed while a file is on its way."""
+"""Seconds between two checks for deletions while a file is uploaded."""
 MOST_PAUSES = 20
 """How many pauses long the pause between two rounds becomes while rounds fail."""
 MOST_NAMES = 5
@@ -365,7 +365,7 @@ class _HostMirror(threading.Thread):
         self._ended = threading.Event()
         self._is_abandoned = False
         self.left: list[NotInS3Error] = []
-        """What did not get up in the end."""
+        """Files that were never uploaded."""
 
     def run(self) -> None:
         """Mirror; what fails is told and tried again, after longer and longer pauses."""
