@@ -125,6 +125,20 @@ def test_row_without_target_is_a_bad_row(tmp_path: Path, store: Store) -> None:
         (b"   \n", "t.txt", "the source has no rows"),
         (b"one row\n", "t.txt", "nothing is left for the"),
     ],
+    ids=[
+        "empty file",
+        "header only",
+        "column named twice",
+        "blank lines",
+        "unknown format",
+        "not parquet",
+        "not gzip",
+        "gzip cut short",
+        "not xz",
+        "not zstd",
+        "spaces only",
+        "too few rows",
+    ],
 )
 def test_unusable_file_is_refused(
     tmp_path: Path, store: Store, content: bytes, name: str, message: str
