@@ -43,7 +43,7 @@ TASKS = dict.fromkeys(PIPELINES, MONITORED_TASKS) | {
 }
 HEAVY = ["torch", "pandas", "pyarrow", "numpy", "sagemaker", "matplotlib", "boto3", "botocore"]
 HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
-PARSE_LIMIT = 0.25
+PARSE_LIMIT = 0.22
 """CPU time of a DAG file as a share of what importing Airflow takes in the same process."""
 
 MEASURE = """

@@ -67,10 +67,17 @@ def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return bounded
 
 
+class SharedSchema(dict[str, Any]):
+    """A param's schema that copies of the param share: Airflow copies a DAG's params for each of its tasks."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SharedSchema:
+        return self
+
+
 def bounded(params: Mapping[str, Param]) -> dict[str, Param]:
     """Return the params with bounds for their numbers and texts, whatever their own schema leaves out."""
     for name, param in params.items():
-        param.schema = with_bounds(name, param.schema)
+        param.schema = SharedSchema(with_bounds(name, param.schema))
     return dict(params)
 
 
