@@ -17,6 +17,8 @@ from botocore.config import Config
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.limits import EVENT_LIMIT_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,8 +28,6 @@ settings.load_profile("trainyard")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TIME_SCALE = 0.02
-START_LIMIT_S = 30.0
-STOP_LIMIT_S = 60.0
 # They start a whole Airflow: one at a time, and first, since they take longest.
 LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", "tests/deployment/")
 
@@ -106,7 +106,7 @@ class RunningEngine:
     def _wait_until_ready(self) -> str:
         assert self.process is not None
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], START_LIMIT_S)
+        ready, _, _ = select.select([self.process.stdout], [], [], EVENT_LIMIT_S)
         line = self.process.stdout.readline() if ready else ""
         if not line.startswith("engine ready "):
             self.kill()
@@ -118,7 +118,7 @@ class RunningEngine:
             return 0
         self.process.send_signal(number)
         try:
-            status = self.process.wait(STOP_LIMIT_S)
+            status = self.process.wait(EVENT_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -15,7 +15,8 @@ from include.stack.identity import USER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
+"""Of one answer: an api-server on a busy machine is slow, not gone."""
 
 
 class AirflowApi:

@@ -8,6 +8,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from tests.contract.waiting import Clock, wait_until
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tests.contract.conftest import Endpoint
 
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
-CLOCK = Clock(poll_s=0.1, limit_s=240)
+CLOCK = Clock(poll_s=0.1, limit_s=EVENT_LIMIT_S)
 WORDS = ("fine", "late", "broken", "quick", "again", "never", "parcel", "driver")
 TARGET = "returned"
 

@@ -16,6 +16,7 @@ from botocore.config import Config
 
 from tests.contract.shapes import ShapeCheck
 from tests.contract.waiting import Clock, wait_until
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -174,7 +175,7 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
                 "password": "test",
                 "extra": {"region_name": engine.region, "endpoint_url": engine.endpoint_url},
             },
-            clock=Clock(poll_s=0.05, limit_s=60),
+            clock=Clock(poll_s=0.05, limit_s=EVENT_LIMIT_S),
             shapes=shapes,
         )
     shapes.close()

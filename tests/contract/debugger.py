@@ -24,6 +24,7 @@ with (path / name).open("w", buffering=1) as file:
     for step in range(begin + 1, last + 1):
         loss = "nan" if step >= bad else 5.0 / step
         write({"kind": "step", "step": step, "loss": loss, "learning_rate": 0.001})
+        print(f"step={step}", flush=True)
         time.sleep(0.1)
 """
 

@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.torch,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 
 SCRIPT = """

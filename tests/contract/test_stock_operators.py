@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.contract import tuning
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Endpoint
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 PROGRAM = Path(__file__).with_name("stock_operators.py")
-LIMIT_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def results(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> dic
         capture_output=True,
         text=True,
         check=False,
-        timeout=LIMIT_S,
+        timeout=EVENT_LIMIT_S,
     )
     lines = [line for line in finished.stdout.splitlines() if line.startswith("RESULTS ")]
     assert lines, finished.stdout[-2000:] + finished.stderr[-4000:]

@@ -8,12 +8,12 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 from tests.contract.waiting import Clock, wait_until
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Endpoint
 
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
-LIMIT_S = 240.0
 METRIC = {"Name": "loss", "Regex": "loss=([-0-9.e]+)"}
 
 SCRIPT = '''
@@ -124,7 +124,9 @@ def finished(endpoint: Endpoint, name: str) -> dict[str, Any]:
     return wait_until(
         lambda: describe(endpoint, name),
         lambda described: described["HyperParameterTuningJobStatus"] in TERMINAL,
-        clock=Clock(poll_s=endpoint.clock.poll_s, limit_s=max(LIMIT_S, endpoint.clock.limit_s)),
+        clock=Clock(
+            poll_s=endpoint.clock.poll_s, limit_s=max(EVENT_LIMIT_S, endpoint.clock.limit_s)
+        ),
         what=f"the end of {name}",
     )
 

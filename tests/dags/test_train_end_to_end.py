@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.dag_run,
     pytest.mark.engine,
-    pytest.mark.timeout(400),
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -186,7 +185,6 @@ SPREAD = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("asked", SPREAD)
 def test_other_strategies_are_trained_evaluated_registered_and_reported(
     database, aws_connection, s3, sagemaker, asked
@@ -216,7 +214,6 @@ def test_other_strategies_are_trained_evaluated_registered_and_reported(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_training_measures_at_its_end_if_no_job_shall(database, aws_connection, s3, sagemaker):
     dag_run, states = run(database, evaluation_place="training", strategy="fsdp")
 
@@ -235,7 +232,6 @@ def test_a_training_measures_at_its_end_if_no_job_shall(database, aws_connection
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_every_accelerator_of_the_evaluations_type_measures(database, aws_connection, s3):
     dag_run, states = run(database, evaluation_instance_type="ml.g7e.12xlarge")
 

@@ -11,7 +11,6 @@ from tests.dags.test_train_end_to_end import TINY, result, stored
 pytestmark = [
     pytest.mark.dag_run,
     pytest.mark.engine,
-    pytest.mark.timeout(400),
     pytest.mark.filterwarnings("ignore"),
 ]
 

@@ -22,11 +22,11 @@ from include.stack import components, leftovers, processes
 from include.stack.home import Home
 from tests.deployment import docker_image
 from tests.deployment.compose_file import LOCAL, SECRETS, environment, services
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-START_LIMIT_S = 240.0
 DATABASE_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 IMAGE = {"PYTHONPATH": docker_image.WORKDIR, "AIRFLOW_HOME": "/opt/airflow"}  # the Dockerfile's ENV
 # One machine for what is a host each: fewer worker processes, and ports that other programs may hold.
@@ -103,7 +103,7 @@ class Deployment:
 
     def wait(self, is_ready: Callable[[], bool], what: str) -> None:
         """Wait for a condition, up to a limit."""
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + EVENT_LIMIT_S
         while not is_ready():
             dead = [process.args for process in self.started if process.poll() not in (None, 0)]
             assert not dead, f"waiting for {what}, these ended: {dead}\n{self.log('')}"

@@ -21,7 +21,6 @@ DAG_ID = "train_end_to_end"
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes by mark: Linux only"),
     pytest.mark.skipif(bool(missing_programs()), reason=f"not installed: {missing_programs()}"),
-    pytest.mark.timeout(600),
 ]
 
 

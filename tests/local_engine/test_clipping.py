@@ -16,7 +16,7 @@ from include.local_engine.shims import PACKAGES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torch
 MAX_NORM = 0.25
 LAYOUTS = [
     "script's hybrid",

@@ -11,13 +11,12 @@ import pytest
 import requests
 
 from include.local_engine.http_server import FileBody, Server, serve
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-LIMIT_S = 20
 
 
 def echo(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -42,7 +41,7 @@ def start() -> Iterator[Callable[[Any], Server]]:
 
 
 def connect(server: Server) -> socket.socket:
-    return socket.create_connection((server.host, server.port), timeout=LIMIT_S)
+    return socket.create_connection((server.host, server.port), timeout=EVENT_LIMIT_S)
 
 
 def talk(server: Server, *sent: bytes) -> bytes:
@@ -132,7 +131,7 @@ def test_an_answer_of_unknown_length_is_chunked_or_ends_the_connection(start: An
     assert modern.endswith(b"\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n")
     old = talk(server, b"GET / HTTP/1.0\r\n\r\n")
     assert old.endswith(b"\r\n\r\nabcde")
-    assert requests.get(server.url, timeout=LIMIT_S).content == b"abcde"
+    assert requests.get(server.url, timeout=EVENT_LIMIT_S).content == b"abcde"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -146,7 +145,7 @@ def test_a_stretch_of_a_file_is_sent_and_closed(start: Any, tmp_path: Path, meth
         opened.append(FileBody(path.open("rb"), offset=100, length=2_000_000))
         return opened[0]
 
-    answer = requests.request(method, start(app).url, timeout=LIMIT_S)
+    answer = requests.request(method, start(app).url, timeout=EVENT_LIMIT_S)
     assert answer.headers["Content-Length"] == "2000000"
     expected = path.read_bytes()[100:2_000_100] if method == "GET" else b""
     assert answer.content == expected
@@ -169,8 +168,8 @@ def test_a_failing_application_is_a_500_and_the_server_lives_on(
         return echo(environ, start_response)
 
     server = start(app)
-    assert requests.get(f"{server.url}/fails", timeout=LIMIT_S).status_code == 500
-    assert requests.get(f"{server.url}/works", timeout=LIMIT_S).status_code == 200
+    assert requests.get(f"{server.url}/fails", timeout=EVENT_LIMIT_S).status_code == 500
+    assert requests.get(f"{server.url}/works", timeout=EVENT_LIMIT_S).status_code == 200
     assert "a fault of the application" in caplog.text
 
 
@@ -210,7 +209,7 @@ def test_a_body_cut_short_reaches_the_application_as_an_error(start: Any) -> Non
 
     server = start(app)
     assert talk(server, b"PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc") == b""
-    assert done.wait(LIMIT_S)
+    assert done.wait(EVENT_LIMIT_S)
     assert "7 bytes early" in str(seen[0])
 
 
@@ -245,7 +244,7 @@ def test_shutdown_lets_a_running_request_finish_and_refuses_new_ones(start: Any)
 
     def app(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         entered.set()
-        assert release.wait(LIMIT_S)
+        assert release.wait(EVENT_LIMIT_S)
         start_response("200 OK", [])
         return [b"finished"]
 
@@ -253,13 +252,13 @@ def test_shutdown_lets_a_running_request_finish_and_refuses_new_ones(start: Any)
     idle = connect(server)
     with connect(server) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert entered.wait(LIMIT_S)
+        assert entered.wait(EVENT_LIMIT_S)
         stopping = threading.Thread(target=server.shutdown)
         stopping.start()
         assert idle.recv(1) == b""
         release.set()
         assert read_answer(sock, 8).endswith(b"finished")
-        stopping.join(LIMIT_S)
+        stopping.join(EVENT_LIMIT_S)
     idle.close()
     with pytest.raises(ConnectionRefusedError):
         connect(server)

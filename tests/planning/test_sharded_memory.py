@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 ALONE, SHARDED, SPLIT = "one rank", "FSDP 2", "TP 2"
 RECOMPUTED, OFFLOADED = "FSDP 2, recomputed", "FSDP 2, recomputed, offloaded"

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from include.runs.notifier import Notifier
     from tests.conftest import RunningEngine
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.engine
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "training_scripts"
 SHIPPING = (

@@ -367,7 +367,6 @@ with (path / "rank-00000.attempt-0001.part-0001.jsonl").open("w", buffering=1) a
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(240)
 def test_service_judges_a_live_job_and_its_verdict_is_followed_by_our_stop(
     aws_connection: RunningEngine, script: Any, task: Any
 ) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import RunningEngine
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/7b3f0c9e-0000-4000-8000-1234567890ab"
 BEYOND_ONE_PART = 9 * 1024 * 1024

@@ -8,7 +8,7 @@ from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import JobStoppedError
 from tests.plugins.test_job_trigger import WAITS
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 
 @pytest.mark.parametrize("state", ["failed", "success", "restarting", None])

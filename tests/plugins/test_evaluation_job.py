@@ -16,7 +16,7 @@ from distributed_training.pipelines.run_jobs import LastStepEvaluation
 from include.specs.processing_job import ProcessingJobSpec
 from tests.plugins.conftest import IMAGE
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 REPORT = {"metrics": {"test_loss": 1.5}}
 
 

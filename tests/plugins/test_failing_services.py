@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -42,7 +42,6 @@ def test_only_another_triggerer_of_the_same_try_takes_over(noted, asks, is_taken
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("task_instance", "host", "is_stopped"),
     [(TRY, "another", False), (TaskInstance(), "this", True)],

@@ -17,7 +17,7 @@ from include.runs.orphans import Verdict
 from include.runs.run_tags import KEEP, Owner
 from tests.plugins.conftest import IMAGE, connection_json
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 DEPLOYMENT = "test"
 LIVE_RUN = "live"

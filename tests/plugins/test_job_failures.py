@@ -18,7 +18,6 @@ from tests.plugins.conftest import IMAGE
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -16,7 +16,7 @@ from include.runs.ledger import NEVER_CREATED, Ledger, PaidKind
 from include.runs.run_tags import Owner
 from tests.plugins.conftest import connection_json
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
 

@@ -21,7 +21,7 @@ from distributed_training.pipelines.output_archive import lines_in_archive
 from distributed_training.pipelines.run_paths import RunPaths
 from distributed_training.pipelines.run_state import TUNE
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
 

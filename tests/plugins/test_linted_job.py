@@ -11,7 +11,6 @@ from distributed_training.operators.training_job import TrainingJobOperator
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

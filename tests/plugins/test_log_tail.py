@@ -10,7 +10,7 @@ import pytest
 from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
 from distributed_training.triggers.log_tail import LogTail
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 
 async def listings(tail: LogTail, *, looks: int) -> list[int]:

@@ -39,7 +39,6 @@ GOLDEN = Path(__file__).parent / "golden" / "model_trainer"
 LIMIT_S = 300
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(LIMIT_S),
     # The SDK leaves its temporary folders and its clients' sockets to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -272,7 +272,6 @@ def test_message_and_subject_stay_within_what_sns_takes(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
     clients: AwsClients, topic: Any, aws_connection: Any, task: Any, script: Any
 ) -> None:

@@ -20,7 +20,7 @@ from distributed_training.pipelines.preflight import PreflightOperator
 from include.errors import SpecError
 from tests.plugins.conftest import connection_json
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 
 ON_STOP = {"action": "retry_with_lower_learning_rate"}

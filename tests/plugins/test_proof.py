@@ -30,7 +30,7 @@ from include.runs.verify.__main__ import main
 from tests.local_engine.faults.putting import faults
 from tests.runs.interrupted_run import Break, InterruptedRun
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.engine
 
 NAMES = ("continuity.json", "index.json", "rules.json", "training_log.jsonl.gz")
 # The first life waits to be interrupted. More than CloudWatch's page of 1 MiB lies between the lines.

@@ -25,7 +25,7 @@ from tests.plugins.test_preflight import preflight, refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 TRAINING = "ml.m5.large for training job usage"
 

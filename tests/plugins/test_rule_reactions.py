@@ -292,7 +292,6 @@ def stopped(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(240)
 def test_retry_leaves_out_the_bad_batch_and_completes(stopped: Any, task: Any) -> None:
     train = stopped(SKIP)
 
@@ -305,7 +304,6 @@ def test_retry_leaves_out_the_bad_batch_and_completes(stopped: Any, task: Any) -
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(240)
 def test_human_is_asked_and_the_training_goes_on_as_said(
     stopped: Any, task: Any, questions: list[Any]
 ) -> None:
@@ -328,7 +326,6 @@ def test_human_is_asked_and_the_training_goes_on_as_said(
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(240)
 def test_no_answer_in_time_ends_the_training_with_its_verdict(
     stopped: Any, task: Any, questions: list[Any]
 ) -> None:
@@ -426,7 +423,6 @@ def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: Re
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("guard", "store"),
     [
@@ -465,7 +461,6 @@ def test_nothing_is_paid_between_the_question_and_the_answer(
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("guard", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_answer_counts_although_nothing_else_was_kept_of_it(
     ended: Any, task: Any, questions: list[Any], guard: bool
@@ -488,7 +483,6 @@ def test_answer_counts_although_nothing_else_was_kept_of_it(
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("guard", [False, True])
 def test_retry_does_not_wait_for_a_store_that_takes_nothing(
     ended: Any, task: Any, guard: bool
@@ -501,7 +495,6 @@ def test_retry_does_not_wait_for_a_store_that_takes_nothing(
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(120)
 def test_stop_without_a_step_is_the_verdict_where_batches_were_to_be_left_out(
     ended: Any, task: Any
 ) -> None:

@@ -16,7 +16,7 @@ from distributed_training.operators.shard_dataset import ShardDatasetOperator, S
 from include.errors import RejectedRequestError, Severity, SpecError
 from include.sharding import ShardSettings, Source
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 
 def version(group: str, **members: Any) -> ModelVersion:

@@ -20,7 +20,6 @@ from tests.plugins.conftest import IMAGE, TaskSurroundings
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

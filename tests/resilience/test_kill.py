@@ -44,8 +44,6 @@ CASES = [
 if os.environ.get("TRAINYARD_RESILIENCE_SEEDS") != "all":
     CASES = [pytest.param(NUM_SEEDS, VICTIMS, id="each-once")]
 
-pytestmark = pytest.mark.timeout(590)
-
 
 @dataclass(kw_only=True)
 class JobWatch:
@@ -115,22 +113,19 @@ def test_the_run_ends_well_with_one_job_per_logical_job(
     assert watch.most_live <= 1
     evaluated = watch.jobs("list_processing_jobs", "ProcessingJobSummaries")
     assert [job["ProcessingJobStatus"] for job in evaluated].count("Completed") == 1
-    stack.wait(
-        lambda: not victims.training_processes(stack.home), "the end of every rank", limit_s=30
-    )
+    stack.wait(lambda: not victims.training_processes(stack.home), "the end of every rank")
 
 
 def test_a_run_succeeds_after_all_idle_workers_were_killed(stack: LiveStack) -> None:
     stack.api.set_paused(DAG_ID, paused=False)
-    scheduler = stack.wait(lambda: victims.find(stack.home, "scheduler"), "a scheduler", limit_s=60)
-    idle = stack.wait(lambda: victims.settled_idle_workers(stack.home), "idle workers", limit_s=60)
+    scheduler = stack.wait(lambda: victims.find(stack.home, "scheduler"), "a scheduler")
+    idle = stack.wait(lambda: victims.settled_idle_workers(stack.home), "idle workers")
 
     processes.signal_all(idle, signal.SIGKILL)
 
     stack.wait(
         lambda: victims.find(stack.home, "scheduler") not in (None, scheduler),
         "another scheduler",
-        limit_s=60,
     )
     run_id = stack.api.trigger(DAG_ID, conf=SMALL_RUN)
     states = stack.end_of(DAG_ID, run_id)
@@ -143,7 +138,7 @@ def kill_at_a_random_moment(
     """Wait a random time, then kill the victim as soon as there is one, in the middle of the run."""
     until = time.monotonic() + draw.uniform(0, LATEST_S.get(victim, USUALLY_LATEST_S))
     stack.wait(lambda: time.monotonic() >= until, "the random moment")
-    pid = stack.wait(lambda: victims.find(stack.home, victim), f"a {victim}", limit_s=90)
+    pid = stack.wait(lambda: victims.find(stack.home, victim), f"a {victim}")
     processes.signal_all([pid], signal.SIGKILL)
     assert stack.api.run(DAG_ID, run_id)["state"] == "running", (
         f"over before the {victim} was killed"

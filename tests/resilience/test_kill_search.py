@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.stack.conftest import LiveStack
 
 pytestmark = [
-    pytest.mark.timeout(590),
     pytest.mark.skipif(
         os.environ.get("TRAINYARD_RESILIENCE_SEEDS") != "all",
         reason="make test-resilience kills processes",

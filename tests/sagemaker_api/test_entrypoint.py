@@ -13,12 +13,12 @@ import pytest
 
 from include.sagemaker_api import sigterm_relay
 from include.sagemaker_api.entrypoint import LONGEST_ARGUMENT, forwarding_entrypoint
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LIMIT_S = 20.0
 # A launcher that forks nothing before its rank, and ends as the rank does.
 LAUNCHER = """
 import subprocess, sys
@@ -75,7 +75,7 @@ def test_sigterm_reaches_the_rank_alone_and_its_exit_status_comes_back(
 
     container.send_signal(signal.SIGTERM)
 
-    assert container.wait(LIMIT_S) == 43
+    assert container.wait(EVENT_LIMIT_S) == 43
     assert container.stdout is not None
     assert container.stdout.read().splitlines() == [b"rank told"]
 
@@ -109,7 +109,7 @@ def said_until(process: subprocess.Popen[bytes], last: bytes) -> list[bytes]:
     assert process.stdout is not None
     lines: list[bytes] = []
     while not lines or lines[-1] != last:
-        ready, _, _ = select.select([process.stdout], [], [], LIMIT_S)
+        ready, _, _ = select.select([process.stdout], [], [], EVENT_LIMIT_S)
         assert ready, f"after {lines}: nothing"
         lines.append(process.stdout.readline().rstrip())
     return lines

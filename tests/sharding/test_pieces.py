@@ -23,6 +23,7 @@ from include.sharding.source_files import SourceFile
 from include.sharding.split_rule import SplitRule, text_hashes
 from include.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
 from include.sharding.uploads import MAX_WAITING, NUM_THREADS, Uploads
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,7 +206,7 @@ def test_uploads_run_beside_the_writer_and_wait_when_too_many(tmp_path: Path) ->
         writer = threading.Thread(target=send_all)
         writer.start()
         for _ in range(NUM_THREADS):
-            assert store.started.acquire(timeout=30)
+            assert store.started.acquire(timeout=EVENT_LIMIT_S)
         assert not any(future.done() for future in sent)  # the writer went on meanwhile
         assert writer.is_alive() or len(sent) <= MAX_WAITING
         store.open_gate.set()

@@ -21,12 +21,12 @@ from include.stack.airflow_api import AirflowApi
 from include.stack.home import REPOSITORY, Home
 from include.stack.identity import load_or_create
 from include.stack.stack import read_record
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DAGS = Path(__file__).with_name("dags")
-RUN_LIMIT_S = 300.0
 POLL_S = 0.5
 
 
@@ -45,7 +45,7 @@ class LiveStack:
         """A client of its Airflow."""
         return AirflowApi(self.url, password=self.password)
 
-    def wait(self, is_so: Callable[[], Any], what: str, *, limit_s: float = RUN_LIMIT_S) -> Any:
+    def wait(self, is_so: Callable[[], Any], what: str, *, limit_s: float = EVENT_LIMIT_S) -> Any:
         """Wait for a condition up to a limit and return what it returned."""
         deadline = time.monotonic() + limit_s
         while not (value := is_so()):
@@ -100,7 +100,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
         return
     home = Home.of(tmp_path_factory.mktemp("stack"))
     shutil.copytree(DAGS, home.dags)
-    done = launcher(home, "up", timeout=300)
+    done = launcher(home, "up", timeout=EVENT_LIMIT_S)
     try:
         assert done.returncode == 0, done.stdout + done.stderr
         record = read_record(home)
@@ -112,7 +112,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
         _up.append(live)
         yield live
     finally:
-        down = launcher(home, "down", timeout=120)
+        down = launcher(home, "down", timeout=EVENT_LIMIT_S)
         assert (down.returncode, leftovers.marked(home)) == (0, []), down.stdout + down.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from include.stack import leftovers
 from include.stack.home import REPOSITORY, Home
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,5 +50,5 @@ def test_a_client_with_the_two_exported_lines_reaches_the_engine(
             assert answer["TrainingJobSummaries"] == []
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=EVENT_LIMIT_S)
     assert leftovers.marked(home) == []

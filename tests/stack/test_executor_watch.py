@@ -16,6 +16,7 @@ import pytest
 
 from include.stack import processes
 from include.stack.executor_watch import GRACE_S, TAKEN_S, ExecutorWatch
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's process table")
 
-LIMIT_S = 20.0
 SCHEDULER = """
 (exec -a "airflow worker -- LocalExecutor: <idle>" sleep 600) &
 (exec -a "airflow worker -- LocalExecutor: 01a2" sleep 600) &
@@ -35,7 +35,7 @@ while true; do wait -n; sleep 0.1; done
 def scheduler() -> Iterator[int]:
     """A process with one idle and one busy worker, by their titles."""
     with subprocess.Popen(["/bin/bash", "-c", SCHEDULER], start_new_session=True) as process:
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + EVENT_LIMIT_S
         while len(workers(process.pid)) < 2:
             assert time.monotonic() < deadline, workers(process.pid)
         yield process.pid
@@ -50,7 +50,7 @@ def workers(scheduler: int) -> dict[str, int]:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + EVENT_LIMIT_S
     while processes.is_running(pid):
         assert time.monotonic() < deadline, f"{pid} lives on"
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from include.stack import processes
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIMIT_S = 20.0
 LAUNCHER = """
 import os, signal, subprocess, sys, time
 from include.stack import guardian
@@ -48,7 +48,7 @@ def guarded() -> Iterator[tuple[subprocess.Popen[str], int, int]]:
 
 
 def has_ended(pid: int) -> bool:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + EVENT_LIMIT_S
     while processes.is_running(pid) and time.monotonic() < deadline:
         os.sched_yield()
     return not processes.is_running(pid)
@@ -59,7 +59,7 @@ def test_what_a_killed_launcher_started_is_ended(
 ) -> None:
     guardian, launcher, child = guarded
     os.kill(launcher, signal.SIGKILL)
-    assert guardian.wait(timeout=LIMIT_S) == 128 + signal.SIGKILL
+    assert guardian.wait(timeout=EVENT_LIMIT_S) == 128 + signal.SIGKILL
     assert has_ended(child)
 
 
@@ -76,7 +76,7 @@ def test_sigterm_to_the_guardian_reaches_the_launcher_and_its_exit_code_comes_ba
 ) -> None:
     guardian, _, child = guarded
     guardian.terminate()
-    assert guardian.wait(timeout=LIMIT_S) == 7
+    assert guardian.wait(timeout=EVENT_LIMIT_S) == 7
     assert has_ended(child)
 
 

@@ -11,7 +11,7 @@ import pytest
 from include.stack.aws import AwsEndpoint
 from include.stack.owed import Owed, owed_lines, still_owed
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.engine
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 RUNS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from include.stack import processes
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIMIT_S = 15.0
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process table: Linux only")
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + EVENT_LIMIT_S
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -74,7 +74,7 @@ def test_end_all_reaches_orphans_in_sessions_of_their_own() -> None:
         print(len(found), processes.end_all(os.getpid(), grace_s=2), flush=True)
         print(len(processes.descendants(os.getpid())), flush=True)
     """)
-    out, _ = launcher.communicate(timeout=LIMIT_S)
+    out, _ = launcher.communicate(timeout=EVENT_LIMIT_S)
     assert out.split() == ["1", "1", "0"]
 
 
@@ -90,7 +90,7 @@ def test_end_all_kills_what_ignores_sigterm() -> None:
         processes.end_all(os.getpid(), grace_s=0.2)
         print(len(processes.descendants(os.getpid())), flush=True)
     """)
-    out, _ = launcher.communicate(timeout=LIMIT_S)
+    out, _ = launcher.communicate(timeout=EVENT_LIMIT_S)
     assert out.split() == ["0"]
 
 
@@ -122,5 +122,5 @@ def test_an_adopted_process_reports_the_signal_that_killed_it() -> None:
 
     process.kill()
 
-    assert process.wait(timeout=LIMIT_S) == -signal.SIGKILL
+    assert process.wait(timeout=EVENT_LIMIT_S) == -signal.SIGKILL
     assert process.poll() == -signal.SIGKILL

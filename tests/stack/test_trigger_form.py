@@ -18,6 +18,7 @@ from selenium.webdriver.support import expected_conditions as condition
 from selenium.webdriver.support.wait import WebDriverWait
 
 from include.errors import RejectedRequestError
+from tests.limits import EVENT_LIMIT_S
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 DAG_ID = "train_end_to_end"
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-LIMIT_S = 60
 OPTIONS = (
     "--headless=new",
     "--no-sandbox",
@@ -48,7 +48,6 @@ pytestmark = [
     pytest.mark.skipif(
         not (BROWSER and DRIVER), reason="chromium and chromium-driver are not installed"
     ),
-    pytest.mark.timeout(420),
 ]
 
 
@@ -60,7 +59,7 @@ def browser(tmp_path: Path) -> Iterator[WebDriver]:
         options.add_argument(option)
     service = webdriver.ChromeService(str(DRIVER), log_output=os.devnull)
     driver = webdriver.Chrome(options=options, service=service)
-    driver.set_page_load_timeout(LIMIT_S)
+    driver.set_page_load_timeout(EVENT_LIMIT_S)
     yield driver
     driver.quit()
 
@@ -90,7 +89,7 @@ class TriggerForm:
 
     def shows(self, text: str) -> bool:
         """Tell whether the page comes to show a text."""
-        page = WebDriverWait(self._browser, LIMIT_S)
+        page = WebDriverWait(self._browser, EVENT_LIMIT_S)
         return bool(
             page.until(condition.text_to_be_present_in_element((By.TAG_NAME, "body"), text))
         )
@@ -104,19 +103,19 @@ class TriggerForm:
             self._press(trigger)
 
     def _there(self, by: str, what: str) -> WebElement:
-        return WebDriverWait(self._browser, LIMIT_S).until(
+        return WebDriverWait(self._browser, EVENT_LIMIT_S).until(
             condition.presence_of_element_located((by, what)), f"{what} did not appear"
         )
 
     def _press(self, element: WebElement) -> None:
         """Click as soon as nothing that moves covers it."""
         covered = (ElementClickInterceptedException, ElementNotInteractableException)
-        WebDriverWait(self._browser, LIMIT_S, ignored_exceptions=covered).until(
+        WebDriverWait(self._browser, EVENT_LIMIT_S, ignored_exceptions=covered).until(
             lambda _: element.click() is None, "it stayed covered"
         )
 
     def _await(self, by: str, what: str) -> WebElement:
-        return WebDriverWait(self._browser, LIMIT_S).until(
+        return WebDriverWait(self._browser, EVENT_LIMIT_S).until(
             condition.visibility_of_element_located((by, what)), f"{what} did not appear"
         )
 
@@ -132,7 +131,7 @@ def test_a_run_started_with_the_form_succeeds(browser: WebDriver, stack: LiveSta
     form.fill(SMALL_RUN)
     form.submit()
 
-    (run_id,) = stack.wait(lambda: set(stack.runs(DAG_ID)) - before, "the form's run", limit_s=60)
+    (run_id,) = stack.wait(lambda: set(stack.runs(DAG_ID)) - before, "the form's run")
     conf = stack.api.run(DAG_ID, run_id)["conf"]
     assert {name: conf[name] for name in SMALL_RUN} == SMALL_RUN
     states = stack.end_of(DAG_ID, run_id)

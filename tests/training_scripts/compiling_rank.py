@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-LIMIT_S = 60.0
+LIMIT_S = 600.0
 
 
 class CompilingTraining(Training):

@@ -21,6 +21,7 @@ import pytest
 
 from include.rules.records import StepRecord
 from include.rules.statistics_file import read_statistics
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "training_scripts"
-LIMIT_S = 300.0  # a hang must end; a busy machine may take its time
 TINY = {
     "num_layers": 2, "num_heads": 2, "hidden_size": 32, "sequence_length": 16,
     "global_batch_size": 8, "max_steps": 6, "warmup_steps": 2, "learning_rate": 0.01,
@@ -55,8 +55,8 @@ class RankServer:
 
     def wait(self, pid: int) -> int:
         """Return the exit code of a rank."""
-        code = self._ask({"wait": pid, "limit_s": LIMIT_S})["exit_code"]
-        assert code is not None, f"rank {pid} still runs after {LIMIT_S} s"
+        code = self._ask({"wait": pid, "limit_s": EVENT_LIMIT_S})["exit_code"]
+        assert code is not None, f"rank {pid} still runs after {EVENT_LIMIT_S} s"
         return code
 
     def close(self) -> None:
@@ -145,11 +145,13 @@ class Job:
         descriptor = os.pidfd_open(self.pids[0])
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + EVENT_LIMIT_S
         try:
             while text not in self.log():
                 assert not poller.poll(5), f"rank 0 ended without {text!r}:\n{self.log()}"
-                assert time.monotonic() < deadline, f"no {text!r} in {LIMIT_S} s:\n{self.log()}"
+                assert time.monotonic() < deadline, (
+                    f"no {text!r} in {EVENT_LIMIT_S} s:\n{self.log()}"
+                )
         finally:
             os.close(descriptor)
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.limits import EVENT_LIMIT_S
 from trainer import checkpoint_files
 from trainer.checkpoint_files import fault_of, write_files
 from trainer.checkpoint_folder import CheckpointFolder
@@ -98,7 +99,7 @@ def four_files(tmp_path):
 
 def test_a_checkpoints_files_are_verified_at_the_same_time(four_files, monkeypatch):
     """One after another, those of a large model would take longer than ranks wait."""
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=EVENT_LIMIT_S)
 
     def hashed(path):
         both.wait()

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.limits import EVENT_LIMIT_S
+
 pytestmark = pytest.mark.torch
 
 
@@ -189,7 +191,7 @@ def test_failed_rank_exits_although_a_peer_never_answers(tmp_path, token_data, f
         for rank in (0, 1)
     ]
     try:
-        _, told = ranks[1].communicate(timeout=120)
+        _, told = ranks[1].communicate(timeout=EVENT_LIMIT_S)
     finally:
         for rank in ranks:
             rank.kill()

@@ -9,7 +9,7 @@ import pytest
 
 from include.rules.statistics_file import read_statistics
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.torch
 STEPS = 3
 COLLECTIONS = ("weights", "biases", "gradients", "activations", "checksums", "batches")
 EVERY_STEP = {

@@ -14,6 +14,7 @@ import pytest
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
 from include.specs.run_conf_rules import OF_SHARDS
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
+from tests.limits import EVENT_LIMIT_S
 from trainer.horovod_training import HorovodTraining
 from trainer.hyperparameters import Hyperparameters
 from trainer.judging import declared, judge
@@ -142,7 +143,7 @@ def test_one_that_cannot_be_asked_keeps_nobody_from_the_others(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=EVENT_LIMIT_S,
     )
 
     own, (other,) = json.loads(ended.stdout)
@@ -162,7 +163,7 @@ def test_scripts_are_judged_without_any_framework() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=EVENT_LIMIT_S,
     )
 
     assert [len(each) for each in json.loads(ended.stdout)] == [1] * len(KINDS)

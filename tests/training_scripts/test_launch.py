@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+from tests.limits import EVENT_LIMIT_S
 
 pytestmark = pytest.mark.torch
 SCRIPTS = Path(__file__).parents[2] / "training_scripts"
@@ -72,7 +73,7 @@ def test_torchrun_starts_two_ranks(tmp_path, token_data):
         env=environ,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=EVENT_LIMIT_S,
         check=False,
     )
 

@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from tensorflow_trainer import stop_notice
-
-LIMIT_S = 10.0
+from tests.limits import EVENT_LIMIT_S
 
 
 def test_the_coordinator_hears_of_a_stop_that_another_host_was_asked_for() -> None:
@@ -18,7 +17,7 @@ def test_the_coordinator_hears_of_a_stop_that_another_host_was_asked_for() -> No
 
     stop_notice.tell("127.0.0.1", port=port)
 
-    assert noticed.wait(LIMIT_S)
+    assert noticed.wait(EVENT_LIMIT_S)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.contract.waiting import wait_until
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.engine
 
 NAME = "survivor"
 

@@ -16,6 +16,7 @@ from include.local_engine.channels.s3_agent import S3Agent
 from include.local_engine.s3 import ObjectStore, S3Error
 from include.local_engine.s3.harm import Harm
 from include.local_engine.s3.objects import ObjectInfo
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 BUCKET = "data-bucket"
 LOCATION = S3Location(bucket=BUCKET, key="run/checkpoints")
-LIMIT_S = 20.0
 
 
 @dataclass
@@ -147,7 +147,7 @@ def test_the_thread_tells_of_an_outage_once_and_of_its_end(
     (folder / "a").unlink()
     (folder / "b").write_bytes(b"2")
     outage.keys = ()
-    assert ended.wait(LIMIT_S)
+    assert ended.wait(EVENT_LIMIT_S)
     thread.finish()
 
     assert [name for name, _ in told] == ["algo-1", "algo-1"]
@@ -202,7 +202,7 @@ def test_the_last_round_names_what_is_lost(
 
 def wait(condition: Callable[[], bool]) -> None:
     waiting = threading.Event()
-    for _ in range(int(LIMIT_S / 0.01)):
+    for _ in range(int(EVENT_LIMIT_S / 0.01)):
         if condition():
             return
         waiting.wait(0.01)

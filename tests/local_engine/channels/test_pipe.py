@@ -20,6 +20,7 @@ from include.local_engine.channels.pipe import (
     PipeFeeder,
     channel_records,
 )
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ def feed(tmp_path: Path, objects: ObjectStore) -> Iterator[Any]:
     yield start
     for feeder in feeders:
         feeder.stop()
-        feeder.join(timeout=5)
+        feeder.join(timeout=EVENT_LIMIT_S)
         assert not feeder.is_alive()
 
 

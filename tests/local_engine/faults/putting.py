@@ -7,6 +7,8 @@ import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tests.limits import EVENT_LIMIT_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -36,5 +38,5 @@ def _send(endpoint_url: str, method: str, document: Any) -> Any:
     request = urllib.request.Request(  # noqa: S310  # the engine under test
         f"{endpoint_url}/_engine/faults", data=body, method=method
     )
-    with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=EVENT_LIMIT_S) as response:  # noqa: S310
         return json.load(response)

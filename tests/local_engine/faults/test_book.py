@@ -9,6 +9,7 @@ import pytest
 from include.local_engine.faults import FaultBook, FaultKind, Schedule
 from include.local_engine.faults.model import COMPUTE_KINDS
 from include.local_engine.faults.reader import read_fault
+from tests.limits import EVENT_LIMIT_S
 
 HANG = read_fault({"id": "a", "what": "hang", "job": "train-*", "attempt": 2})
 
@@ -127,7 +128,7 @@ def test_processes_share_the_count(tmp_path: Path) -> None:
     for each in processes:
         each.start()
 
-    claimed = [results.get(timeout=60) for _ in processes]
+    claimed = [results.get(timeout=EVENT_LIMIT_S) for _ in processes]
 
     for each in processes:
         each.join()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.contract.waiting import wait_until
+from tests.limits import EVENT_LIMIT_S
 from tests.local_engine.test_restart import CLOCK, TERMINAL, messages, reaches
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def call(engine: RunningEngine, method: str, document: Any = None) -> dict[str, 
     data = None if document is None else json.dumps(document).encode()
     url = f"{engine.endpoint_url}/_engine/faults"
     request = urllib.request.Request(url, data=data, method=method)  # noqa: S310  # loopback
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  # loopback
+    with urllib.request.urlopen(request, timeout=EVENT_LIMIT_S) as answer:  # noqa: S310  # loopback
         return dict(json.load(answer))
 
 

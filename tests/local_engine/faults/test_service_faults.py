@@ -199,7 +199,7 @@ def test_a_quota_is_refused_in_the_services_words(
             AlgorithmSpecification={"TrainingImage": "image", "TrainingInputMode": "File"},
             OutputDataConfig={"S3OutputPath": f"s3://{engine.bucket}/out"},
             ResourceConfig={"VolumeSizeInGB": 1, **resources},
-            StoppingCondition={"MaxRuntimeInSeconds": 60},
+            StoppingCondition={"MaxRuntimeInSeconds": 600},
             **members,
         )
 

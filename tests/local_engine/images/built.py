@@ -11,6 +11,7 @@ import pytest
 from include.local_engine.images.environment import BuildError
 from include.local_engine.images.image_file import read_image_files
 from include.local_engine.images.image_store import ImageStore, default_folder
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from include.local_engine.images.image_file import ImageFile
 
 ASK_INDEX = ["-m", "pip", "index", "versions", "pip", "--retries", "0", "--timeout", "15"]
-LIMIT_S = 120
 
 
 def need_image(name: str) -> None:
@@ -47,6 +47,6 @@ def has_index() -> bool:
         [sys.executable, *ASK_INDEX],
         capture_output=True,
         check=False,
-        timeout=LIMIT_S,
+        timeout=EVENT_LIMIT_S,
     )
     return asked.returncode == 0

@@ -44,7 +44,6 @@ ssh algo-2 'echo done > /tmp/over' 2> /dev/null || true  # it may end before it 
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("features", [("user", *OWN), OWN], ids=["in-a-user-namespace", "as-root"])
 def test_an_instance_runs_commands_on_another(yard: Yard, features: tuple[str, ...]) -> None:
     refusal = capabilities.works(features, yard.settings.root)

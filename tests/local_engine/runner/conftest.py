@@ -20,16 +20,16 @@ from include.local_engine.s3 import ObjectStore, S3Application
 from include.local_engine.s3.objects import ObjectInfo
 from include.local_engine.settings import EngineSettings
 from include.local_engine.store import JobKind, JobRow, JobStore
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-LIMIT_S = 90.0
 BUCKET = "jobs-bucket"
 SPOT: dict[str, Any] = {
     "EnableManagedSpotTraining": True,
-    "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 80},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 700},
     "CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints"},
 }
 """The members of a spot job that keeps its checkpoints in S3."""
@@ -67,7 +67,7 @@ class Yard:
             "AlgorithmSpecification": algorithm,
             "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
             "ResourceConfig": resources,
-            "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+            "StoppingCondition": {"MaxRuntimeInSeconds": 600},
             **members,
         }
         self.submit(name, **request)
@@ -82,7 +82,7 @@ class Yard:
         condition: Callable[[JobRow], bool] = lambda row: row.is_terminal,
         *,
         kind: JobKind = JobKind.TRAINING,
-        limit_s: float = LIMIT_S,
+        limit_s: float = EVENT_LIMIT_S,
     ) -> JobRow:
         """Wait until the condition holds for the job and return it."""
         return wait_for(lambda: self.row(name, kind), condition, limit_s=limit_s)
@@ -131,7 +131,7 @@ class Yard:
 
 
 def wait_for(
-    look: Callable[[], Any], condition: Callable[[Any], bool], *, limit_s: float = LIMIT_S
+    look: Callable[[], Any], condition: Callable[[Any], bool], *, limit_s: float = EVENT_LIMIT_S
 ) -> Any:
     """Look until the condition holds and return what was seen then."""
     deadline = time.monotonic() + limit_s

@@ -58,7 +58,7 @@ def test_smddp_starts_a_rank_for_each_accelerator(yard: Yard) -> None:
         Environment={VARIABLE: "1"},
         StoppingCondition={"MaxRuntimeInSeconds": 600},
     )
-    row = yard.wait("smddp", limit_s=600)
+    row = yard.wait("smddp")
 
     assert row.status == "Completed", row.state.get("FailureReason")
     ranks = {

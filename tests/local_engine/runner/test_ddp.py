@@ -13,7 +13,7 @@ from tests.local_engine.runner.conftest import BUCKET, Yard, channel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch]
 
 TRAIN = """
 import argparse, os

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tests.local_engine.runner.conftest import Yard
 
-pytestmark = pytest.mark.timeout(240)
 
 CHECKPOINTS = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/ck"}}
 CONTENT = os.urandom(1_000_001)

@@ -11,6 +11,7 @@ import pytest
 
 from include.local_engine.logs_api.stream_file import TimeRange, read_forward
 from include.local_engine.runner.logs import MAX_EVENT_BYTES, LogFile, LogPump
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +88,7 @@ def test_a_pump_ends_with_its_last_writer(tmp_path: Path) -> None:
         os.write(descriptor, b"hello")
         os.close(descriptor)
 
-    pump.join(timeout=5)
+    pump.join(timeout=EVENT_LIMIT_S)
 
     assert not pump.is_alive()
     assert json.loads((tmp_path / "algo-2-7.jsonl").read_text())["m"] == "hello"
@@ -105,8 +106,8 @@ def test_a_pump_drains_what_the_disk_does_not_take_and_tells(tmp_path: Path) -> 
     pump.start()
     program = threading.Thread(target=print_lines, daemon=True)
     program.start()
-    program.join(timeout=5)
-    pump.join(timeout=5)
+    program.join(timeout=EVENT_LIMIT_S)
+    pump.join(timeout=EVENT_LIMIT_S)
 
     assert not program.is_alive()
     assert pump.fault is not None

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.limits import EVENT_LIMIT_S
 from tests.local_engine.runner import own_scripts
 from tests.local_engine.runner.conftest import SPOT, Yard, put_faults, statuses, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 SMP_IMAGE = (
     "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
 )
@@ -71,11 +72,11 @@ def train_interrupted(
     seen = wait_for(
         lambda: (yard.row("job"), yard.keys("checkpoints/")),
         lambda seen: seen[0].is_terminal or has_checkpoint(seen[1]),
-        limit_s=300,
+        limit_s=EVENT_LIMIT_S,
     )
     assert not seen[0].is_terminal, printed(yard, hosts)
     put_faults(yard, {"what": "interrupt", "job": "job"})
-    row = yard.wait("job", limit_s=500)
+    row = yard.wait("job")
     logs = printed(yard, hosts)
     assert row.status == "Completed", (row.state.get("FailureReason"), logs)
     assert statuses(row).count("Interrupted") == 1

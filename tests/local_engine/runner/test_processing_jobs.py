@@ -21,7 +21,7 @@ def start(yard: Yard, name: str, command: str, **members: Any) -> None:
     request = {
         "AppSpecification": members.pop("app", app),
         "ProcessingResources": {"ClusterConfig": cluster},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         **members,
     }
     yard.submit(name, kind=JobKind.PROCESSING, **request)

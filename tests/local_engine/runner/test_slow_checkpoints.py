@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch]
 EVERY = 20
 OFTEN = {
     "hidden_size": "64", "max_steps": "1000000", "checkpoint_interval": str(EVERY), "log_interval": str(EVERY),

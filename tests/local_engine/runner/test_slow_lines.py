@@ -87,7 +87,7 @@ def test_a_fault_may_be_put_and_taken_back_while_the_job_runs(yard: Yard) -> Non
 
     put_faults(yard)
 
-    wait_for(lambda: yard.keys("checkpoints/"), bool, limit_s=15)
+    wait_for(lambda: yard.keys("checkpoints/"), bool)
     yard.store.request_stop(yard.row("job").kind, "job", at=1.0)
     assert yard.wait("job").status == "Stopped"
 

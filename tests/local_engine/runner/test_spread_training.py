@@ -14,7 +14,7 @@ from tests.local_engine.runner.own_jobs import TORCHRUN, put_data, train
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 SMP_IMAGE = (
     "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
 )
@@ -60,7 +60,7 @@ def test_a_spread_training_is_interrupted_and_ends_as_one_process_does(
         yard, "one", "train_ddp.py", instances=1, asked=TORCHRUN,
         StoppingCondition={"MaxRuntimeInSeconds": 400},
     )  # fmt: skip
-    alone = yard.wait("one", limit_s=400)
+    alone = yard.wait("one")
     assert alone.status == "Completed", alone.state.get("FailureReason")
     put_faults(yard, {"what": "interrupt", "at": {"step": 5}, "job": "spread"})
     settings = LAYOUTS[layout]
@@ -72,7 +72,7 @@ def test_a_spread_training_is_interrupted_and_ends_as_one_process_does(
         **{**SPOT, **limits},
     )  # fmt: skip
 
-    row = yard.wait("spread", limit_s=800)
+    row = yard.wait("spread")
     log = yard.log("spread")
     assert row.status == "Completed", (row.state.get("FailureReason"), log[-60:])
     assert statuses(row).count("Interrupted") == 1

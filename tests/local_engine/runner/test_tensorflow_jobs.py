@@ -18,7 +18,7 @@ from tests.training_scripts.shard_writer import write_token_dataset
 if TYPE_CHECKING:
     from tests.local_engine.runner.conftest import JobRow
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 IMAGE = {
     "TrainingImage": "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.19.0-cpu-py312"

@@ -16,7 +16,7 @@ from tests.local_engine.runner.conftest import BUCKET, SPOT, Yard, channel, put_
 if TYPE_CHECKING:
     from tests.local_engine.runner.conftest import JobRow
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 IMAGE = {"TrainingImage": "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"}
 PARAMETERS = {"objective": "reg:squarederror", "num_round": "30", "max_depth": "4", "eta": "0.2"}

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import EVENT_LIMIT_S
+
 REPOSITORY = Path(__file__).parents[3]
-LIMIT_S = 120
 SCRIPT = """
 import http.client, json, os, sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def on_small_disk(folder: Path, command: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=LIMIT_S,
+        timeout=EVENT_LIMIT_S,
     )
 
 

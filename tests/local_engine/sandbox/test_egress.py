@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from include.local_engine.sandbox.egress import EgressProxy
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-LIMIT_S = 20
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def ask(proxy: EgressProxy, *sent: str) -> str:
     """Send a request to the proxy; return all that comes back."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy.serve(listener)
-        with socket.create_connection(listener.getsockname(), LIMIT_S) as client:
+        with socket.create_connection(listener.getsockname(), EVENT_LIMIT_S) as client:
             for text in sent:
                 client.sendall(text.encode())
             client.shutdown(socket.SHUT_WR)

@@ -12,13 +12,14 @@ import pytest
 
 from include.local_engine.store import JobKind, JobStore
 from tests.contract.waiting import Clock, wait_until
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
 
 pytestmark = pytest.mark.engine
 
-CLOCK = Clock(poll_s=0.05, limit_s=240)
+CLOCK = Clock(poll_s=0.05, limit_s=EVENT_LIMIT_S)
 NAME = "search"
 
 

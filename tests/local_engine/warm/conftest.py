@@ -10,11 +10,10 @@ import pytest
 
 from include.local_engine.warm import WarmParent
 from include.local_engine.warm.handle import parent_environment
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-READY_LIMIT_S = 180.0
 
 
 class Warm:
@@ -36,7 +35,7 @@ class Warm:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=EVENT_LIMIT_S,
             check=False,
             **options,
         )
@@ -60,6 +59,6 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     root = tmp_path_factory.mktemp("warm")
     parent = WarmParent(root)
     parent.start()
-    assert parent.wait_ready(READY_LIMIT_S), (root / "warm" / "parent.log").read_text()
+    assert parent.wait_ready(EVENT_LIMIT_S), (root / "warm" / "parent.log").read_text()
     yield Warm(parent, root)
     parent.stop()

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from include.local_engine.warm import WarmParent
+from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.local_engine.warm.conftest import Warm
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torch
 
 PROBE = '''"""A program that says what it sees."""
 import json, os, resource, signal, sys, threading
@@ -161,13 +162,13 @@ def test_signals_reach_the_program(warm: Warm) -> None:
     )
     with _started(warm, code) as process:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 42
+        assert process.wait(timeout=EVENT_LIMIT_S) == 42
 
 
 def test_a_signal_without_handler_ends_the_program_and_its_stand_in(warm: Warm) -> None:
     with _started(warm, "print('up', flush=True)\nimport signal; signal.pause()") as process:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == -signal.SIGTERM
+        assert process.wait(timeout=EVENT_LIMIT_S) == -signal.SIGTERM
 
 
 def test_killing_the_stand_in_kills_the_program(warm: Warm, tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_killing_the_stand_in_kills_the_program(warm: Warm, tmp_path: Path) -> N
     code = f"f = open({str(fifo)!r}, 'w')\nprint('up', flush=True)\nimport signal; signal.pause()"
     with _started(warm, code, reader=fifo) as process:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=EVENT_LIMIT_S)
         assert process.reader.read() == ""  # The end: the program holds the FIFO no more.
 
 

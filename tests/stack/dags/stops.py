@@ -20,7 +20,7 @@ SPEC = {
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "timed": {"execution_timeout": timedelta(seconds=15)},
+    "timed": {"execution_timeout": timedelta(seconds=40)},
     "retried": {"retries": 1, "retry_delay": timedelta(seconds=1)},
     "doomed": {},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.torch
 RTOL = 1e-5
 """Of losses and norms, in float32 on a CPU: compiled kernels add floats in another order."""
 SHAPE = {"max_steps": 2, "eval_interval": 0, "num_layers": 1, "warmup_steps": 0}

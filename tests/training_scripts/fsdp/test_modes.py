@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.torch
 RTOL = 2e-5
 """Of losses, in float32 on a CPU: ranks and layouts add floats in another order."""
 NORM_RTOL = 1e-4

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.torch
 RTOL = 2e-4
 """Of losses after a change of ranks, as for train_ddp.py."""
 RUN = {"main": "train_fsdp", "max_steps": 9, "checkpoint_interval": 3, "keep_checkpoints": 3}
