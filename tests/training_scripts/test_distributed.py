@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.distributed import native_backend
+from trainer.distributed import joined_ranks, native_backend
+from trainer.errors import HyperparameterError
 
 pytestmark = pytest.mark.torch
 
@@ -17,3 +18,24 @@ pytestmark = pytest.mark.torch
 )
 def test_every_device_that_tensors_lie_on_has_a_backend(device, backend):
     assert native_backend(torch.device(device)) == backend
+
+
+TOOLKIT = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
+"""What AWS's toolkit sets in every job of a PyTorch image."""
+
+
+@pytest.mark.parametrize("environ", [{}, TOOLKIT, {**TOOLKIT, "SM_HOSTS": '["algo-1"]'}])
+def test_a_job_of_one_host_without_a_launcher_is_one_rank(environ):
+    with joined_ranks(environ, timeout_s=1) as ranks:
+        assert (ranks.rank, ranks.world_size) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "environ", [{**TOOLKIT, "SM_HOSTS": '["algo-1", "algo-2"]'}, {**TOOLKIT, "RANK": "0"}]
+)
+def test_hosts_that_nobody_launched_ranks_on_are_rejected(environ):
+    with (
+        pytest.raises(HyperparameterError, match="start with torchrun or mpirun"),
+        joined_ranks(environ, timeout_s=1),
+    ):
+        pass

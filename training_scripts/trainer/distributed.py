@@ -130,7 +130,7 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         HyperparameterError: only some of the launcher's variables are set.
     """
     given = [name for name in LAUNCH_VARIABLES if name in environ]
-    if not given or environ.get("WORLD_SIZE") == "1":
+    if environ.get("WORLD_SIZE") == "1" or _is_alone(environ):
         yield Ranks(device=_device(0))
         return
     if len(given) != len(LAUNCH_VARIABLES):
@@ -156,6 +156,15 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         backend=backend,
     )
     dist.destroy_process_group()
+
+
+def _is_alone(environ: Mapping[str, str]) -> bool:
+    """Return whether nobody launched ranks and the job has one host.
+
+    AWS's toolkit sets MASTER_ADDR and MASTER_PORT in every job, also without a `distribution`.
+    """
+    is_launched = "RANK" in environ or "WORLD_SIZE" in environ
+    return not is_launched and len(json.loads(environ.get("SM_HOSTS", "[]"))) <= 1
 
 
 def native_backend(device: torch.device) -> str:
