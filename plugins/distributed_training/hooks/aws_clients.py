@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _FALLBACK_REGION_MESSAGE = (
     "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
 )
+_TAG_VALUE = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,256}")
+_TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +115,19 @@ class AwsClients:
 
     @property
     def deployment(self) -> str | None:
-        """The name of this Airflow among those that share the account; None where the connection gives none."""
+        """The name of this Airflow among those that share the account; None if the connection gives none.
+
+        Raises:
+            SpecError: it cannot be the value of a tag.
+        """
         name = self.defaults.get("deployment")
-        return str(name) if name else None
+        if not name:
+            return None
+        if not isinstance(name, str) or not _TAG_VALUE.fullmatch(name):
+            raise self._refused(
+                "deployment", name, what="cannot be the value of a tag", allowed=_TAG_VALUE_WORDS
+            )
+        return name
 
     @property
     def kms_key_id(self) -> str | None:
@@ -133,11 +146,9 @@ class AwsClients:
         if given is None:
             return None
         if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-            where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.shortest_poll_s"
-            finding = Finding(
-                where=where, what="is no number of seconds", got=repr(given), allowed="more than 0"
+            raise self._refused(
+                "shortest_poll_s", given, what="is no number of seconds", allowed="more than 0"
             )
-            raise SpecError([finding])
         return float(given)
 
     @property
@@ -156,6 +167,10 @@ class AwsClients:
             SpecError: neither is there.
         """
         return override or self._default("bucket", param="bucket")
+
+    def _refused(self, key: str, got: object, *, what: str, allowed: str) -> SpecError:
+        where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
+        return SpecError([Finding(where=where, what=what, got=repr(got), allowed=allowed)])
 
     def execution_role(self, override: str | None = None) -> str:
         """Return the ARN of the role that jobs run under: the override (an ARN or a name), else the connection's.

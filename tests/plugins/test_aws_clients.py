@@ -1,0 +1,38 @@
+"""What the `trainyard` part of a connection's extra may say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
+from include.errors import SpecError
+
+
+def clients(monkeypatch: pytest.MonkeyPatch, **trainyard: Any) -> AwsClients:
+    """Return the clients of a connection whose extra says this."""
+    extra = {"region_name": "us-east-1", "trainyard": trainyard}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps({"conn_type": "aws", "extra": extra}))
+    return AwsClients(ConnectionArguments())
+
+
+def test_a_connection_names_its_deployment_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clients(monkeypatch, deployment="team a/prod").deployment == "team a/prod"
+    assert clients(monkeypatch, deployment="").deployment is None
+    assert clients(monkeypatch).deployment is None
+
+
+@pytest.mark.parametrize("name", ["team,a", "é", "x" * 257, "a\nb", 7])
+def test_a_deployment_that_no_tag_can_carry_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, name: object
+) -> None:
+    with pytest.raises(SpecError, match=r"extra trainyard\.deployment.*value of a tag"):
+        _ = clients(monkeypatch, deployment=name).deployment
+
+
+@pytest.mark.parametrize("pace", [0, -1, True, "2"])
+def test_a_pace_that_is_no_time_is_rejected(monkeypatch: pytest.MonkeyPatch, pace: object) -> None:
+    with pytest.raises(SpecError, match=r"extra trainyard\.shortest_poll_s.*no number of seconds"):
+        _ = clients(monkeypatch, shortest_poll_s=pace).shortest_poll_s
