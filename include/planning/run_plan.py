@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
+_CHECKPOINT_BYTES_PER_PARAMETER = 12  # fp32 weight and two AdamW moments
+_KEPT_CHECKPOINTS = 2
+_UNDERWAY_CHECKPOINTS = 4  # that the trainer lets wait for their upload, before it writes no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,7 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
     if conf and instance:
         findings += _cluster_findings(conf, instance)
         findings += _slow_precision(conf, instance)
+        findings += _full_volume(conf, instance)
     findings += ladder_plan_findings(conf, _cluster_findings) if conf else ()
     findings += search_findings(conf) if conf else ()
     num_shards, uneven = _shards(conf) if conf else (0, [])
@@ -323,6 +328,31 @@ def _cheaper(conf: RunConf, cost: RunCost) -> str:
     evaluation = plan_evaluation(conf)
     own = "" if evaluation.max_run_s in {0, conf.max_run_s} else ", and evaluation_max_run_s alike"
     return f"lower max_run_s to {longest_s}{own}"
+
+
+def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
+    """Yield a warning if a host's checkpoints do not fit into its volume.
+
+    Those are the kept ones, those on their way to S3, the one being written and the model. Sharded strategies spread
+    a checkpoint over the hosts.
+    """
+    if instance.has_local_storage:
+        return
+    parameters = num_parameters(conf) or 0
+    hosts = 1 if conf.strategy in {"ddp", "horovod"} else conf.instance_count
+    kept = int(conf.hyperparameters.get("keep_checkpoints", _KEPT_CHECKPOINTS))
+    copies = kept + _UNDERWAY_CHECKPOINTS + 1
+    checkpoints = copies * _CHECKPOINT_BYTES_PER_PARAMETER * parameters / hosts
+    needed_gb = (checkpoints + 4 * parameters) / BYTES_PER_GIB
+    if needed_gb > conf.volume_size_gb:
+        yield Finding(
+            where="volume_size_gb",
+            what=f"is less than {copies} checkpoints and the model may take on a host",
+            got=f"{conf.volume_size_gb} GiB",
+            allowed=f"at least {math.ceil(needed_gb)} GiB, and room for the data",
+            severity=Severity.WARNING,
+            next_step="raise volume_size_gb",
+        )
 
 
 def _price_warnings(conf: RunConf, cost: RunCost) -> Iterator[Finding]:

@@ -119,6 +119,27 @@ def test_fp32_where_bf16_is_many_times_faster_is_a_warning() -> None:
         assert not [each for each in plan_run(other).warnings if each.where == "precision"]
 
 
+BILLION = {"num_layers": 24, "hidden_size": 2048, "num_heads": 16}
+"""1.2 billion parameters: 13.5 GiB a checkpoint."""
+
+
+@pytest.mark.parametrize(
+    ("change", "is_warned"),
+    [
+        ({"volume_size_gb": 99}, True),
+        ({"volume_size_gb": 100}, False),
+        ({"volume_size_gb": 100, "hyperparameters": {"keep_checkpoints": 3}}, True),
+        ({"volume_size_gb": 54, "strategy": "fsdp"}, False),
+        ({"volume_size_gb": 30, "instance_type": "ml.g5.xlarge"}, False),
+    ],
+    ids=["too small", "enough", "more are kept", "shards on two hosts", "disks of its own"],
+)
+def test_checkpoints_that_may_fill_the_volume_are_a_warning(change, is_warned) -> None:
+    conf = {**BILLION, "instance_type": "ml.m5.24xlarge", **change}
+    warnings = [each for each in plan_run(conf).warnings if each.where == "volume_size_gb"]
+    assert bool(warnings) is is_warned
+
+
 def test_a_rung_without_bf16_makes_the_whole_ladder_fp32_with_a_warning() -> None:
     ladder = [{"instance_type": "ml.g5.xlarge"}, {"instance_type": "ml.g4dn.xlarge"}]
     (warning,) = (
