@@ -143,4 +143,5 @@ def _described(
         categories=encoder.categories(plan.name),
         mean=None if moments is None else moments.mean,
         std=None if moments is None else moments.std,
+        num_infinite=None if moments is None else moments.num_infinite,
     )

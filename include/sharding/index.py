@@ -58,7 +58,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaColumn:
-    """One typed column; mean and standard deviation are those of the train split, missing values left out."""
+    """One typed column.
+
+    Attributes:
+        mean, std: of the train split's finite values; None for categories and where there is no such value.
+        num_infinite: infinities in the train split.
+    """
 
     name: str
     dtype: str
@@ -66,6 +71,7 @@ class SchemaColumn:
     categories: tuple[str, ...] | None = None
     mean: float | None = None
     std: float | None = None
+    num_infinite: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +102,7 @@ class ShardIndex:
 
     def to_json(self) -> str:
         """Return the document, keys in a fixed order; null where something does not apply."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ShardIndex:

@@ -85,7 +85,8 @@ def _blocks(
 @contextmanager
 def opened(file: SourceFile, objects: Objects) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Open a file; yields the decompressed stream and the stored one."""
-    with objects.open(file.uri) if file.is_remote else Path(file.uri).open("rb") as raw:
+    is_remote = file.is_remote
+    with objects.open(file.uri, etag=file.etag) if is_remote else Path(file.uri).open("rb") as raw:
         yield _decompressed(raw, file.compression), raw
 
 

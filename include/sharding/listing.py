@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 import sysconfig
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from include.errors import DataError, SpecError, near_matches
 from include.sharding.objects import S3_SCHEME
 from include.sharding.settings import PYTHON_STDLIB, DataFormat, Source
-from include.sharding.source_files import COMPRESSIONS, SourceFile, suffix_of
+from include.sharding.source_files import COMPRESSIONS, FileStamp, SourceFile, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,7 @@ SUFFIXES = {
         ]
     ),
 }
+_WILDCARD = re.compile(r"[*?[]")
 _STDLIB_LEFT_OUT = frozenset(
     {
         "site-packages",
@@ -116,11 +118,15 @@ def _local_paths(source: Source) -> tuple[list[Path], Path]:
     path = Path(source.uri).expanduser()
     if path.is_dir():
         found = (each for each in path.rglob("*") if each.is_file())
-        return [each for each in sorted(found) if not _is_hidden(each, path)], path
+        return [each for each in sorted(found) if _is_data(_relative(each, path))], path
     if path.is_file():
         return [path], path.parent
     matches = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207 - the pattern may be absolute
-    return [each for each in matches if each.is_file()], Path(str(path).split("*", 1)[0]).parent
+    root = Path(_WILDCARD.split(str(path), maxsplit=1)[0] + "_").parent
+    pattern = _relative(path, root)
+    return [
+        each for each in matches if each.is_file() and _is_data(_relative(each, root), pattern)
+    ], root
 
 
 def _stdlib_files() -> list[SourceFile]:
@@ -143,6 +149,7 @@ def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
     elif not uri.endswith("/"):
         heads = [head for head in heads if head.uri == uri or head.uri.startswith(uri + "/")]
     root = uri[:wildcard].rpartition("/")[0] + "/"
+    pattern = uri.removeprefix(root) if is_glob else ""
     if not is_glob and any(head.uri != uri for head in heads):
         root = uri.rstrip("/") + "/"
     return [
@@ -154,15 +161,17 @@ def _remote_files(uri: str, objects: Objects) -> list[SourceFile]:
             etag=head.etag,
         )
         for head in heads
-        if not head.uri.endswith("/") and not _is_hidden_name(head.uri.removeprefix(root))
+        if not head.uri.endswith("/") and _is_data(head.uri.removeprefix(root), pattern)
     ]
 
 
 def _local_file(path: Path, root: Path) -> SourceFile:
+    stamp = FileStamp.of(path)
     return SourceFile(
         name=path.relative_to(root).as_posix(),
         uri=str(path),
-        size=path.stat().st_size,
+        size=stamp.size,
+        stamp=stamp,
         compression=_compression_of(path.name),
     )
 
@@ -171,12 +180,23 @@ def _compression_of(name: str) -> str | None:
     return COMPRESSIONS.get(PurePosixPath(name.lower()).suffix)
 
 
-def _is_hidden(path: Path, root: Path) -> bool:
-    return _is_hidden_name(path.relative_to(root).as_posix())
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
 
 
-def _is_hidden_name(name: str) -> bool:
-    return any(part.startswith((".", "_SUCCESS", "_metadata")) for part in name.split("/"))
+def _is_data(name: str, pattern: str = "") -> bool:
+    """Return whether a file below the source's root is data, by the convention of Spark, Hive and Arrow.
+
+    Folders and files that start with `_` or `.` are markers, logs and unfinished writes (`_temporary/`,
+    `_delta_log/`, `_SUCCESS`), except partitions (`_region=eu/`) and modules of text such as `__init__.py`.
+    A wildcard pattern that spells the character out means such names.
+    """
+    if any(part.startswith(("_", ".")) for part in pattern.split("/")):
+        return True
+    *folders, file = name.split("/")
+    hidden = [part for part in folders if part.startswith(("_", ".")) and "=" not in part]
+    is_module = file.startswith("_") and suffix_of(file) in SUFFIXES[DataFormat.TEXT]
+    return not hidden and (is_module or not file.startswith(("_", ".")))
 
 
 def _of_one_format(source: Source, found: list[SourceFile]) -> tuple[DataFormat, list[SourceFile]]:

@@ -17,15 +17,19 @@ from include.sharding.quarantine import BadRows
 from include.sharding.run import QUARANTINE_NAME, folder_under_way
 from include.sharding.split_rule import SPLITS, SplitRule
 from include.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
-from include.sharding.uploads import Uploads
+from include.sharding.uploads import Uploads, digest_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from include.sharding.objects import Objects
     from include.sharding.plan import DatasetPlan
 
 _PIECE_CODES = 1024**2
+
+Codes = np.ndarray[Any, np.dtype[np.int32]]
+"""New codes by old ones; the last entry is that of -1, the missing value."""
 
 
 def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = None) -> ShardIndex:
@@ -156,10 +160,8 @@ def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
     return merged
 
 
-def _code_tables(
-    part: PartIndex, merged: dict[str, dict[str, int]]
-) -> dict[str, np.ndarray[Any, np.dtype[np.int32]]]:
-    """Return, for each column whose codes change, the new code of each old one; the last entry is for -1."""
+def _code_tables(part: PartIndex, merged: dict[str, dict[str, int]]) -> dict[str, Codes]:
+    """Return, for each column whose codes change, the new code of each old one."""
     tables = {}
     for column in part.index.schema or ():
         new = [merged[column.name][value] for value in column.categories or ()]
@@ -170,23 +172,46 @@ def _code_tables(
 
 def _recoded(
     shard: Shard,
-    codes: dict[str, np.ndarray[Any, np.dtype[np.int32]]],
+    codes: Mapping[str, Codes],
     plan: DatasetPlan,
     objects: Objects,
     uploads: Uploads,
     folder: Path,
 ) -> Shard:
-    """Rewrite the codes of a shard, piece by piece, and put it in its place.
+    """Rewrite the codes of a shard and put it in its place.
 
-    A shard that is no longer what its part wrote was rewritten by a merge that was cut off: it stays.
+    A merge that was cut off, or runs beside this one, may have done so already. What was downloaded decides, not what
+    was known of the object before: it is what the part wrote, or what undoing the codes makes that, or damaged.
+
+    Raises:
+        DataError: the shard is damaged.
     """
-    head = objects.head(f"{plan.uri}/{shard.file}")
-    if head is not None and head.sha256 not in {None, shard.sha256}:
-        return replace(shard, sha256=str(head.sha256))
     path = folder / shard.file
     path.parent.mkdir(parents=True, exist_ok=True)
     with objects.open(f"{plan.uri}/{shard.file}") as stream, path.open("wb") as copy:
         shutil.copyfileobj(stream, copy, 1024**2)
+    found, _ = digest_file(path)
+    if found == shard.sha256:
+        _recode(path, shard, codes)
+        sent = uploads.send(path, shard.file, then_delete=True).result()
+        return replace(shard, sha256=sent.sha256)
+    _recode(path, shard, {name: _undoing(table) for name, table in codes.items()})
+    undone, _ = digest_file(path)
+    path.unlink()
+    if undone != shard.sha256:
+        raise DataError(
+            "a shard is not what its part wrote",
+            job_name="sharding",
+            where=f"{plan.uri}/{shard.file}",
+            got=f"SHA-256 {found}",
+            allowed=str(shard.sha256),
+            next_step="delete the object and run the part again",
+        )
+    return replace(shard, sha256=found)
+
+
+def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
+    """Replace the codes of a shard's file, piece by piece."""
     for place in shard.columns:
         if place.name in codes and place.bytes:
             column = np.memmap(
@@ -194,10 +219,17 @@ def _recoded(
             )
             for start in range(0, len(column), _PIECE_CODES):
                 piece = column[start : start + _PIECE_CODES]
-                piece[:] = codes[place.name][piece]
+                piece[:] = codes[place.name].take(piece, mode="wrap")
             column.flush()
-    sent = uploads.send(path, shard.file, then_delete=True).result()
-    return replace(shard, sha256=sent.sha256)
+
+
+def _undoing(codes: Codes) -> Codes:
+    """Return the table that leads each new code back to its old one; other codes become -2, which none is."""
+    *new, _ = codes.tolist()
+    table = np.full(max(new, default=-1) + 2, -2, dtype=np.int32)
+    table[new] = range(len(new))
+    table[-1] = -1
+    return table
 
 
 def _merged_column(
@@ -208,7 +240,7 @@ def _merged_column(
     moments = ColumnMoments()
     for part in parts:
         moments.absorb(*part.tallies[column.name])
-    return replace(column, mean=moments.mean, std=moments.std)
+    return replace(column, mean=moments.mean, std=moments.std, num_infinite=moments.num_infinite)
 
 
 def _joined_splits(parts: Any) -> dict[str, Split]:

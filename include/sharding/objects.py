@@ -6,8 +6,11 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from include.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,11 +48,16 @@ class Objects(Protocol):
     def list(self, prefix: str) -> Iterator[ObjectHead]:
         """Yield the objects whose address starts with the prefix, in key order."""
 
-    def open(self, uri: str) -> BinaryIO:
+    def open(self, uri: str, *, etag: str | None = None) -> BinaryIO:
         """Return a stream of the object's content; the caller closes it.
+
+        Args:
+            uri: the object's address.
+            etag: the version to read, by the mark that its head or the listing gave; None reads any.
 
         Raises:
             FileNotFoundError: there is no such object.
+            DataError: the object is not of that version any more.
         """
 
 
@@ -67,15 +75,16 @@ class LocalObjects:
         target, note = self._path(uri), self._note(uri)
         target.parent.mkdir(parents=True, exist_ok=True)
         note.parent.mkdir(parents=True, exist_ok=True)
-        arriving = target.with_name(f".{target.name}.arriving")
-        arriving.unlink(missing_ok=True)
+        # Names of this put alone: two processes may store the same object at the same time.
+        arriving = note.with_name(f"{note.name}.{uuid.uuid4().hex}")
         try:
             os.link(path, arriving)
         except OSError:
             shutil.copyfile(path, arriving)
         note.unlink(missing_ok=True)
         arriving.replace(target)
-        note.write_text(json.dumps({"sha256": sha256}))
+        arriving.write_text(json.dumps({"sha256": sha256}))
+        arriving.replace(note)
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return size, digest and a mark made of size and time of change."""
@@ -83,7 +92,10 @@ class LocalObjects:
         if not path.is_file():
             return None
         stat = path.stat()
-        sha256 = json.loads(note.read_text())["sha256"] if note.exists() else None
+        try:
+            sha256 = json.loads(note.read_text())["sha256"]
+        except FileNotFoundError:
+            sha256 = None
         etag = sha256 or hashlib.sha256(f"{stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()
         return ObjectHead(uri=uri, size=stat.st_size, etag=etag, sha256=sha256)
 
@@ -98,8 +110,14 @@ class LocalObjects:
                 if head is not None:
                     yield head
 
-    def open(self, uri: str) -> BinaryIO:
-        """Open the file for reading."""
+    def open(self, uri: str, *, etag: str | None = None) -> BinaryIO:
+        """Open the file for reading.
+
+        Raises:
+            DataError: the object is not of that version any more.
+        """  # noqa: DOC501 - the named function returns a DataError
+        if etag is not None and ((head := self.head(uri)) is None or head.etag != etag):
+            raise changed_object(uri, etag)
         return self._path(uri).open("rb")
 
     def _path(self, uri: str) -> Path:
@@ -107,3 +125,15 @@ class LocalObjects:
 
     def _note(self, uri: str) -> Path:
         return self.root / ".metadata" / (uri.removeprefix(S3_SCHEME) + ".json")
+
+
+def changed_object(uri: str, etag: str) -> DataError:
+    """Return the error for an object that was replaced or deleted since it was listed."""
+    return DataError(
+        "an object of the source has changed since it was listed",
+        job_name="sharding",
+        where=uri,
+        got="another version, or none",
+        allowed=f"the version with ETag {etag}",
+        next_step="start again when nothing writes to the source any more",
+    )

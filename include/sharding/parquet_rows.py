@@ -1,7 +1,8 @@
-"""Record batches out of Parquet files: row groups streamed page by page, never a whole one in memory."""
+"""Record batches out of Parquet files: row groups streamed page by page, in batches bounded by rows and bytes."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
     from include.sharding.objects import Objects
 
-BATCH_ROWS = 32_768
+BATCH_ROWS = 65_536
+BATCH_BYTES = 8 * 1024**2
+"""Bound of a batch, as stored before compression; a single page of the file may be larger."""
+_LONG_STRING_BYTES = 4096
+"""Stored bytes a row from which strings are not read as dictionaries: most values then occur once."""
 _BUFFER_BYTES = 512 * 1024
 
 
@@ -43,7 +48,7 @@ class ParquetTable:
         only: str | None = None,
     ) -> None:
         self._files, self._objects, self._folder = files, objects, folder
-        self._categories: list[str] = []
+        self._strings: list[str] = []
         self.nullable: set[str] = set()
         self.num_rows = 0
         self.names: list[str] = []
@@ -60,10 +65,7 @@ class ParquetTable:
                             if name not in ignored
                         ]
                     )
-                    if only is None:
-                        self._categories = [
-                            field.name for field in self.schema if _is_string(field.type)
-                        ]
+                    self._strings = [field.name for field in self.schema if _is_string(field.type)]
                 self._check(file, schema)
                 self.num_rows += self._rows_to_read(file, opened)
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
@@ -92,9 +94,13 @@ class ParquetTable:
 
     def _read(self, file: SourceFile, opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         try:
-            yield from opened.iter_batches(
-                batch_size=BATCH_ROWS, columns=self.schema.names, use_threads=False
-            )
+            for batch_rows, groups in _groups_by_batch_rows(opened.metadata, self.schema.names):
+                yield from opened.iter_batches(
+                    batch_size=batch_rows,
+                    row_groups=groups,
+                    columns=self.schema.names,
+                    use_threads=False,
+                )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
 
@@ -104,14 +110,16 @@ class ParquetTable:
         if file.is_remote:
             path = self._folder / "source.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._objects.open(file.uri) as stream, path.open("wb") as copy:
+            with self._objects.open(file.uri, etag=file.etag) as stream, path.open("wb") as copy:
                 shutil.copyfileobj(stream, copy, 1024**2)
         try:
+            metadata = pq.read_metadata(path)
             opened = pq.ParquetFile(
                 path,
+                metadata=metadata,
                 buffer_size=_BUFFER_BYTES,
                 pre_buffer=False,
-                read_dictionary=self._categories,
+                read_dictionary=_short_strings(metadata, self._strings),
             )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
@@ -141,6 +149,38 @@ class ParquetTable:
                 allowed=", ".join(f"{field.name}: {field.type}" for field in self.schema),
                 next_step="bring the files to one schema, or narrow the source with a glob",
             )
+
+
+def _groups_by_batch_rows(
+    metadata: pq.FileMetaData, names: list[str]
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield the rows of a batch, a power of two, and the neighbouring row groups that it fits."""
+    wanted = frozenset(names)
+    sizes = [_batch_rows(metadata.row_group(at), wanted) for at in range(metadata.num_row_groups)]
+    for batch_rows, numbers in itertools.groupby(range(len(sizes)), key=sizes.__getitem__):
+        yield batch_rows, list(numbers)
+
+
+def _batch_rows(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
+    fitting = BATCH_BYTES * int(group.num_rows) // max(1, _stored_bytes(group, names))
+    return min(BATCH_ROWS, 1 << max(0, fitting.bit_length() - 1))
+
+
+def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
+    """Return the columns of strings that are worth reading as dictionaries."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    most = _LONG_STRING_BYTES * max(1, metadata.num_rows)
+    return [
+        name
+        for name in names
+        if sum(_stored_bytes(group, frozenset([name])) for group in groups) < most
+    ]
+
+
+def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
+    """Return the bytes of some columns, encoded and not compressed."""
+    chunks = (group.column(at) for at in range(group.num_columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

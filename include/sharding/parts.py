@@ -20,6 +20,7 @@ from include.sharding.quarantine import BadRows
 from include.sharding.reading import Reading
 from include.sharding.run import folder_under_way
 from include.sharding.shard_set import Numbering
+from include.sharding.source_files import check_unchanged
 from include.sharding.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -45,7 +46,12 @@ class PartIndex:
     def to_json(self) -> str:
         """Return the document of this part."""
         index = json.loads(self.index.to_json())
-        return json.dumps({"part": self.part, "index": index, "tallies": self.tallies}) + "\n"
+        return (
+            json.dumps(
+                {"part": self.part, "index": index, "tallies": self.tallies}, allow_nan=False
+            )
+            + "\n"
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PartIndex:
@@ -109,6 +115,7 @@ def write_part(
             bad_rows=BadRows(max_fraction=1.0),
         )
         written = _write_shards(plan, reading, uploads, part=part)
+        check_unchanged(files)
         quarantine = f"quarantine/part-{part:05d}.jsonl"
         if has_samples := reading.bad_rows.write(folder / "bad-rows.jsonl"):
             uploads.send(folder / "bad-rows.jsonl", quarantine)

@@ -39,8 +39,11 @@ class RowHasher:
         """Take in a column of numbers; 0.0 and -0.0 are equal, and so are all missing values."""
         numbers = self._numbers
         np.add(values, 0.0, out=numbers)
-        if values.dtype.kind == "f" and np.isnan(numbers.sum()):
-            numbers[np.isnan(numbers)] = np.nan
+        if values.dtype.kind == "f":
+            with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs
+                has_missing = np.isnan(numbers.sum())
+            if has_missing:
+                numbers[np.isnan(numbers)] = np.nan
         self.add_bits(numbers.view(np.uint64))
 
     def add_bits(self, bits: npt.NDArray[np.uint64]) -> None:

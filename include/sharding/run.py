@@ -14,6 +14,7 @@ from include.sharding.index import INDEX_NAME, ShardIndex
 from include.sharding.plan import DatasetPlan, finished_index, plan_dataset
 from include.sharding.quarantine import BadRows
 from include.sharding.reading import Reading
+from include.sharding.source_files import check_unchanged
 from include.sharding.uploads import Sent, Uploads
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def _shard(
     existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
     with Uploads(objects, plan.uri, existing=existing) as uploads:
         written = write_splits(reading, uploads, plan.uri, folder / "shards")
+        check_unchanged(files)
         quarantine = folder / QUARANTINE_NAME
         if has_samples := reading.bad_rows.write(quarantine):
             uploads.send(quarantine, QUARANTINE_NAME)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from include.errors import DataError
 from include.sharding.objects import S3_SCHEME
@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 _DIGEST_PIECE_BYTES = 1024**2
+
+
+class FileStamp(NamedTuple):
+    """What changes with a local file's content: bytes, times in nanoseconds since 1970, inode."""
+
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileStamp:
+        """Return the stamp of a file as it is now; OSError if there is none."""
+        status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +45,7 @@ class SourceFile:
         compression: `gzip`, `bz2`, `xz`, `zstd` or None.
         max_bytes: read about this many bytes of the uncompressed content at most; None reads all.
         etag: the store's mark of the content; None for a local file.
+        stamp: what a local file's status said when it was listed; None for an object.
     """
 
     name: str
@@ -38,6 +54,7 @@ class SourceFile:
     compression: str | None = None
     max_bytes: int | None = None
     etag: str | None = None
+    stamp: FileStamp | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -77,6 +94,32 @@ def fingerprint(files: Iterable[SourceFile]) -> str:
         for file, mark in zip(files, pool.map(_content_mark, files), strict=True):
             digest.update(f"{file.name}\0{file.size}\0{file.max_bytes}\0{mark}\n".encode())
     return digest.hexdigest()
+
+
+def check_unchanged(files: Iterable[SourceFile]) -> None:
+    """Check, after they were read, that local files are still those that were listed.
+
+    Objects are read by their ETag and need no second look.
+
+    Raises:
+        DataError: a file was written to, replaced or deleted meanwhile.
+    """  # noqa: DOC501 - the named function returns a DataError
+    for file in files:
+        if file.stamp is None:
+            continue
+        try:
+            found = FileStamp.of(Path(file.uri))
+        except OSError as error:
+            raise unreadable(file, error) from error
+        if found != file.stamp:
+            raise DataError(
+                "a source file has changed while it was read",
+                job_name="sharding",
+                where=file.name,
+                got=f"{found.size} bytes, another time of change",
+                allowed=f"the file of {file.stamp.size} bytes that was listed",
+                next_step="start again when nothing writes to the source any more",
+            )
 
 
 def suffix_of(name: str) -> str:

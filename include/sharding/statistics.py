@@ -9,9 +9,14 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_SMALL = 2.0**-600
+
 
 class ColumnMoments:
-    """Mean and standard deviation of one column, missing values left out, merged batch by batch.
+    """Mean and standard deviation of one column's finite values, merged batch by batch.
+
+    Missing values (NaN) are left out; infinities are left out and counted. Squares of numbers beyond 1e150 do not fit
+    into float64: from the first of them on, the sums are those of all values times 2^-600.
 
     Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
     """
@@ -20,22 +25,36 @@ class ColumnMoments:
         self._count = 0
         self._mean = 0.0
         self._squares = 0.0
+        self._scale = 1.0
         self._origin = 0.0
         self._has_origin = False
+        self.num_infinite = 0
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """Take in some values."""
         if not len(values):
             return
-        # Distances from a value of the column itself keep large numbers that lie close together exact.
-        numbers = np.subtract(values, self._origin_of(values), dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Distances from a value of the column itself keep large numbers that lie close together exact.
+            numbers = np.subtract(values, self._origin_of(values), dtype=np.float64)
+            mean = float(numbers.mean())
+            if not np.isfinite(mean):
+                known = values[~np.isnan(values)]
+                finite = known[np.isfinite(known)]
+                self.num_infinite += len(known) - len(finite)
+                values, numbers = finite, np.subtract(finite, self._origin, dtype=np.float64)
+                mean = float(numbers.mean()) if len(numbers) else 0.0
+            # Not a dot product: BLAS would start threads that spin on a busy machine.
+            squares = float(np.einsum("i,i->", numbers, numbers)) - len(numbers) * mean * mean
+        if np.isfinite(squares):
+            self.absorb(len(numbers), mean + self._origin, max(0.0, squares))
+        else:
+            self._add_scaled(values * np.float64(_SMALL))
+
+    def _add_scaled(self, numbers: npt.NDArray[np.float64]) -> None:
         mean = float(numbers.mean())
-        if np.isnan(mean):
-            numbers = numbers[~np.isnan(numbers)]
-            mean = float(numbers.mean()) if len(numbers) else 0.0
-        # Not a dot product: BLAS would start threads that spin on a busy machine.
-        squares = float(np.einsum("i,i->", numbers, numbers)) - len(numbers) * mean * mean
-        self.absorb(len(numbers), mean + self._origin, max(0.0, squares))
+        distances = numbers - mean
+        self.absorb(len(numbers), mean, float(np.einsum("i,i->", distances, distances)), _SMALL)
 
     def _origin_of(self, values: npt.NDArray[Any]) -> float:
         if not self._has_origin:
@@ -44,29 +63,38 @@ class ColumnMoments:
                 self._origin, self._has_origin = float(known[0]), True
         return self._origin
 
-    def absorb(self, count: int, mean: float, squares: float) -> None:
-        """Take in values of which only these sums are known: their number, mean, squared distances from it."""
+    def absorb(
+        self, count: int, mean: float, squares: float, scale: float = 1.0, num_infinite: int = 0
+    ) -> None:
+        """Take in values of which only these sums are known: `sums` of other moments."""
+        self.num_infinite += num_infinite
         if count == 0:
             return
+        if scale != self._scale:
+            shrink = _SMALL if scale == 1.0 else 1.0
+            mean, squares = mean * shrink, squares * shrink * shrink
+            shrink = _SMALL if self._scale == 1.0 else 1.0
+            self._mean, self._squares = self._mean * shrink, self._squares * shrink * shrink
+            self._scale = _SMALL
         total, apart = self._count + count, mean - self._mean
         self._squares += squares + apart * apart * self._count * count / total
         self._mean += apart * count / total
         self._count = total
 
     @property
-    def sums(self) -> tuple[int, float, float]:
-        """Return what `absorb` takes."""
-        return self._count, self._mean, self._squares
+    def sums(self) -> tuple[int, float, float, float, int]:
+        """Return what `absorb` takes: count, mean, squared distances from it, scale of the two, infinities."""
+        return self._count, self._mean, self._squares, self._scale, self.num_infinite
 
     @property
     def mean(self) -> float | None:
-        """Return the mean; None without any value."""
-        return self._mean if self._count else None
+        """Return the mean; None without any finite value."""
+        return self._mean / self._scale if self._count else None
 
     @property
     def std(self) -> float | None:
-        """Return the population standard deviation; None without any value."""
-        return float(np.sqrt(self._squares / self._count)) if self._count else None
+        """Return the population standard deviation; None without any finite value."""
+        return float(np.sqrt(self._squares / self._count)) / self._scale if self._count else None
 
 
 class TokenCounts:

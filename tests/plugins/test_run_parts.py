@@ -13,7 +13,7 @@ from distributed_training.hooks.dataset_objects import S3DatasetObjects
 from distributed_training.hooks.objects import S3Objects
 from distributed_training.operators.register_model import ModelVersion, RegisterModelOperator
 from distributed_training.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
-from include.errors import RejectedRequestError, Severity, SpecError
+from include.errors import DataError, RejectedRequestError, Severity, SpecError
 from include.sharding import ShardSettings, Source
 
 pytestmark = pytest.mark.engine
@@ -165,6 +165,22 @@ def test_dataset_objects_keep_content_digest_and_order(aws_connection, task, tmp
     assert objects.head(prefix + "c") is None
     with pytest.raises(FileNotFoundError):
         objects.open(prefix + "c")
+
+
+def test_dataset_objects_read_the_version_that_was_listed(aws_connection, task, tmp_path):
+    objects = S3DatasetObjects(AwsClients(ConnectionArguments()).client("s3"))
+    uri = f"s3://{aws_connection.bucket}/{task.run_id}/source"
+    (tmp_path / "source").write_bytes(b"listed")
+    objects.put_file(tmp_path / "source", uri, sha256="")
+    (listed,) = objects.list(uri)
+    with objects.open(uri, etag=listed.etag) as stream:
+        assert stream.read() == b"listed"
+    (tmp_path / "source").write_bytes(b"newer!")
+    objects.put_file(tmp_path / "source", uri, sha256="")
+    with pytest.raises(DataError, match="has changed since it was listed"):
+        objects.open(uri, etag=listed.etag)
+    with pytest.raises(DataError, match="has changed since it was listed"):
+        objects.open(uri + "-gone", etag=listed.etag)
 
 
 def test_missing_bucket_is_a_typed_refusal(aws_connection):

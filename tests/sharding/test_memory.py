@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 ROWS_A_GROUP = 250_000
 NUM_GROUPS = 12
@@ -23,7 +25,7 @@ from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 folder = Path(sys.argv[1])
 result = shard_dataset(
     Source(uri=str(folder / "t.parquet")),
-    ShardSettings(num_shards=8),
+    ShardSettings(**json.loads(sys.argv[2])),
     LocalObjects(folder / "store"),
     destination="s3://bucket/x",
     work_dir=folder,
@@ -31,6 +33,19 @@ result = shard_dataset(
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps({"rows": result.index.num_rows, "peak": peak}))
 """
+
+
+NUM_TEXTS, TEXT_BYTES = 300, 300_000
+TEXT_PEAK_LIMIT_BYTES = 450_000_000
+
+
+@pytest.mark.parametrize("distinct", [1, NUM_TEXTS], ids=["one-text", "own-texts"])
+def test_large_texts_are_sharded_in_little_memory(tmp_path: Path, distinct: int) -> None:
+    texts = [f"{at % distinct} " + "word " * (TEXT_BYTES // 5) for at in range(NUM_TEXTS)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "t.parquet", compression="lz4")
+    found = peak_of(tmp_path, text_column="text", validation_fraction=0, test_fraction=0)
+    assert found["rows"] == NUM_TEXTS
+    assert found["peak"] < TEXT_PEAK_LIMIT_BYTES
 
 
 def test_large_table_is_sharded_in_little_memory(tmp_path: Path) -> None:
@@ -42,14 +57,22 @@ def test_large_table_is_sharded_in_little_memory(tmp_path: Path) -> None:
             writer.write_table(group)
     assert group.nbytes * NUM_GROUPS > 1.3 * PEAK_LIMIT_BYTES
 
+    found = peak_of(tmp_path)
+    assert found["rows"] == ROWS_A_GROUP * NUM_GROUPS
+    assert found["peak"] < PEAK_LIMIT_BYTES
+
+
+def peak_of(folder: Path, **settings: Any) -> dict[str, int]:
+    """Return the rows and the peak resident bytes of a process that shards `t.parquet`."""
     done = subprocess.run(
         # Through a small process of its own, since a child's peak counts its parent's size at birth.
-        ["/bin/sh", "-c", '"$0" -c "$1" "$2"', sys.executable, SCRIPT, str(tmp_path)],
+        [
+            *("/bin/sh", "-c", '"$0" -c "$1" "$2" "$3"', sys.executable, SCRIPT, str(folder)),
+            json.dumps({"num_shards": 8, **settings}),
+        ],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout)
-    assert found["rows"] == ROWS_A_GROUP * NUM_GROUPS
-    assert found["peak"] < PEAK_LIMIT_BYTES
+    return json.loads(done.stdout)

@@ -15,7 +15,7 @@ from include.errors import ContractError, DataError
 from include.sharding import DatasetPlan, ShardIndex, ShardingResult, ShardSettings, Source
 from include.sharding.__main__ import main
 from include.sharding.merge import merge_parts
-from include.sharding.parts import files_of_part, part_name, write_part
+from include.sharding.parts import files_of_part, part_name, read_parts, write_part
 from include.sharding.plan import plan_dataset
 from tests.sharding.conftest import DESTINATION, Store
 
@@ -134,6 +134,87 @@ def test_merge_that_was_cut_off_before_the_index_can_be_done_again(
         )
         == rows
     )
+
+
+class CutOff(Store):
+    """A store that dies after it has stored so many recoded shards, before it notes what it stored."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, root: Path, left: int) -> None:
+        super().__init__(root)
+        object.__setattr__(self, "left", left)
+
+    def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
+        super().put_file(path, uri, sha256=sha256)
+        object.__setattr__(self, "left", self.left - 1)
+        if self.left <= 0:
+            self._note(uri).unlink()
+            raise OSError("killed")
+
+
+def planned_parts(tmp_path: Path, store: Store) -> tuple[DatasetPlan, Counter[tuple[Any, ...]]]:
+    """Write three parts, and return the plan and the rows that one process finds."""
+    source = table_files(tmp_path / "in")
+    settings = ShardSettings(num_shards=6, max_bad_row_fraction=0.0)
+    rows = Counter(store.table(store.shard(source, num_shards=6)))
+    plan, files = plan_dataset(
+        Source(uri=str(source)), settings, store, destination=DESTINATION, num_parts=3
+    )
+    for part in range(3):
+        write_part(plan, files_of_part(files, part=part, num_parts=3), store, part=part)
+    return plan, rows
+
+
+def rows_of(store: Store, plan: DatasetPlan, index: ShardIndex) -> Counter[tuple[Any, ...]]:
+    result = ShardingResult(index=index, uri=plan.uri, uploaded=0, reused=0, uploaded_bytes=0)
+    return Counter(store.table(result))
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_merge_killed_between_an_object_and_its_note_recodes_it_once(
+    tmp_path: Path, store: Store, left: int
+) -> None:
+    plan, rows = planned_parts(tmp_path, store)
+    with pytest.raises(OSError, match="killed"):
+        merge_parts(plan, CutOff(store.root, left))
+    assert rows_of(store, plan, merge_parts(plan, store)) == rows
+
+
+def test_merge_beside_another_one_recodes_each_shard_once(tmp_path: Path, store: Store) -> None:
+    plan, rows = planned_parts(tmp_path, store)
+    done: list[ShardIndex] = []
+
+    class Overtaken(Store):
+        """A store on which another merge runs from start to end before this one reads a shard."""
+
+        __slots__ = ()
+
+        def open(self, uri: str, *, etag: str | None = None) -> Any:
+            if "/train/" in uri and not done:
+                done.append(merge_parts(plan, store))
+            return super().open(uri, etag=etag)
+
+    index = merge_parts(plan, Overtaken(store.root))
+    assert done == [index]
+    assert rows_of(store, plan, index) == rows
+
+
+def test_merge_refuses_a_shard_that_no_part_wrote(tmp_path: Path, store: Store) -> None:
+    plan, _ = planned_parts(tmp_path, store)
+    name = next(
+        shard.file
+        for part in read_parts(plan, store)
+        if part.part
+        for shard in part.index.splits["train"].shards
+    )
+    path = store._path(f"{plan.uri}/{name}")
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    content[0] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="not what its part wrote"):
+        merge_parts(plan, store)
 
 
 def test_merge_judges_bad_rows_of_all_parts(tmp_path: Path, store: Store) -> None:

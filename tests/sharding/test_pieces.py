@@ -54,8 +54,9 @@ COLUMNS = st.builds(
     dtype=NAMES,
     role=NAMES,
     categories=st.none() | st.lists(NAMES, max_size=3).map(tuple),
-    mean=st.none() | st.floats(allow_nan=False),
-    std=st.none() | st.floats(allow_nan=False),
+    mean=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    std=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    num_infinite=st.none() | COUNTS,
 )
 INDEXES = st.builds(
     ShardIndex,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ from include.errors import DataError, SpecError
 from include.sharding import ShardSettings, Source
 from include.sharding.run import shard_dataset
 from tests.sharding.conftest import DESTINATION, Store
+from tests.sharding.test_parts import shard_in_parts
 
 EACH_EXAMPLE = hypothesis_settings(
     max_examples=25,
@@ -212,6 +214,40 @@ def test_statistics_are_those_of_the_train_split(tmp_path: Path, store: Store) -
     column = (result.index.schema or ())[0]
     assert column.mean == pytest.approx(np.mean(train), rel=1e-12)
     assert column.std == pytest.approx(np.std(train), rel=1e-6)
+
+
+@pytest.mark.parametrize("num_parts", [0, 3])
+def test_statistics_are_those_of_the_finite_values(
+    tmp_path: Path, store: Store, num_parts: int
+) -> None:
+    rng = np.random.default_rng(0)
+    inf, huge = rng.normal(size=2000), rng.normal(size=2000)
+    inf[:40], inf[40:60], inf[60:90] = np.inf, -np.inf, np.nan
+    huge[:10], huge[10:20] = 1e200, -1e200
+    for at in range(4):
+        rows = slice(at * 500, at * 500 + 500)
+        table = pa.table({"inf": inf[rows], "huge": huge[rows], "never": np.full(500, np.inf)})
+        pq.write_table(table, tmp_path / f"{at}.parquet")
+    wanted = {"num_shards": 3, "validation_fraction": 0.0, "test_fraction": 0.0}
+    if num_parts:
+        result = shard_in_parts(store, tmp_path / "*.parquet", num_parts=num_parts, **wanted)
+    else:
+        result = store.shard(tmp_path / "?.parquet", **wanted)
+
+    text = store._path(f"{result.uri}/index/index.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    found = {column.name: column for column in result.index.schema or ()}
+    finite = inf[np.isfinite(inf)]
+    assert found["inf"].mean == pytest.approx(finite.mean())
+    assert found["inf"].std == pytest.approx(finite.std())
+    assert found["inf"].num_infinite == 60
+    assert found["huge"].mean == pytest.approx(huge.mean())
+    assert found["huge"].std == pytest.approx((huge / 1e190).std() * 1e190)
+    assert (found["never"].mean, found["never"].std, found["never"].num_infinite) == (
+        None,
+        None,
+        2000,
+    )
 
 
 def test_unigram_baseline_is_the_validation_loss_of_token_frequencies(

@@ -130,6 +130,23 @@ def test_rows_come_in_the_order_asked_for_across_shards(table):
     assert target.tolist() == [1, 0, 0, 0]
 
 
+def test_numbers_that_float32_cannot_hold_are_missing(tmp_path, shards):
+    values = [1.0, math.inf, -math.inf, 1e200, 3.0]
+    columns = {"x": ("float64", values), "y": ("float64", [1.0] * 5)}
+    entry = shards.write_shard(tmp_path / "train" / "shard-00000.bin", columns)
+    split = {"num_rows": 5, "shards": [entry | {"rows": 5, "first_row": 0}]}
+    schema = [
+        {"name": "x", "dtype": "float64", "role": "feature", "mean": 2e199, "std": 4e199},
+        {"name": "y", "dtype": "float64", "role": "target", "mean": 1.0, "std": None},
+    ]
+    shards.write_index(tmp_path, {"kind": "columns", "schema": schema}, {"train": split})
+    index, layout = layout_of(tmp_path)
+    rows = TableRows.open(index, "train", tmp_path / "train", layout=layout, verify=True)
+    numbers, _, _ = rows[torch.arange(5)]
+    assert numbers[:, 0].tolist() == pytest.approx([1.0, *[math.nan] * 3, 3.0], nan_ok=True)
+    assert (layout.means, layout.stds) == ([0.0], [1.0])
+
+
 def test_target_column_overrides_the_index_and_numbers_are_standardised(table):
     index, layout = layout_of(table, target_column="price")
     rows = TableRows.open(index, "train", table / "train", layout=layout, verify=True)

@@ -12,7 +12,7 @@ from distributed_training.hooks.refusals import (
     is_absent_object,
     refusals_typed,
 )
-from include.sharding.objects import ObjectHead
+from include.sharding.objects import ObjectHead, changed_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,15 +57,27 @@ class S3DatasetObjects:
                     uri = f"s3://{at.bucket}/{each['Key']}"
                     yield ObjectHead(uri=uri, size=each["Size"], etag=each["ETag"].strip('"'))
 
-    def open(self, uri: str) -> BinaryIO:
+    def open(self, uri: str, *, etag: str | None = None) -> BinaryIO:
         """Return a stream of the object's content; the caller closes it.
+
+        Args:
+            uri: the object's address.
+            etag: the version to read; None reads any.
 
         Raises:
             FileNotFoundError: there is no such object.
-        """
+            DataError: the object is not of that version any more.
+        """  # noqa: DOC501 - the named function returns a DataError
         at = S3Address.parse(uri)
-        call = partial(self._client.get_object, Bucket=at.bucket, Key=at.key)
-        answer = answer_or_none(call, where=uri, is_absent=is_absent_object)
+        version = {} if etag is None else {"IfMatch": f'"{etag}"'}
+        call = partial(self._client.get_object, Bucket=at.bucket, Key=at.key, **version)
+        answer = answer_or_none(call, where=uri, is_absent=_is_absent_version)
         if answer is None:
+            if etag is not None:
+                raise changed_object(uri, etag)
             raise FileNotFoundError(uri)
         return whole_object(self._client, answer, bucket=at.bucket, key=at.key)
+
+
+def _is_absent_version(code: str, message: str) -> bool:
+    return code in {"412", "PreconditionFailed"} or is_absent_object(code, message)

@@ -85,12 +85,19 @@ def read_layout(
         raise DataError(message)
     return TableLayout(
         numbers=[entry["name"] for entry in numbers],
-        means=[float(entry.get("mean") or 0.0) for entry in numbers],
-        stds=[float(entry.get("std") or 1.0) for entry in numbers],
+        means=[_standard(entry)[0] for entry in numbers],
+        stds=[_standard(entry)[1] for entry in numbers],
         categories=[entry["name"] for entry in categories],
         category_sizes=[len(entry["categories"]) for entry in categories],
         target=target,
     )
+
+
+def _standard(entry: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the mean and the deviation to standardise by; (0, 1) where float32 cannot hold them."""
+    mean, std = float(entry.get("mean") or 0.0), float(entry.get("std") or 1.0)
+    largest = torch.finfo(torch.float32).max
+    return (mean, std) if abs(mean) <= largest and std <= largest else (0.0, 1.0)
 
 
 def _target_entry(schema: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:

@@ -22,8 +22,8 @@ Columns = Mapping[str, Tensor]
 class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
     """An item is one micro-batch: index with an int64 tensor of row numbers.
 
-    It gives numbers (batch, features) float32 with NaN where missing, category codes (batch,
-    features) int64 with -1 where missing, and the target (batch): a class number int64, or a
+    It gives numbers (batch, features) float32 with NaN where missing, infinite or beyond float32,
+    category codes (batch, features) int64 with -1 where missing, and the target (batch): a class number int64, or a
     standardised float32.
     """
 
@@ -96,7 +96,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
     def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         columns = self._gather(rows)
         layout = self._layout
-        numbers = [columns[name].to(torch.float32) for name in layout.numbers]
+        numbers = [_usable(columns[name]) for name in layout.numbers]
         codes = [columns[name].to(torch.int64) for name in layout.categories]
         return (
             _stack(numbers, rows, torch.float32),
@@ -124,6 +124,12 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         if target.classes is None:
             return ((values.to(torch.float32) - target.mean) / target.std).to(torch.float32)
         return torch.searchsorted(torch.tensor(target.classes), values.to(torch.int64))
+
+
+def _usable(values: Tensor) -> Tensor:
+    """Return numbers as float32, NaN where they are infinite there: one of them makes every loss NaN."""
+    numbers = values.to(torch.float32)
+    return numbers.masked_fill(numbers.isinf(), torch.nan)
 
 
 def _stack(columns: Sequence[Tensor], rows: Tensor, dtype: torch.dtype) -> Tensor:

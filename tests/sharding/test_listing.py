@@ -1,0 +1,73 @@
+"""Files of a source that are data, and those that are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.sharding import LocalObjects, Source
+from include.sharding.listing import list_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.sharding.conftest import Store
+
+DATA = ("part-0.csv", "year=2026/part-1.csv", "_region=eu/part-2.csv")
+NO_DATA = (
+    "_temporary/0/task_1/part-0.csv",
+    "_delta_log/00000.checkpoint.csv",
+    "_spark_metadata/0.csv",
+    "_committed_17.csv",
+    "year=2026/_started_17.csv",
+    ".part-0.csv.crc.csv",
+    ".ipynb_checkpoints/part-0.csv",
+    "_SUCCESS",
+)
+
+
+def write(root: Path, names: tuple[str, ...]) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("a,b\n1,2\n")
+    return root
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["folder", "prefix"])
+@pytest.mark.parametrize("glob", ["", "/**/*.csv"], ids=["whole", "glob"])
+def test_markers_and_unfinished_writes_are_no_data(
+    tmp_path: Path, is_remote: bool, glob: str
+) -> None:
+    root = write(tmp_path / "bucket" / "table", (*DATA, *NO_DATA))
+    uri = "s3://bucket/table" if is_remote else str(root)
+    if is_remote and glob:
+        glob = "/*.csv"  # matches one level, as PurePath.match does
+    _, files = list_files(Source(uri=uri + glob), LocalObjects(tmp_path))
+    expected = {"part-0.csv"} if glob and is_remote else set(DATA)
+    assert {file.uri.rpartition("table/")[2] for file in files} == expected
+
+
+def test_a_folder_that_the_source_itself_names_is_data(tmp_path: Path) -> None:
+    write(tmp_path / "_raw", DATA[:1])
+    for uri in (tmp_path / "_raw", tmp_path / "_raw" / "*.csv", tmp_path / "_r*" / "*.csv"):
+        _, files = list_files(Source(uri=str(uri)), LocalObjects(tmp_path))
+        assert len(files) == 1
+
+
+def test_python_modules_that_start_with_an_underscore_are_text(tmp_path: Path) -> None:
+    for name in ("__init__.py", "_private.py", "open.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    _, files = list_files(Source(uri=str(tmp_path)), LocalObjects(tmp_path))
+    assert len(files) == 3
+
+
+@pytest.mark.parametrize("pattern", ["v?/*.csv", "v[12]/*.csv", "v?/part-0.csv"])
+def test_wildcards_of_every_kind_may_stand_in_a_folder(
+    tmp_path: Path, store: Store, pattern: str
+) -> None:
+    for name in ("v1/part-0.csv", "v2/part-0.csv"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("a,b\n1,2\n")
+    _, files = list_files(Source(uri=str(tmp_path / pattern)), store)
+    assert [file.name for file in files] == ["v1/part-0.csv", "v2/part-0.csv"]
