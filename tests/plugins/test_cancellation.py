@@ -50,6 +50,27 @@ def test_cancelled_caller_cancels_what_it_waits_for() -> None:
     assert ended == ["ended"]
 
 
+def test_cancelled_work_has_let_go_when_its_caller_ends() -> None:
+    """What follows a cancellation opens clients of its own: the old ones are closed by then."""
+    ended: list[str] = []
+
+    async def hold() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("closed")
+
+    async def cancelled() -> list[str]:
+        caller = asyncio.create_task(keeping_message(hold()))
+        await asyncio.sleep(0)
+        caller.cancel("user-action")
+        await asyncio.wait({caller})
+        return list(ended)
+
+    assert asyncio.run(cancelled()) == ["closed"]
+
+
 def test_result_and_error_come_through() -> None:
     async def fine() -> int:
         return 3

@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -348,7 +349,7 @@ def test_task_defers_to_the_trigger_and_ends_with_what_it_found(trained: Any, ta
     with pytest.raises(TaskDeferred) as deferred:
         check.execute(task.context)
 
-    assert deferred.value.trigger.job_name == first_of(train, task)
+    assert deferred.value.trigger.watch.job_name == first_of(train, task)
     event = watched(first_of(train, task))
     result = check.execute_complete(task.context, event)
     assert result["stopped_by"]["rule"] == "NonFinite"
@@ -378,7 +379,7 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
     with pytest.raises(TaskDeferred) as deferred:
         check.execute_complete(task.context, told)
 
-    assert deferred.value.trigger.job_name == train.name_of(task.context, 2)
+    assert deferred.value.trigger.watch.job_name == train.name_of(task.context, 2)
     assert time.monotonic() - began < 60
 
 
@@ -404,8 +405,8 @@ def test_what_was_found_outlasts_a_question_whose_answer_is_the_end(
         with pytest.raises(TaskDeferred) as deferred:
             check.execute_complete(task.context, event, **kwargs)
         kwargs = deferred.value.kwargs
-        assert deferred.value.trigger.absent_s == absent_s
-        assert deferred.value.trigger.watched_task == {
+        assert deferred.value.trigger.watch.absent_s == absent_s
+        assert asdict(deferred.value.trigger.watch.task) == {
             "dag_id": task.dag_id,
             "run_id": task.run_id,
             "task_id": "train",

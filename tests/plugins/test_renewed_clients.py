@@ -124,3 +124,20 @@ def test_clients_that_are_just_made_are_not_made_anew_for_everyone_who_meets_the
         return after == before
 
     assert asyncio.run(follow())
+
+
+def test_a_cancelled_user_does_not_cancel_what_others_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def follow() -> bool:
+        first, second = renewed(monkeypatch), renewed(monkeypatch)
+        opening, waiting = (asyncio.ensure_future(client_of(each)) for each in (first, second))
+        await asyncio.sleep(0)
+        opening.cancel()
+        found = await waiting
+        again = await client_of(first)
+        for each in (first, second):
+            await each.close()
+        return found == again and opening.cancelled()
+
+    assert asyncio.run(follow())

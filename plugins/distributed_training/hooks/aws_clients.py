@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook, BaseSessionFactory
 from botocore.config import Config
 
 from distributed_training.hooks.encryption import encrypt_writes, encrypting
+from distributed_training.hooks.known_members import known_members
 from distributed_training.hooks.retries import patient_config
 from include.errors import Finding, SpecError
 from include.sagemaker_api.names import deployment_prefix
@@ -44,6 +45,15 @@ class ConnectionArguments:
             "verify": self.verify,
             "botocore_config": config,
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote, in this release or in a later one, which may know more members.
+
+        Raises:
+            TypeError: it is no mapping.
+        """
+        return cls(**known_members(cls, data))
 
 
 def load_model(service: str) -> None:

@@ -37,9 +37,9 @@ class SharedClients:
         self._key = _key(connection)
         self._num_users = 0
         self._made_at = time.monotonic()
-        self._opening = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._stack = AsyncExitStack()
-        self._by_service: dict[str, Any] = {}
+        self._by_service: dict[str, asyncio.Task[Any]] = {}
 
     @classmethod
     def acquire(cls, connection: ConnectionArguments) -> SharedClients:
@@ -57,20 +57,22 @@ class SharedClients:
         Raises:
             Exception: the connection is wrong; the next user of it reads it anew.
         """
-        async with self._opening:
-            for service in services:
-                if service not in self._by_service:
-                    await self._open_one(service)
-        return {service: self._by_service[service] for service in services}
+        for service in services:
+            if service not in self._by_service:
+                self._by_service[service] = asyncio.ensure_future(self._open_one(service))
+        # A user who is cancelled meanwhile does not cancel what others wait for.
+        return {each: await asyncio.shield(self._by_service[each]) for each in services}
 
-    async def _open_one(self, service: str) -> None:
+    async def _open_one(self, service: str) -> Any:
         try:
-            opening = await self.aws.async_client(service)
-            # A service's model is megabytes of JSON: read by a thread, and kept for the client that needs it.
-            await asyncio.to_thread(load_model, service)
-            self._by_service[service] = await self._stack.enter_async_context(opening)
+            async with self._one_at_a_time:
+                # A service's model is megabytes of JSON: read by a thread, and kept for the client that needs it.
+                await asyncio.to_thread(load_model, service)
+                opening = await self.aws.async_client(service)
+                return await self._stack.enter_async_context(opening)
         except BaseException:
             self._leave()
+            self._by_service.pop(service, None)
             raise
 
     def give_up(self) -> None:
@@ -83,6 +85,7 @@ class SharedClients:
         self._num_users -= 1
         if self._num_users == 0:
             self._leave()
+            await asyncio.gather(*self._by_service.values(), return_exceptions=True)
             await self._stack.aclose()
 
     def _leave(self) -> None:

@@ -188,11 +188,13 @@ class CheckRulesOperator(ConnectedOperator):
     def _defer(
         self, context: Context, name: str, absent_s: float, watched: dict[str, Any] | None
     ) -> NoReturn:
+        from distributed_training.triggers.follow import VERSION
         from distributed_training.triggers.rules import RulesTrigger
 
         task = self._watched_task(context) if self.watched_task_id else None
         self.defer(
             trigger=RulesTrigger(
+                v=VERSION,
                 job_name=name,
                 absent_s=absent_s,
                 plan=self._plan.to_dict(),

@@ -79,7 +79,7 @@ class WaitingJobTask(JobTask):
         quota: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Ask again for a job that the account's quota had no room for."""
-        return self._run(context, QuotaWait(**quota))
+        return self._run(context, QuotaWait.from_dict(quota))
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context

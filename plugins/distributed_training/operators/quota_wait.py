@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from distributed_training.hooks.known_members import known_members
 from distributed_training.triggers.pace import backoff_s
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _LONGEST_PAUSE_S = 300.0
 
@@ -28,6 +29,11 @@ class QuotaWait:
     rung_began_at: float
     refusals: int = 0
     full_rungs: Sequence[int] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the waiting of its fields, which another release may have written."""
+        return cls(**known_members(cls, data))
 
     @classmethod
     def begin(cls, now: float) -> Self:

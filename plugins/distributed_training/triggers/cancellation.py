@@ -12,6 +12,7 @@ It then cancels the trigger again with each sync, once a second, until it has en
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_LETTING_GO_S = 1.0
 _going_on: set[asyncio.Future[Any]] = set()
 """The event loop itself keeps no task alive."""
 
@@ -27,14 +29,17 @@ async def keeping_message(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Return the coroutine's result; raise what it raises.
 
     Raises:
-        CancelledError: the caller was cancelled, with the message of that cancellation; the coroutine is cancelled too.
+        CancelledError: the caller was cancelled, with the message of that cancellation; the coroutine is cancelled too,
+            and has a second to let go of what it holds.
     """
     task = asyncio.ensure_future(coroutine)
     try:
         await asyncio.wait({task})
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as reason:
         task.cancel()
-        raise
+        with suppress(asyncio.CancelledError):  # the next sync's; the first one says why
+            await asyncio.wait({task}, timeout=_LETTING_GO_S)
+        raise reason from None
     return task.result()
 
 

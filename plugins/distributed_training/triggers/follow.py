@@ -28,11 +28,15 @@ from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.stop_cause import StopCause
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from include.sagemaker_api.snapshot import JobSnapshot
 
 log = logging.getLogger(__name__)
 
 _LOG_FAILURES_IN_A_ROW = 8
+VERSION = 1
+"""Of a trigger's arguments in Airflow's database; a release reads all of them (docs/adr/0057)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,29 +61,43 @@ class Followed:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
         return {
+            "v": VERSION,
             "kind": str(self.kind),
             "job_name": self.job_name,
             "poll_interval_s": self.poll_interval_s,
             "stream_logs": self.stream_logs,
             "patience": self.patience.to_dict(),
             "notifier": self.notifier.to_dict() if self.notifier else None,
-            **self.connection.to_dict(),
+            "connection": self.connection.to_dict(),
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return what `to_dict` wrote."""
-        own = {"kind", "job_name", "poll_interval_s", "stream_logs", "patience", "notifier"}
-        connection = {key: value for key, value in data.items() if key not in own}
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote, in this release or in another.
+
+        Unknown keys are a later release's and are ignored, missing ones have their defaults. Version 0 had the members
+        of the connection among its own.
+
+        Raises:
+            KeyError: no kind or job is named.
+            ValueError: this release does not know the kind, or a member is not of its type.
+            TypeError: likewise.
+        """
         return cls(
             kind=JobKind(data["kind"]),
-            job_name=data["job_name"],
-            poll_interval_s=data["poll_interval_s"],
-            stream_logs=data["stream_logs"],
-            patience=Patience.from_dict(data.get("patience", {})),
+            job_name=_text(data["job_name"]),
+            poll_interval_s=float(data.get("poll_interval_s", 15.0)),
+            stream_logs=bool(data.get("stream_logs", True)),
+            patience=Patience.from_dict(data.get("patience") or {}),
             notifier=Notifier.from_dict(data.get("notifier")),
-            connection=ConnectionArguments(**connection),
+            connection=ConnectionArguments.from_dict(data.get("connection", data)),
         )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"job_name must be a text, got {value!r}")
+    return value
 
 
 async def follow_job(followed: Followed, *, follower: str | None = None) -> JobSnapshot:

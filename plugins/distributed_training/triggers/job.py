@@ -43,50 +43,66 @@ class JobTrigger(BaseTrigger):
     arguments, and says that it reads the log from its beginning (Airflow keeps what a trigger prints on the
     triggerer's own disk: nothing there says how far the last one came).
 
+    A row of Airflow's database may be another release's: the constructor takes anything, because an exception in it
+    ends the whole triggerer (Airflow 3.3.2, `TriggerRunner.create_triggers` bears TypeError only). What `run` raises
+    fails this trigger alone, and the task defers again.
+
     Args:
-        echoed: what the task wants back with the event, JSON-safe.
-        deferred_at: when the task began to wait, epoch seconds.
-        followed: the fields of `Followed.to_dict`.
+        arguments: the fields of `Followed.to_dict`, with `echoed`, what the task wants back with the event, and
+            `deferred_at`, when it began to wait, epoch seconds. Handed on by `serialize` as they came.
     """
 
-    def __init__(
-        self,
-        *,
-        echoed: dict[str, Any] | None = None,
-        deferred_at: float | None = None,
-        **followed: Any,
-    ) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
-        self.echoed = echoed or {}
-        self.deferred_at = time.time() if deferred_at is None else deferred_at
-        self.followed = Followed.from_dict(followed)
+        self.arguments = {"deferred_at": time.time(), **arguments}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        arguments = {
-            **self.followed.to_dict(),
-            "echoed": self.echoed,
-            "deferred_at": self.deferred_at,
-        }
-        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments
+
+    @property
+    def followed(self) -> Followed:
+        """What to follow.
+
+        Raises:
+            KeyError: the arguments cannot be read by this release.
+            ValueError: likewise.
+            TypeError: likewise.
+        """
+        return Followed.from_dict(self.arguments)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `snapshot` or `error`, with what is to be echoed."""
-        waited_s = time.time() - self.deferred_at
-        if waited_s > _LATE_S and self.followed.stream_logs:
+        """Yield one event: `snapshot` or `error`, with what is to be echoed.
+
+        Raises:
+            Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
+        """
+        deferred_at = float(self.arguments["deferred_at"])
+        try:
+            told = {**await keeping_message(self._followed_to_end(deferred_at)), **self._echoed}
+        finally:
+            await asyncio.sleep(max(0.0, deferred_at + settled_after_s() - time.time()))
+        yield TriggerEvent(told)  # type: ignore[no-untyped-call]  # see above
+
+    @property
+    def _echoed(self) -> dict[str, Any]:
+        return dict(self.arguments.get("echoed") or {})
+
+    async def _followed_to_end(self, deferred_at: float) -> dict[str, Any]:
+        """Return the event of the job's end."""
+        followed = self.followed
+        waited_s = time.time() - deferred_at
+        if waited_s > _LATE_S and followed.stream_logs:
             self.log.info(
                 "The task waits for %.0f s already, so its triggerer was restarted: the job's log "
                 "starts again from its beginning",
                 waited_s,
             )
         try:
-            snapshot = await keeping_message(follow_job(self.followed, follower=self._follower))
+            snapshot = await follow_job(followed, follower=self._follower)
         except TrainingRunError as error:
-            told = {"error": error.to_dict()}
-        else:
-            told = {"snapshot": snapshot.to_dict()}
-        await asyncio.sleep(max(0.0, self.deferred_at + settled_after_s() - time.time()))
-        yield TriggerEvent({**told, **self.echoed})  # type: ignore[no-untyped-call]  # see above
+            return {"error": error.to_dict()}
+        return {"snapshot": snapshot.to_dict()}
 
     async def on_kill(self) -> None:
         """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -39,12 +40,21 @@ class RenewedClients:
         return self._by_service[service]
 
     async def __aenter__(self) -> Self:
-        """Hold the clients, if they are not held; after a failure of that the connection is read anew as well."""
+        """Hold the clients, if they are not held; after a failure of that the connection is read anew as well.
+
+        Raises:
+            CancelledError: the caller was cancelled; nothing is held.
+        """
         if self._shared is None:
             self._shared = SharedClients.acquire(self._connection)
             try:
                 self._by_service = await self._shared.open(*self._services)
-            except BaseException:  # Python leaves out `__aexit__` where `__aenter__` raises
+            except (
+                asyncio.CancelledError
+            ):  # Python leaves out `__aexit__` where `__aenter__` raises
+                await self.close()
+                raise
+            except BaseException:
                 await self._renew()
                 raise
             self.aws = self._shared.aws

@@ -4,91 +4,126 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from distributed_training.hooks.aws_clients import ConnectionArguments
+from distributed_training.hooks.known_members import known_members
 from distributed_training.triggers.cancellation import keeping_message
 from distributed_training.triggers.job import settled_after_s
 from distributed_training.triggers.rule_look import watch_job
-from distributed_training.triggers.watched_task import LONGEST_ABSENCE_S, WatchedTask
+from distributed_training.triggers.watched_task import (
+    LONGEST_ABSENCE_S,
+    SHORTEST_ABSENCE_S,
+    WatchedTask,
+)
 from include.errors import TrainingRunError
 from include.rules.watch_plan import WatchPlan
 from include.runs.notifier import Notifier
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What a trigger of rules watches, and how.
+
+    Attributes:
+        job_name: the training job; it need not be there yet.
+        absent_s: how long it may not be there before the task looks why, or, again and again, this trigger whether
+            the watched task rests: only where it does not, a worker is needed.
+        notifier: whom to tell of issues; None tells nobody.
+        task: the watched task; None for a job that is no task's.
+    """
+
+    job_name: str
+    absent_s: float
+    plan: WatchPlan
+    connection: ConnectionArguments
+    notifier: Notifier | None = None
+    task: WatchedTask | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the watch of a trigger's arguments, in this release or in another; unknown keys are ignored.
+
+        Raises:
+            KeyError: no job or connection is named.
+            ValueError: a member is none that this release knows.
+            TypeError: likewise.
+        """
+        task = data.get("watched_task")
+        return cls(
+            job_name=str(data["job_name"]),
+            absent_s=float(data.get("absent_s", SHORTEST_ABSENCE_S)),
+            plan=WatchPlan.from_dict(known_members(WatchPlan, data.get("plan") or {})),
+            connection=ConnectionArguments.from_dict(data["connection"]),
+            notifier=Notifier.from_dict(data.get("notifier")),
+            task=WatchedTask(**known_members(WatchedTask, task)) if task else None,
+        )
 
 
 class RulesTrigger(BaseTrigger):
     """Watches one job until it has ended; fires once. Clearing or marking the task leaves the job alone.
 
-    A restart begins again: it reads the statistics from their beginning, and finds a job that it stopped.
+    A restart begins again: it reads the statistics from their beginning, and finds a job that it stopped. As of
+    `JobTrigger`, the constructor takes what any release wrote.
 
     Args:
-        job_name: the training job; it need not be there yet.
-        absent_s: how long it may not be there before the task looks why, or, again and again, this trigger whether
-            the watched task rests: only where it does not, a worker is needed.
-        plan: the fields of `WatchPlan.to_dict`.
-        connection: the fields of `ConnectionArguments.to_dict`.
-        deferred_at: when the task began to wait, epoch seconds.
-        notifier: the fields of `Notifier.to_dict`: whom to tell of issues; None tells nobody.
-        watched_task: the fields of `WatchedTask`; None for a job that is no task's.
+        arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier`, `watched_task`, as `Watch` reads them, and
+            `deferred_at`, when the task began to wait, epoch seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        job_name: str,
-        absent_s: float,
-        plan: dict[str, Any],
-        connection: dict[str, Any],
-        deferred_at: float | None = None,
-        notifier: dict[str, Any] | None = None,
-        watched_task: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
-        self.job_name, self.absent_s = job_name, absent_s
-        self.plan, self.connection, self.notifier = plan, connection, notifier
-        self.watched_task = watched_task
-        self.deferred_at = time.time() if deferred_at is None else deferred_at
+        self.arguments = {"deferred_at": time.time(), **arguments}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        names = (
-            "job_name",
-            "absent_s",
-            "plan",
-            "connection",
-            "deferred_at",
-            "notifier",
-            "watched_task",
-        )
-        arguments = {name: getattr(self, name) for name in names}
-        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments
+
+    @property
+    def watch(self) -> Watch:
+        """What to watch.
+
+        Raises:
+            KeyError: the arguments cannot be read by this release.
+            ValueError: likewise.
+            TypeError: likewise.
+        """
+        return Watch.from_dict(self.arguments)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `watched`, `absent` or `error`."""
+        """Yield one event: `watched`, `absent` or `error`.
+
+        Raises:
+            Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
+        """
+        deferred_at = float(self.arguments["deferred_at"])
         try:
-            told = await keeping_message(self._watched())
-        except TrainingRunError as error:
-            told = {"error": error.to_dict(), "absent_s": self.absent_s}
-        await asyncio.sleep(max(0.0, self.deferred_at + settled_after_s() - time.time()))
+            told = await keeping_message(_watched(self.watch))
+        finally:
+            await asyncio.sleep(max(0.0, deferred_at + settled_after_s() - time.time()))
         yield TriggerEvent(told)  # type: ignore[no-untyped-call]  # see above
 
-    async def _watched(self) -> dict[str, Any]:
-        """Return what the watching found; only then that the job is absent, when the watched task does not rest."""
-        task = WatchedTask(**self.watched_task) if self.watched_task else None
-        absent_s = self.absent_s
-        while True:
+
+async def _watched(watch: Watch) -> dict[str, Any]:
+    """Return what the watching found; only then that the job is absent, when the watched task does not rest."""
+    absent_s = watch.absent_s
+    while True:
+        try:
             told = await watch_job(
-                self.job_name,
-                plan=WatchPlan.from_dict(self.plan),
-                connection=ConnectionArguments(**self.connection),
+                watch.job_name,
+                plan=watch.plan,
+                connection=watch.connection,
                 absent_s=absent_s,
-                notifier=Notifier.from_dict(self.notifier),
+                notifier=watch.notifier,
             )
-            if "absent" not in told or task is None or not await task.rests():
-                return {**told, "absent_s": absent_s}
-            absent_s = min(LONGEST_ABSENCE_S, 2 * absent_s)
+        except TrainingRunError as error:
+            return {"error": error.to_dict(), "absent_s": absent_s}
+        if "absent" not in told or watch.task is None or not await watch.task.rests():
+            return {**told, "absent_s": absent_s}
+        absent_s = min(LONGEST_ABSENCE_S, 2 * absent_s)

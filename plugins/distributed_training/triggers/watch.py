@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from distributed_training.hooks.known_members import known_members
 from include.sagemaker_api.stop_cause import StopCause
 from include.tuning.ceiling import Ceiling
 from include.units import format_duration
@@ -44,8 +45,16 @@ class Patience:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote."""
-        return cls(**{**data, "ceiling": Ceiling.from_dict(data.get("ceiling"))})
+        """Return what `to_dict` wrote, in this release or in a later one, which may know more members.
+
+        Raises:
+            TypeError: it is no mapping.
+        """
+        ceiling = data.get("ceiling")
+        known = {**known_members(cls, data), "ceiling": None}
+        if ceiling is not None:
+            known["ceiling"] = Ceiling(**known_members(Ceiling, ceiling))
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
