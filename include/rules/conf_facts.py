@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MIN_LEARNING_RATE_RATIO = 0.1  # the training script's default
+MOST_SKIPPED_STEPS = 5  # likewise
 
 
 def facts_of(conf: Mapping[str, Any]) -> Facts:
@@ -35,7 +36,19 @@ def facts_of(conf: Mapping[str, Any]) -> Facts:
         min_learning_rate_ratio=settings.get("min_learning_rate_ratio", MIN_LEARNING_RATE_RATIO)
         if settings.get("model")
         else None,
+        skipped_steps=_skipped_steps(settings),
     )
+
+
+def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
+    """Return how many steps in a row that are not finite the script skips; None where the conf leaves it open."""
+    match settings.get("on_non_finite"):
+        case None:
+            return None
+        case "skip":
+            return int(settings.get("most_skipped_steps") or MOST_SKIPPED_STEPS)
+        case _:
+            return 0
 
 
 def _warmup_steps(settings: Mapping[str, Any]) -> int | None:

@@ -8,7 +8,10 @@
      "parameters": {"persistence": 3}}
     {"name": "odd", "file": "my_rules.py:odd_loss", "parameters": {"limit": 3}}
 
-The last is for `python -m include.rules --rules` only. An AWS configuration has the documented defaults, as it would
+    "default"
+
+`file` is for `python -m include.rules --rules` only. `"default"` stands for every rule of the catalogue that no other
+entry names. An AWS configuration has the documented defaults, as it would
 have there; everything else the robust profile.
 """
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+DEFAULT = "default"
+"""Stands for the rules of the catalogue that a list does not name."""
 # Parameters of the service around a rule, not of the rule; they change nothing here.
 _OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
 _AWS_KEYS = frozenset(
@@ -99,6 +104,8 @@ def configured_rules(
     findings: list[Finding] = []
     made: list[ConfiguredRule] = []
     for number, each in enumerate(wanted):
+        if each == DEFAULT:
+            continue
         try:
             made.append(_configured(each, where=f"{where}[{number}]", folder=folder))
         except FindingsError as error:
@@ -106,6 +113,9 @@ def configured_rules(
     findings += _twice(made, where)
     if findings:
         raise SpecError(findings, subject=where)
+    if DEFAULT in wanted:
+        named = {each.rule.name for each in made}
+        made += [each for each in default_rules() if each.name not in named]
     return tuple(made)
 
 

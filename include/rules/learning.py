@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from include.errors import Severity
 from include.rules.loss import LossRule
-from include.rules.records import Facts, StepRecord
+from include.rules.records import Facts, Record, Start, StepRecord
 from include.rules.rule import Judgement, Origin, Rule, Watch
 from include.rules.series import (
     LEAST_OBSERVATIONS,
+    SIGMA_PER_MEDIAN,
     History,
     Smoothed,
     noise_of,
@@ -117,49 +117,72 @@ class NotLearning(LossRule):
     """After `min_steps` the loss is still where it began: nothing is learned, labels are noise, the rate is zero.
 
     The median of the last `window` steps is at least `ratio` of the first losses' (those of the first `start_steps`
-    steps). It is judged from `min_steps` on, and not before half as many since the learning rate last rose. No rule of
-    AWS's finds this without firing on healthy runs. Worked: first losses 4.0; after 200 steps a median of 3.9 is 0.975.
+    steps), by more than `noise_factor` standard errors. It is judged from `min_steps` on, or from `share` of the run if
+    that is later, and not before half as many since the learning rate last rose. It is a warning: a fine-tuning that
+    gains little cannot be told from noise by its loss. Losses that begin at or below zero, and those of a run whose
+    beginning was not seen, are not judged. No rule of AWS's finds this without firing on healthy runs. Worked: first
+    losses 4.0; after 200 steps a median of 3.9 is 0.975.
     """
 
-    SEVERITY = Severity.ERROR
+    READS = (Start, StepRecord)
     min_steps: int = 200
     window: int = 100
     ratio: float = 0.97
     start_steps: int = 10
+    share: float = 0.1
+    noise_factor: float = 2.0
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> Watch[Record]:
         """Return a new state."""
-        return _NotLearning(self)
+        return _NotLearning(self, facts.max_steps)
 
 
-class _NotLearning(Watch[StepRecord]):
-    def __init__(self, rule: NotLearning) -> None:
-        self._rule, self._seen = rule, History()
+class _NotLearning(Watch[Record]):
+    def __init__(self, rule: NotLearning, max_steps: int | None) -> None:
+        self._rule, self._seen, self._max_steps = rule, History(), max_steps
         self._rates, self._rose_at = History(), 0
+        self._begins_at: int | None = None
 
-    def see(self, record: StepRecord) -> Iterator[Judgement]:
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, Start):
+            self._max_steps = record.max_steps or self._max_steps
+            known = record.step if self._begins_at is None else self._begins_at
+            self._begins_at = min(record.step, known)
+        elif isinstance(record, StepRecord):
+            self._note_rate(record)
+            if record.loss is not None and not math.isnan(record.loss):
+                self._seen.add(record.step, record.loss)
+                yield from self._judge(record.step)
+
+    def _judge(self, step: int) -> Iterator[Judgement]:
         rule = self._rule
-        self._note_rate(record)
-        if record.loss is None or math.isnan(record.loss):
+        if self._begins_at:
+            self.why_not = (
+                f"the first losses were not seen: they begin after step {self._begins_at}"
+            )
             return
-        self._seen.add(record.step, record.loss)
         recent = self._seen.last(rule.window)
         first_step = self._seen.steps[0]
         start = self._seen.between(first_step - 1, first_step + rule.start_steps - 1)
-        done = record.step - max(first_step - 1, self._rose_at - rule.min_steps // 2)
-        if done < rule.min_steps or len(recent) < LEAST_OBSERVATIONS:
+        least = max(rule.min_steps, round(rule.share * (self._max_steps or 0)))
+        done = step - max(first_step - 1, self._rose_at - least // 2)
+        if done < least or len(recent) < LEAST_OBSERVATIONS:
             self.why_not = (
-                f"{record.step} steps, {len(recent)} recent losses, learning rate rising until {self._rose_at}; needs "
-                f"{rule.min_steps} steps, {rule.min_steps // 2} of them after the rise, {LEAST_OBSERVATIONS} losses"
+                f"{step} steps, {len(recent)} recent losses, learning rate rising until {self._rose_at}; needs "
+                f"{least} steps, {least // 2} of them after the rise, {LEAST_OBSERVATIONS} losses"
             )
             return
         first, now = median(start), median(recent)
-        limit = rule.ratio * first if first > 0 else first
+        if min(start) <= 0:
+            self.why_not = f"a loss that begins at {min(start):.3g} has no share that was learned"
+            return
+        limit = rule.ratio * first
+        error = SIGMA_PER_MEDIAN * noise_of(recent) * math.sqrt(1 / len(start) + 1 / len(recent))
         yield Judgement(
-            is_violated=now >= limit,
+            is_violated=now - rule.noise_factor * error >= limit,
             text=f"the median loss of the last {rule.window} steps is {now:.4g}, the first was {first:.4g}: "
             f"less than {1 - rule.ratio:.0%} were learned",
-            numbers={"median": now, "first": first, "limit": limit},
+            numbers={"median": now, "first": first, "limit": limit, "standard_error": error},
         )
 
     def _note_rate(self, record: StepRecord) -> None:
@@ -199,14 +222,14 @@ class Plateau(LossRule):
 
 class _Plateau(Watch[StepRecord]):
     def __init__(self, rule: Plateau) -> None:
-        self._rule, self._seen, self._due = rule, History(), 0
+        self._rule, self._seen, self._looked = rule, History(), list[int]()
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         if record.loss is None or not math.isfinite(record.loss):
             return
         rule, step = self._rule, record.step
         self._seen.add(step, record.loss)
-        if step < self._due:
+        if self._looked and step < self._looked[-1] + self._looked[-1] // 100:
             return
         third = step // 3
         last = self._seen.between(step - third, step)
@@ -215,7 +238,7 @@ class _Plateau(Watch[StepRecord]):
         if step < rule.min_steps or least < LEAST_OBSERVATIONS:
             self.why_not = f"{step} steps, {least} losses a third; needs {rule.min_steps}, {LEAST_OBSERVATIONS}"
             return
-        self._due = step + step // 100
+        self._looked.append(step)
         then, now = sum(before) / len(before), sum(last) / len(last)
         size = max(abs(then), 1e-12)
         error = 100.0 * noise_of(before + last) * math.sqrt(1 / len(last) + 1 / len(before)) / size
@@ -234,7 +257,7 @@ class _Plateau(Watch[StepRecord]):
 
     def roll_back(self, step: int) -> None:
         self._seen.roll_back(step)
-        self._due = 0
+        self._looked = [each for each in self._looked if each <= step]
 
 
 RULES: tuple[type[Rule], ...] = (

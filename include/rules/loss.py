@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, ClassVar
 
 from include.errors import Severity
-from include.rules.records import Facts, StepRecord
+from include.rules.records import Facts, Record, StepRecord
 from include.rules.rule import HEALTHY, Judgement, Rule, Watch
 from include.rules.series import (
     LEAST_OBSERVATIONS,
     History,
+    Row,
     median_and_mad,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRule(Rule):
     """Base of the rules that read the losses of one rank, in order."""
 
-    READS = (StepRecord,)
+    READS: ClassVar[tuple[type[Record], ...]] = (StepRecord,)
     NEEDS = "the loss of steps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonFinite(LossRule):
-    """A NaN or an infinity in the loss or the gradient norm, on any rank.
+    """A NaN or an infinity in the loss or the gradient norm, on any rank, that the training does not skip.
 
-    With fp16 a gradient norm that is not finite is a step that the loss scaler skips and makes up for: only
-    `skipped_steps` of them in a row count. Source: torchtitan checks both before each optimizer step
-    (torchtitan/train.py, 2026-08).
+    A gradient norm that is not finite is a step that a loss scaler skips and makes up for: with fp16, and where the
+    precision is unknown, only `skipped_steps` of them in a row count. A script that skips such steps by itself
+    (`on_non_finite: skip`) has to skip more in a row than it may. Source: torchtitan checks both before each optimizer
+    step (torchtitan/train.py, 2026-08).
     """
 
     SEVERITY = Severity.ERROR
@@ -42,25 +45,40 @@ class NonFinite(LossRule):
 
     def watch(self, facts: Facts) -> Watch[StepRecord]:
         """Return a new state."""
-        return _NonFinite(self.skipped_steps if facts.precision == "fp16" else 1)
+        allowed = facts.skipped_steps or 0
+        scaled = self.skipped_steps - 1 if is_scaled(facts) else 0
+        return _NonFinite({"loss": 1 + allowed, "gradient norm": 1 + max(allowed, scaled)})
+
+
+def is_scaled(facts: Facts) -> bool:
+    """Return whether a loss scaler may skip steps: with fp16, or where the precision is unknown."""
+    return facts.precision in {None, "fp16"}
 
 
 class _NonFinite(Watch[StepRecord]):
-    def __init__(self, norms_in_a_row: int) -> None:
-        self._needed, self._row = norms_in_a_row, 0
+    def __init__(self, needed: Mapping[str, int]) -> None:
+        self._needed = needed
+        self._rows = {name: Row(count) for name, count in needed.items()}
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
-        if record.loss is None and record.gradient_norm is None:
-            return
-        if record.loss is not None and not math.isfinite(record.loss):
-            yield _not_finite("loss", record.loss)
-            return
-        norm = record.gradient_norm
-        self._row = 0 if norm is None or math.isfinite(norm) else self._row + 1
-        if norm is not None and self._row >= self._needed:
-            yield _not_finite("gradient norm", norm)
-        else:
+        values = {"loss": record.loss, "gradient norm": record.gradient_norm}
+        seen = {name: value for name, value in values.items() if value is not None}
+        for name, value in seen.items():
+            self._rows[name].add(record.step, is_met=not math.isfinite(value))
+        bad = [
+            name
+            for name, value in seen.items()
+            if self._rows[name].length >= self._needed[name]
+            or (record.ends_run and not math.isfinite(value))
+        ]
+        if bad:
+            yield _not_finite(bad[0], seen[bad[0]])
+        elif seen:
             yield HEALTHY
+
+    def roll_back(self, step: int) -> None:
+        for row in self._rows.values():
+            row.roll_back(step)
 
 
 def _not_finite(what: str, value: float) -> Judgement:
@@ -69,12 +87,16 @@ def _not_finite(what: str, value: float) -> Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpike(LossRule):
-    """The loss jumped up and stayed there.
+    """The loss jumped up and stayed there: a warning. It diverges: an error.
 
     Above `median + num_mads * MAD` and above `ratio` times the median of the last `window` steps, `patience` times in a
-    row: a warning. Above `stop_ratio` times, `stop_patience` in a row: an error. What is suspicious is not added to the
-    window. Source: Llm-foundry's KillLossSpike (2 times the mean, 5 in a row, window 100), with medians in the place of
-    means. Remedy: Chowdhery et al. 2022 (PaLM): go back some 100 steps and leave out 200 to 500 batches.
+    row: a warning. What is suspicious is not added to the window. Source: Llm-foundry's KillLossSpike (2 times the
+    mean, 5 in a row, window 100), with medians in the place of means. Remedy: Chowdhery et al. 2022 (PaLM): go back
+    some 100 steps and leave out 200 to 500 batches.
+
+    It diverges if for `stop_steps` steps each loss is above `stop_ratio` times the median and also above `stop_ratio`
+    times the highest loss that the run had before, and the second half of them is higher than the first. Spikes that
+    recover, harder data and another domain do not grow on; losses of zero and below have no such ratio.
     """
 
     window: int = 100
@@ -83,6 +105,7 @@ class LossSpike(LossRule):
     patience: int = 3
     stop_ratio: float = 2.0
     stop_patience: int = 5
+    stop_steps: int = 100
     warm_up: int = 50
 
     def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
@@ -92,42 +115,61 @@ class LossSpike(LossRule):
 
 class _LossSpike(Watch[StepRecord]):
     def __init__(self, rule: LossSpike) -> None:
-        self._rule, self._seen = rule, History()
-        self._row = self._stop_row = 0
+        self._rule, self._seen, self._peaks = rule, History(), History()
+        self._row, self._diverging, self._high = Row(rule.patience), Row(), History()
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
-        loss, rule = record.loss, self._rule
+        loss, rule, step = record.loss, self._rule, record.step
         if loss is None or math.isnan(loss):
             return
         before = self._seen.last(rule.window)
         if len(before) < LEAST_OBSERVATIONS:
-            self._seen.add(record.step, loss)
+            self._add(step, loss)
             self.why_not = f"{len(before) + 1} losses; {LEAST_OBSERVATIONS} make a median"
             return
         middle, mad = median_and_mad(before)
+        peak = self._peaks.values[-1]
         is_high = loss > middle + rule.num_mads * mad and loss > rule.ratio * middle
-        if not is_high:
-            self._seen.add(record.step, loss)
-        self._row = self._row + 1 if is_high else 0
-        self._stop_row = self._stop_row + 1 if is_high and loss > rule.stop_ratio * middle else 0
+        self._row.add(step, is_met=is_high)
+        limit = rule.stop_ratio * max(middle, peak)
+        self._diverging.add(step, is_met=is_high and middle > 0 and loss > limit)
+        if is_high:
+            self._high.add(step, loss)
+        else:
+            self._add(step, loss)
         said = f"loss {loss:.4g} is {_times(loss, middle)} the median {middle:.4g} of the last {rule.window} steps, "
         numbers = {"loss": loss, "median": middle, "mad": mad}
         yield Judgement(
-            is_violated=self._row >= rule.patience,
-            text=f"{said}{self._row} observations in a row",
+            is_violated=self._row.length >= rule.patience,
+            text=f"{said}{self._row.length} observations in a row",
             numbers=numbers,
         )
         yield Judgement(
             key="stop",
-            is_violated=self._stop_row >= rule.stop_patience,
-            text=f"{said}{self._stop_row} observations in a row above {rule.stop_ratio:g} times",
-            numbers=numbers,
+            is_violated=self._diverges(step),
+            text=f"{said}{self._diverging.length} observations in a row above {rule.stop_ratio:g} times the highest "
+            f"before, {peak:.4g}, and growing",
+            numbers={**numbers, "peak": peak},
             severity=Severity.ERROR,
         )
 
+    def _add(self, step: int, loss: float) -> None:
+        self._seen.add(step, loss)
+        highest = self._peaks.values[-1] if len(self._peaks) else loss
+        self._peaks.add(step, max(highest, loss))
+
+    def _diverges(self, step: int) -> bool:
+        """Return whether the row of losses beyond all before is long enough, and grows."""
+        rule, row = self._rule, self._diverging
+        if row.length < rule.stop_patience or step - row.onset < rule.stop_steps:
+            return False
+        losses = self._high.between(row.onset - 1, step)
+        half = len(losses) // 2
+        return median(losses[half:]) > median(losses[:half])
+
     def roll_back(self, step: int) -> None:
-        self._seen.roll_back(step)
-        self._row = self._stop_row = 0
+        for each in (self._seen, self._peaks, self._row, self._diverging, self._high):
+            each.roll_back(step)
 
 
 def _times(value: float, reference: float) -> str:

@@ -101,6 +101,7 @@ class StepRecord(Record):
         step_seconds: wall seconds of the step; data_wait, forward, backward and optimizer are parts of it.
         local_seconds: from the step's begin to its first collective: what no other rank can slow down.
         communication_seconds: blocked in collectives outside of forward, backward and optimizer; another part of it.
+        ends_run: the script ended the run because of this step.
         tensors: statistics by collection (`weights`, `gradients`, `activations`) and tensor name.
     """
 
@@ -116,6 +117,7 @@ class StepRecord(Record):
     optimizer_seconds: float | None = None
     local_seconds: float | None = None
     communication_seconds: float | None = None
+    ends_run: bool = False
     tensors: Mapping[str, Tensors] = field(default_factory=dict)
 
     def collection(self, name: str) -> Tensors:
@@ -236,6 +238,8 @@ class Facts:
         units_per_step: tokens or samples of one optimizer step over all ranks.
         peak_learning_rate, warmup_steps, min_learning_rate_ratio: of the declared schedule, linear warm-up and
             cosine, as `trainer.optimization` has it.
+        skipped_steps: so many steps in a row whose numbers are not finite are skipped before the script ends the run;
+            0 for a script that ends it at the first.
         other_runs: the steps of runs to compare with, by the name the configuration gives them.
     """
 
@@ -245,4 +249,5 @@ class Facts:
     peak_learning_rate: float | None = None
     warmup_steps: int | None = None
     min_learning_rate_ratio: float | None = None
+    skipped_steps: int | None = None
     other_runs: Mapping[str, tuple[StepRecord, ...]] = field(default_factory=dict)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Standard deviation of a normal distribution in units of its MAD (1 / Phi^-1(3/4)).
 SIGMA_PER_MAD = 1.4826
+# Standard error of a median of normal numbers in units of that of their mean: sqrt(pi / 2).
+SIGMA_PER_MEDIAN = 1.2533
 LEAST_OBSERVATIONS = 8
 
 
@@ -87,6 +89,46 @@ class History:
         """Forget what came after `step`."""
         place = bisect_right(self.steps, step)
         del self.steps[place:], self.values[place:]
+
+
+class Row:
+    """How many observations in a row met a condition, kept with its history so that it can be wound back.
+
+    Only observations that meet it, and the first after them that does not, take memory; with `most`, those beyond so
+    many in a row take none either, and the count stays there.
+    """
+
+    __slots__ = ("_history", "_most")
+
+    def __init__(self, most: int | None = None) -> None:
+        self._history, self._most = History(), most
+
+    @property
+    def length(self) -> int:
+        """The length of the row that goes on; 0 for none."""
+        return int(self._history.values[-1]) if len(self._history) else 0
+
+    @property
+    def onset(self) -> int:
+        """The step at which the row that goes on began."""
+        return self._history.steps[-self.length]
+
+    def steps(self) -> list[int]:
+        """Return the steps of the row that goes on."""
+        return self._history.steps[len(self._history) - self.length :].tolist()
+
+    def add(self, step: int, *, is_met: bool) -> int:
+        """Take one observation; return the length of the row with it."""
+        length = self.length
+        if is_met and length != self._most:
+            self._history.add(step, length + 1)
+        elif not is_met and length:
+            self._history.add(step, 0)
+        return self.length
+
+    def roll_back(self, step: int) -> None:
+        """Forget what came after `step`."""
+        self._history.roll_back(step)
 
 
 class Smoothed:

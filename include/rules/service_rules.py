@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.errors import Finding, Severity
 from include.rules.catalogue import RULES
-from include.rules.configuration import configured_rules
+from include.rules.configuration import DEFAULT, configured_rules
 from include.rules.evaluation import ConfiguredRule, Issue, RuleStatus, Verdict
 from include.rules.rule import Origin
 from include.specs.service_debugger import MAX_SERVICE_RULES, Debugger
@@ -41,10 +41,11 @@ def service_rules(wanted: Sequence[object]) -> ServiceRules:
     Raises:
         SpecError: the rules are wrong.
     """
-    configured = configured_rules(wanted) if wanted else ()
+    named = [each for each in wanted if each != DEFAULT]
+    configured = configured_rules(named) if named else ()
     pairs = [
         (each, _configuration(given, each))
-        for given, each in zip(wanted, configured, strict=True)
+        for given, each in zip(named, configured, strict=True)
         if each.rule.name in RULES and each.rule.ORIGIN is not Origin.TRAINYARD
     ]
     return ServiceRules(

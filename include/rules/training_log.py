@@ -143,7 +143,10 @@ def _divergence(reason: str | None) -> Iterator[Record]:
         step, value = int(found[1]), float(found[3])
         is_loss = found[2] == "loss"
         yield StepRecord(
-            step=step, loss=value if is_loss else None, gradient_norm=None if is_loss else value
+            step=step,
+            loss=value if is_loss else None,
+            gradient_norm=None if is_loss else value,
+            ends_run=True,
         )
 
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the an
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from include.errors import Severity
 from include.rules.records import Facts, Record, StepRecord, Validation
 from include.rules.rule import Judgement, Origin, Rule, Watch
-from include.rules.series import History, Smoothed
+from include.rules.series import History, Row, Smoothed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +48,7 @@ class Overfit(Rule):
 class _Overfit(Watch[Record]):
     def __init__(self, rule: Overfit) -> None:
         self._rule, self._train, self._validation = rule, History(), History()
-        self._row = 0
+        self._row = Row(rule.patience)
 
     def see(self, record: Record) -> Iterator[Judgement]:
         if isinstance(record, StepRecord) and _is_number(record.loss):
@@ -69,18 +68,18 @@ class _Overfit(Watch[Record]):
         train = sum(since) / len(since)
         ratio = (loss - train) / max(abs(train), 1e-12)
         is_worse = loss > best or not rule.needs_worse
-        self._row = self._row + 1 if ratio > rule.ratio_threshold and is_worse else 0
+        row = self._row.add(step, is_met=ratio > rule.ratio_threshold and is_worse)
         yield Judgement(
-            is_violated=self._row >= rule.patience,
+            is_violated=row >= rule.patience,
             text=f"validation loss {loss:.4g} is {ratio:.0%} above the training loss {train:.4g}, "
-            f"{self._row} validations in a row",
+            f"{row} validations in a row",
             numbers={"validation": loss, "training": train, "ratio": ratio},
         )
 
     def roll_back(self, step: int) -> None:
         self._train.roll_back(step)
         self._validation.roll_back(step)
-        self._row = 0
+        self._row.roll_back(step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,14 +180,14 @@ class _Gains:
 class ValRise(Rule):
     """The smoothed validation loss is above `ratio` times its best for `patience` validations.
 
-    The best model lies behind. Worked: a best of 2.0 and three smoothed values above 2.1. For losses of zero or below
-    the rise is measured against the best one's size.
+    Then the best model is an earlier one. It is a warning: the accuracy may rise all the same, a moving target or
+    another mixture of data raises the loss of a healthy training. Worked: a best of 2.0 and three smoothed values above
+    2.1. For losses of zero or below the rise is measured against the best one's size.
 
     Attributes:
         smoothing: weight of the smoothed value before, 0 to 1.
     """
 
-    SEVERITY = Severity.ERROR
     READS = (Validation,)
     NEEDS = "validation losses"
     ratio: float = 1.05
@@ -204,7 +203,7 @@ class _ValRise(Watch[Validation]):
     def __init__(self, rule: ValRise) -> None:
         self._rule, self._smooth = rule, Smoothed(rule.smoothing)
         self._steps: list[int] = []
-        self._row = 0
+        self._row = Row(rule.patience)
 
     def see(self, record: Validation) -> Iterator[Judgement]:
         if not _is_number(record.loss):
@@ -217,18 +216,18 @@ class _ValRise(Watch[Validation]):
             self.why_not = "1 validation; needs two to compare"
             return
         limit = best + (rule.ratio - 1) * abs(best)
-        self._row = self._row + 1 if now > limit else 0
+        row = self._row.add(record.step, is_met=now > limit)
         yield Judgement(
-            is_violated=self._row >= rule.patience,
+            is_violated=row >= rule.patience,
             text=f"the smoothed validation loss {now:.4g} is above {rule.ratio:g} times its best {best:.4g}, "
-            f"{self._row} validations in a row",
+            f"{row} validations in a row",
             numbers={"smoothed": now, "best": best, "limit": limit},
         )
 
     def roll_back(self, step: int) -> None:
         self._steps = [each for each in self._steps if each <= step]
         self._smooth.roll_back(len(self._steps))
-        self._row = 0
+        self._row.roll_back(step)
 
 
 def _is_number(value: float | None) -> bool:

@@ -11,10 +11,13 @@ from distributed_training.pipelines.run_lint import params_findings
 from include.errors import Severity, SpecError
 from include.rules.catalogue import FAMILIES, RULES
 from include.rules.configuration import configured_rules, default_rules, make_rule
+from include.rules.evaluation import Issue
 from include.rules.judging import judge_log
 from include.rules.learning import LossNotDecreasing
 from include.rules.loss import LossSpike
-from include.rules.rule import Origin, Profile
+from include.rules.reactions import Reactions
+from include.rules.rule import Origin, Profile, RuleAction
+from include.rules.service_rules import service_rules
 from include.specs.run_conf import RunConf
 
 # Of the field study: every built-in rule, but the two that only write a report (ProfilerReport, CreateXgboostReport).
@@ -130,7 +133,7 @@ def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:
     ("wanted", "words"),
     [
         ("LosSpike", "rules[0]: is no rule; got 'LosSpike'; did you mean LossSpike?"),
-        ({"rule": "LossSpike", "parameter": {}}, "rules[0].parameter: is no key"),
+        ({"rule": "LossSpike", "parameter": {}}, "rules[0].parameter: is an unknown key"),
         (
             {"rule": "LossSpike", "parameters": {"ratio": "much"}},
             "rules[0].ratio: has the wrong type",
@@ -189,3 +192,22 @@ def test_preflight_refuses_rules_that_there_are_not() -> None:
     assert not [
         each for each in params_findings({"rules": ["LossSpike"]}) if each.where.startswith("rules")
     ]
+
+
+def test_default_stands_for_the_rules_that_no_other_entry_names() -> None:
+    stops = {"rule": "NotLearning", "action": "stop"}
+
+    found = configured_rules(["default", stops])
+
+    assert {each.rule.name for each in found} == set(RULES)
+    assert [each.action for each in found if each.name == "NotLearning"] == [RuleAction.STOP]
+    assert [each.left_out for each in found if each.name == "TreeDepth"] != [None]
+    assert service_rules(["default", "Overfit"]) == service_rules(["Overfit"])
+
+
+def test_a_warning_that_its_author_wants_to_stop_stops() -> None:
+    rules = configured_rules(["default", {"rule": "NotLearning", "action": "stop"}])
+    issue = Issue(step=1, onset=1, rank=0, key="", severity=Severity.WARNING, text="")
+
+    assert Reactions(rules).of("NotLearning", issue).action is RuleAction.STOP
+    assert Reactions(rules).of("ValRise", issue).action is RuleAction.WARN

@@ -25,7 +25,6 @@ CASES = [
         healthy=steps(50, learning_rate=lambda step: (step - 1) / 10),
         without=NONE,
         fires=2, onset=0, says="the learning rate is 0", needs="the learning rate of steps",
-        severity="error",
     ),
     Case(
         name="LRSanity: not finite",
@@ -43,7 +42,6 @@ CASES = [
         healthy=steps(51, learning_rate=lambda step: 0.1 * (51 - step) / 50),
         without=NONE,
         fires=9, onset=9, says="the learning rate is 0", needs="the learning rate of steps",
-        severity="error",
     ),
     Case(
         name="LRSanity: jump",
@@ -52,6 +50,23 @@ CASES = [
         healthy=steps(50, learning_rate=lambda step: 0.19 if step == 40 else 0.1),
         without=NONE,
         fires=40, onset=40, says="jumped from 0.1 to 0.3", needs="the learning rate of steps",
+    ),
+    Case(
+        name="LRSanity: far above the highest",
+        rule="LRSanity",
+        faulty=steps(90, learning_rate=lambda step: 0.3 if step == 80 else 0.1 * (100 - step) / 100),
+        healthy=steps(90, learning_rate=lambda step: 0.1 if step % 40 == 0 else 0.1 * (40 - step % 40) / 40),
+        without=NONE,
+        fires=80, onset=80, says="jumped from 0.021 to 0.3", needs="the learning rate of steps",
+    ),
+    Case(
+        name="LRSanity: jumps against the declared schedule",
+        rule="LRSanity",
+        facts=DECLARED,
+        faulty=steps(110, learning_rate=lambda step: SCHEDULE.at(step - 1) * (3 if step == 40 else 1)),
+        healthy=steps(110, learning_rate=lambda step: SCHEDULE.at(step - 1)),
+        without=NONE,
+        fires=40, onset=40, says="the declared schedule has", needs="the learning rate of steps",
         severity="error",
     ),
     Case(
@@ -86,3 +101,16 @@ def test_a_long_warm_up_logged_every_tenth_step_is_no_jump() -> None:
     rising = steps(40, every=10, learning_rate=lambda step: 1e-3 * min(step, 100) / 100)
 
     assert judged("LRSanity", rising).issues == ()
+
+
+HEALTHY = {
+    "linear to zero, a line each tenth": steps(
+        10, every=200, learning_rate=lambda step: 1e-4 * (2000 - step) / 2000
+    ),
+    "warm restarts": steps(400, learning_rate=lambda step: 1e-4 * (101 - step % 100) / 100),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_schedule_that_nobody_declared_is_no_fault(name: str) -> None:
+    assert judged("LRSanity", HEALTHY[name]).issues == ()

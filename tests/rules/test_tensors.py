@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from include.rules.records import (
     ACTIVATIONS,
     GRADIENTS,
     WEIGHTS,
+    Facts,
+    Record,
     StepRecord,
     TensorStatistics as Tensor,
 )
@@ -38,6 +42,18 @@ def initial(
     ]
 
 
+def two_gradients(count: int, /, *, largest: float = 1.0, **fields: Any) -> list[Record]:
+    """Return steps with two gradients, the mean of the second one's size being `largest`."""
+    small = tensor_steps(count, **fields)
+    return [
+        replace(
+            each, tensors={GRADIENTS: {**each.tensors[GRADIENTS], "out": Tensor(mean_abs=largest)}}
+        )
+        for each in small
+        if isinstance(each, StepRecord)
+    ]
+
+
 CASES = [
     Case(
         name="VanishingGradient: documented",
@@ -47,19 +63,35 @@ CASES = [
         healthy=tensor_steps(50, mean_abs=jump(1e-3, 1.1e-7, at=30)),
         without=PLAIN,
         fires=30, onset=30, says="9e-08, below 1e-07", needs="gradients by tensor",
-        severity="error",
     ),
     Case(
         name="VanishingGradient: by the norm",
         rule="VanishingGradient",
-        faulty=tensor_steps(50, l2=jump(1.0, 1e-6, at=30), num_elements=400),
-        healthy=tensor_steps(50, l2=lambda step: 1e-6 if step % 10 else 1.0, num_elements=400),
+        faulty=two_gradients(50, l2=jump(1.0, 1e-6, at=30), num_elements=400),
+        healthy=two_gradients(50, l2=lambda step: 1e-6 if step % 10 else 1.0, num_elements=400),
         without=tensor_steps(50, l2=1e-9),
         fires=39, onset=30, says="5e-08", needs="l2 with num_elements",
-        severity="error",
+    ),
+    Case(
+        name="VanishingGradient: of a large model",
+        rule="VanishingGradient",
+        faulty=two_gradients(50, mean_abs=1e-12),
+        healthy=two_gradients(50, largest=1e-8, mean_abs=1e-11),
+        without=tensor_steps(50, tensor="key.bias", mean_abs=1e-12),
+        fires=10, onset=0, says="1e-12, below 1e-07", needs="gradients by tensor",
+    ),
+    Case(
+        name="VanishingGradient: exactly zero",
+        rule="VanishingGradient",
+        profile=DOCUMENTED,
+        faulty=tensor_steps(50, mean_abs=0.0),
+        healthy=tensor_steps(50, mean_abs=1e-3),
+        without=PLAIN,
+        fires=1, onset=0, says="0, below 1e-07", needs="gradients by tensor",
     ),
     Case(
         rule="ExplodingTensor",
+        facts=Facts(precision="bf16"),
         faulty=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
         healthy=tensor_steps(50, l2=1e30),
         without=PLAIN,
@@ -69,12 +101,64 @@ CASES = [
     Case(
         name="ExplodingTensor: only NaN",
         rule="ExplodingTensor",
+        facts=Facts(precision="bf16"),
         parameters={"only_nan": "true", "collection_names": "gradients"},
         faulty=tensor_steps(50, l2=jump(1.0, math.nan, at=20)),
         healthy=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
         without=tensor_steps(50, collection=WEIGHTS, l2=math.nan),
         fires=20, onset=20, says="has a NaN", needs="statistics by tensor",
         severity="error",
+    ),
+    Case(
+        name="ExplodingTensor: a loss scaler skips",
+        rule="ExplodingTensor",
+        facts=Facts(precision="fp16"),
+        faulty=tensor_steps(50, l2=jump(1.0, math.inf, at=20)),
+        healthy=tensor_steps(50, l2=lambda step: math.inf if step % 10 else 1.0),
+        without=PLAIN,
+        fires=29, onset=20, says="has an infinity", needs="statistics by tensor",
+        severity="error",
+    ),
+    Case(
+        name="ExplodingTensor: the script skips batches",
+        rule="ExplodingTensor",
+        facts=Facts(precision="bf16", skipped_steps=5),
+        faulty=tensor_steps(50, l2=jump(1.0, math.nan, at=20)),
+        healthy=tensor_steps(50, l2=lambda step: math.nan if step % 6 else 1.0),
+        without=PLAIN,
+        fires=25, onset=20, says="has a NaN", needs="statistics by tensor",
+        severity="error",
+    ),
+    Case(
+        name="ExplodingTensor: a weight is not skipped",
+        rule="ExplodingTensor",
+        facts=Facts(precision="fp16", skipped_steps=5),
+        faulty=tensor_steps(50, collection=WEIGHTS, l2=jump(1.0, math.nan, at=20)),
+        healthy=tensor_steps(50, collection=WEIGHTS, l2=1.0),
+        without=PLAIN,
+        fires=20, onset=20, says="has a NaN", needs="statistics by tensor",
+        severity="error",
+    ),
+    Case(
+        name="ExplodingTensor: an output, masked",
+        rule="ExplodingTensor",
+        facts=Facts(precision="bf16"),
+        faulty=tensor_steps(50, collection=ACTIVATIONS, minimum=0.0, maximum=jump(1.0, math.inf, at=20)),
+        healthy=tensor_steps(
+            50, collection=ACTIVATIONS, minimum=-math.inf, maximum=1.0, mean=-math.inf, variance=math.nan
+        ),
+        without=PLAIN,
+        fires=20, onset=20, says="has an infinity", needs="statistics by tensor",
+    ),
+    Case(
+        name="ExplodingTensor: documented, at once",
+        rule="ExplodingTensor",
+        profile=DOCUMENTED,
+        facts=Facts(precision="fp16"),
+        faulty=tensor_steps(50, collection=ACTIVATIONS, minimum=jump(0.0, -math.inf, at=20)),
+        healthy=tensor_steps(50, l2=1e30),
+        without=PLAIN,
+        fires=20, onset=20, says="has an infinity", needs="statistics by tensor",
     ),
     Case(
         rule="GradNormSpike",
@@ -232,7 +316,8 @@ def test_a_weight_that_begins_at_zero_is_passed_by_until_it_has_a_size() -> None
 
 
 def test_the_issue_names_its_tensor() -> None:
-    verdict = judged("ExplodingTensor", tensor_steps(3, tensor="block.3.weight", l2=math.nan))
+    exploded = tensor_steps(3, tensor="block.3.weight", l2=math.nan)
+    verdict = judged("ExplodingTensor", exploded, facts=Facts(precision="bf16"))
 
     assert verdict.issues[0].key == "gradients/block.3.weight"
     assert "gradients/block.3.weight: has a NaN" in verdict.status_details

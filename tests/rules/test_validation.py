@@ -61,7 +61,6 @@ CASES = [
         healthy=validations([3.0, 2.0, 2.0, 2.6, 2.6, 1.9, 1.9, 1.9, 1.9]),
         without=validations([3.0]),
         fires=60, onset=40, says="above 1.05 times its best", needs="needs two",
-        severity="error",
     ),
 ]  # fmt: skip
 

@@ -34,7 +34,7 @@ def test_what_was_found_comes_first_with_step_and_evidence() -> None:
     text = section(sample_record(rules=JUDGED))
 
     assert "1 with issues, 1 without, 1 not evaluated" in text
-    assert "LossSpike IssuesFound error 83 loss 9 is 4.5 times the median 2" in text
+    assert "LossSpike IssuesFound warning 83 loss 9 is 4.5 times the median 2" in text
     assert text.index("LossSpike") < text.index("NonFinite")
     assert "1 not evaluated, for want of data" in text
     assert "make rules RUN=manual__2026-11-21T10:15:00+00:00" in text

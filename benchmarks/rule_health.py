@@ -1,0 +1,102 @@
+"""How often the default rules stop, or warn of, trainings that are healthy.
+
+    python benchmarks/rule_health.py [--seeds 20] [--families lora grpo]
+
+Curves are drawn after published shapes (tests/rules/health/curves.py). Each is read with a line each step and each
+tenth, whole and from a new job on that knows nothing of the steps before. Rules and reactions are the defaults. The
+exit status is 1 if a rule stopped one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+from collections import Counter, defaultdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(REPOSITORY / "training_scripts"), str(REPOSITORY)]
+TESTS = types.ModuleType("tests")  # not that of an installed package
+TESTS.__path__ = [str(REPOSITORY / "tests")]
+sys.modules["tests"] = TESTS
+
+from tests.rules.health.blame import Blame, blame  # noqa: E402
+from tests.rules.health.curves import FAMILIES, draw_curve  # noqa: E402
+
+STEPS = {1: 1000, 10: 4000}
+"""The length of a curve by the steps between two of its lines."""
+NEW_JOB_AT = 0.6
+"""The share of the steps that an unseen job before took."""
+
+Row = tuple[str, Blame]
+
+
+def main() -> int:
+    """Run what the command line asks for; return 0 if nothing healthy was stopped."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20, help="of each family")
+    parser.add_argument("--families", nargs="+", default=[], help="only those whose name has it")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    cases = [
+        (name, seed, every, is_whole)
+        for name in _chosen(FAMILIES, options.families)
+        for seed in range(options.seeds)
+        for every in STEPS
+        for is_whole in (True, False)
+    ]
+    num_stopped = print_table("curves", _run(judge_curve, cases, options.processes))
+    return 1 if num_stopped else 0
+
+
+def judge_curve(family: str, seed: int, every: int, is_whole: bool) -> Row:
+    """Return what the rules blame one reading of a curve for."""
+    curve = draw_curve(family, seed, max_steps=STEPS[every])
+    begin = 0 if is_whole else int(NEW_JOB_AT * curve.max_steps)
+    reading = f"{'whole' if is_whole else 'new job'}, line every {curve.every or every}"
+    return f"{family} | {reading}", blame(curve.records(every=every, begin=begin), curve.facts)
+
+
+def _chosen(names: Iterable[str], wanted: Sequence[str]) -> list[str]:
+    return [name for name in names if not wanted or any(each in name for each in wanted)]
+
+
+def _run(judge: object, cases: Sequence[tuple[object, ...]], processes: int) -> Iterable[Row]:
+    with get_context("fork").Pool(processes) as pool:
+        yield from pool.starmap(judge, cases, chunksize=4)  # type: ignore[arg-type]
+
+
+def print_table(title: str, rows: Iterable[Row]) -> int:
+    """Print the shares of stops and warnings by case; return how many were stopped."""
+    found: dict[str, list[Blame]] = defaultdict(list)
+    for name, each in rows:
+        found[name].append(each)
+    print(
+        f"\n{title}: percent of the seeds\n| case | seeds | stopped by | warned by |\n|---|---|---|---|"
+    )
+    stopped = {name: sum(bool(each.stops) for each in several) for name, several in found.items()}
+    for name, several in found.items():
+        stops = _shares([each.stops for each in several])
+        warnings = _shares([each.warnings for each in several])
+        print(f"| {name} | {len(several)} | {stops} | {warnings} |")
+        for rule, error in {k: v for each in several for k, v in each.errors.items()}.items():
+            print(f"  {rule} FAILED: {error}")
+    num_stopped, total = sum(stopped.values()), sum(map(len, found.values()))
+    print(f"\n{title}: {num_stopped} of {total} stopped")
+    return num_stopped
+
+
+def _shares(found: Sequence[Mapping[str, object]]) -> str:
+    counts = Counter(rule for each in found for rule in each)
+    said = [f"{rule} {round(100 * n / len(found))}" for rule, n in counts.most_common()]
+    return ", ".join(said) or "-"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
