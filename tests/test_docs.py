@@ -1,0 +1,49 @@
+"""The README stays short, and no link of a page is dead."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LISTED = subprocess.run(
+    ["git", "ls-files", "-z", "*.md"],
+    cwd=REPOSITORY,
+    capture_output=True,
+    text=True,
+    check=False,  # noqa: S607  # the one in PATH
+)
+PAGES = [name for name in LISTED.stdout.split("\0") if name] or ["README.md"]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name: str) -> None:
+    page = REPOSITORY / name
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    dead = []
+    for link in LINK.findall(text):
+        path, _, anchor = link.partition("#")
+        target = page if not path else (page.parent / path).resolve()
+        if "://" in link:
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    assert dead == []
+
+
+def test_the_readme_can_be_read_at_one_sitting() -> None:
+    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 140
+    assert sum(len(line.split()) for line in lines) <= 900
+    assert max(len(line) for line in lines) <= 100
