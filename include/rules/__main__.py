@@ -1,4 +1,4 @@
-"""`python -m include.rules runs/<run id>`: 0 nothing serious, 1 an error-severity issue, 2 nothing to judge."""
+"""`python -m include.rules runs/<run id>`: 0 nothing serious, 1 an error-severity issue, 2 nothing to evaluate."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in table_lines(document["verdicts"]):
         sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"{summary_sentence(document['verdicts'])}: {arguments.folder}\n")
+    if all(each.not_evaluated for each in verdicts):
+        return NOTHING_TO_JUDGE
     return ISSUES if any(each.worst is Severity.ERROR for each in verdicts) else OK
 
 

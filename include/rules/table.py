@@ -40,8 +40,10 @@ def verdict_rows(verdicts: Iterable[Mapping[str, Any]]) -> list[VerdictRow]:
 
 
 def summary_sentence(verdicts: Iterable[Mapping[str, Any]]) -> str:
-    """Return how many rules found an issue, found none, and were not evaluated."""
+    """Return how many rules found an issue, found none, and were not evaluated; or that none was."""
     rows = verdict_rows(verdicts)
+    if not any(row.tone for row in rows):
+        return f"nothing to evaluate: {len(rows)} rules, none of which had what it needs"
     found = sum(row.verdict == "IssuesFound" for row in rows)
     broken = sum(row.verdict == "Error" for row in rows)
     skipped = sum(not row.tone for row in rows)

@@ -163,6 +163,8 @@ def _rules(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]
     named = ", ".join(f"{each['name']} at step {each['issues'][0]['step']}" for each in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     text = f"{told['worst']}: {named}{more}" if found else "no issue found in the training"
+    if not found and all(each["not_evaluated"] for each in told["verdicts"]):
+        text = "nothing to evaluate: no rule had what it needs"
     yield "rules", f"{text}; make rules RUN={run_id} shows all"
 
 

@@ -119,3 +119,14 @@ def test_a_folder_without_a_log_ends_with_2_and_says_what_is_missing(
     (tmp_path / "training_log.jsonl.gz").write_bytes(b"no gzip")
     assert main([str(tmp_path)]) == 2
     assert "training_log.jsonl.gz cannot be read" in capsys.readouterr().err
+
+
+def test_a_log_without_any_observation_is_nothing_to_evaluate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = LogLine(job="j", stream="j/algo-1", time_ms=1, text="trainyard resume step=0")
+    write_log(tmp_path / "training_log.jsonl.gz", [line])
+
+    assert main([str(tmp_path)]) == 2
+
+    assert "nothing to evaluate: " in capsys.readouterr().out.splitlines()[-1]

@@ -49,3 +49,14 @@ def test_the_verdicts_are_kept_in_the_record() -> None:
     record = sample_record(rules=JUDGED)
 
     assert RunRecord.from_json(record.to_json()) == record
+
+
+def test_verdicts_over_nothing_are_not_green() -> None:
+    nothing = judge_log([], {"rules": ["NonFinite", "LossSpike"]})
+
+    text = section(sample_record(rules=nothing))
+    html = render_report_html(sample_record(rules=nothing))
+
+    assert "nothing to evaluate: 2 rules" in text
+    (found,) = re.findall(r'<section id="rules">.*?</section>', html, re.DOTALL)
+    assert "good" not in found

@@ -88,13 +88,18 @@ def test_the_summary_names_the_winner_of_the_search(tmp_path: Path) -> None:
 
 
 def test_the_summary_names_what_the_rules_found(tmp_path: Path) -> None:
-    def said(names: dict[str, int], worst: str | None) -> str:
-        verdicts = [{"name": name, "issues": [{"step": at}]} for name, at in names.items()]
-        rules = {"worst": worst, "verdicts": [*verdicts, {"name": "NonFinite", "issues": []}]}
+    def said(names: dict[str, int], worst: str | None, *, why: str | None = None) -> str:
+        none = {"name": "NonFinite", "issues": [], "not_evaluated": why}
+        verdicts = [
+            {"name": name, "issues": [{"step": at}], "not_evaluated": None}
+            for name, at in names.items()
+        ]
+        rules = {"worst": worst, "verdicts": [*verdicts, none]}
         (file := tmp_path / "report.json").write_text(json.dumps({**RECORD, "rules": rules}))
         return "\n".join(summary(ended("success"), Report(json_file=file)))
 
     assert "no issue found in the training; make rules RUN=manual__1 shows all" in said({}, None)
+    assert "nothing to evaluate: no rule" in said({}, None, why="needs losses")
     found = said({"LossSpike": 82, "A": 1, "B": 2, "C": 3}, "error")
     assert "error: LossSpike at step 82, A at step 1, B at step 2 and 1 more; make rules" in found
 

@@ -37,7 +37,7 @@ def rules_view(record: RunRecord) -> RulesView | None:
     rows = verdict_rows(record.rules["verdicts"])
     return RulesView(
         sentence=summary_sentence(record.rules["verdicts"]) + _judged_by(record.rules),
-        tone=_TONES[record.rules["worst"]],
+        tone=_TONES[record.rules["worst"]] if any(row.tone for row in rows) else "warn",
         judged=tuple(row for row in rows if row.tone),
         not_judged=tuple(row for row in rows if not row.tone),
         again=f"make rules RUN={record.run_id}",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from include.errors import ContractError
 from include.runs.verify.checks import checks
 from include.runs.verify.evidence import read_evidence
+from include.runs.verify.log import read_log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in check.lines():
             sys.stdout.write(f"{line}\n")
     wrong = sum(not check.is_ok for check in done)
-    verdict = (
-        f"{wrong} of {len(done)} checks DISAGREE" if wrong else f"all {len(done)} checks agree"
-    )
+    if wrong:
+        verdict, status = f"{wrong} of {len(done)} checks DISAGREE", DISAGREES
+    elif read_log(evidence.rows):
+        verdict, status = f"all {len(done)} checks agree", OK
+    else:
+        verdict, status = "nothing to verify: the log holds no start", NOTHING_TO_CHECK
     sys.stdout.write(f"{verdict}: {folder}\n")
-    return DISAGREES if wrong else OK
+    return status
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from include.runs.verify.comparison import Check, Disagreement, compared
-from include.runs.verify.log import Begun, read_log
+from include.runs.verify.log import Begun, read_log, steps_before_start
 from include.runs.verify.recount import recount
 from include.runs.verify.sample_order import digest_of_positions
 
@@ -21,6 +21,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     """Yield every check of a run's folder, from what was logged to what was concluded."""
     starts = read_log(evidence.rows)
     expected = recount(evidence.jobs, starts)
+    yield _after_starts(evidence.rows)
     yield _same_order(starts)
     yield _number_of_samples(evidence, starts)
     yield _positions(starts)
@@ -28,6 +29,15 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     yield _once(expected)
     yield from _document(evidence.continuity, expected, has_starts=bool(starts))
     yield _same_in_report(evidence)
+
+
+def _after_starts(rows: Sequence[Mapping[str, Any]]) -> Check:
+    found = [
+        Disagreement(where=f"step lines before any start of stream {stream}", got=count, expected=0)
+        for stream, count in steps_before_start(rows).items()
+    ]
+    claim = "every step line follows a start"
+    return Check(claim=claim, seen=f"{len(rows)} lines", disagreements=tuple(found))
 
 
 def _same_order(starts: Sequence[Begun]) -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,16 +78,33 @@ class Begun:
 
 
 def read_log(rows: Iterable[Mapping[str, Any]]) -> list[Begun]:
-    """Return every start of the processes with its lines; the rows may come in any order."""
-    ordered = sorted(rows, key=lambda row: (str(row["job"]), str(row["stream"])))
+    """Return every start of the processes with its lines; the rows may come in any order.
+
+    A stream without a start is that of a life which ended before one.
+    """
     found: list[Begun] = []
-    for (job, stream), group in groupby(ordered, key=lambda row: (row["job"], row["stream"])):
-        lines = sorted(map(_said, group), key=lambda line: line.order)
+    for job, stream, lines in _streams(rows):
         at = [n for n, line in enumerate(lines) if _is_start(line)]
-        for begin, end in zip(at, [*at[1:], len(lines)], strict=True):
+        for begin, end in pairwise([*at, len(lines)]):
             rest = tuple(line for line in lines[begin + 1 : end] if line.kind != "start")
             found.append(Begun(job=job, stream=stream, start=lines[begin], lines=rest))
     return sorted(found, key=lambda each: each.start.time)
+
+
+def steps_before_start(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many step lines each stream has before its first start, by the stream's name; only those with any."""
+    counts = {}
+    for _, stream, lines in _streams(rows):
+        before = takewhile(lambda line: not _is_start(line), lines)
+        counts[stream] = sum(line.kind == "step" for line in before)
+    return {stream: count for stream, count in counts.items() if count}
+
+
+def _streams(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, list[Said]]]:
+    """Yield each stream with its lines in the order of time."""
+    ordered = sorted(rows, key=lambda row: (str(row["job"]), str(row["stream"])))
+    for (job, stream), group in groupby(ordered, key=lambda row: (row["job"], row["stream"])):
+        yield job, stream, sorted(map(_said, group), key=lambda line: line.order)
 
 
 def _is_start(line: Said) -> bool:

@@ -70,7 +70,7 @@ def test_a_run_as_it_was_told_is_ok_line_by_line(
 
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("ok ") for line in lines[:-1])
-    assert lines[-1] == f"all 13 checks agree: {folder}"
+    assert lines[-1] == f"all 14 checks agree: {folder}"
 
 
 def test_lines_out_of_order_change_nothing(folder: Path) -> None:
@@ -296,9 +296,46 @@ def test_a_missing_shard_index_disagrees_where_there_was_training(folder: Path) 
     assert main([str(folder)]) == 1
 
 
-def test_a_run_that_trained_nothing_has_nothing_that_disagrees(tmp_path: Path) -> None:
+def test_a_run_that_trained_nothing_is_nothing_to_verify(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = InterruptedRun(breaks=())
     run.lines.clear()
     run.snapshots.clear()
 
-    assert main([str(run.write(tmp_path / "run"))]) == 0
+    assert main([str(run.write(tmp_path / "run"))]) == 2
+    assert "nothing to verify: the log holds no start" in capsys.readouterr().out
+
+
+def row(stream: str, time_ms: int, line: str) -> Row:
+    return {"job": "j", "stream": stream, "time_ms": time_ms, "line": f"trainyard {line}"}
+
+
+def test_a_life_that_ended_before_its_start_changes_nothing(folder: Path) -> None:
+    def shortened(rows: list[Row]) -> list[Row]:
+        late = max(int(each["time_ms"]) for each in rows) + 1000
+        return [*rows, row("j/algo-1/9", late, "resume step=21")]
+
+    rewrite_log(folder, shortened)
+
+    assert main([str(folder)]) == 0
+
+
+def test_a_life_without_any_start_is_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewrite_log(folder, lambda _: [row("s", 1, "resume step=1"), row("s", 2, 'failure reason="x"')])
+
+    assert main([str(folder)]) == 1  # continuity.json tells of starts that this log has not
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_steps_of_a_stream_without_a_start_disagree(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def beside(rows: list[Row]) -> list[Row]:
+        return [*rows, row("odd", 1, "step=3 loss=2.0"), row("odd", 2, "step=4 loss=2.0")]
+
+    rewrite_log(folder, beside)
+
+    assert main([str(folder)]) == 1
+    said = "step lines before any start of stream odd: got 2, expected 0"
+    assert said in capsys.readouterr().out
