@@ -13,17 +13,17 @@ from include.sharding.prefetch import prefetched
 from include.sharding.split_rule import SPLITS
 from include.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight
 from include.sharding.statistics import ColumnMoments
-from include.sharding.table_encoder import TableEncoder
+from include.sharding.table_encoder import TableEncoder, buffers_of
 from include.sharding.table_schema import (
     ColumnKind,
     ColumnPlan,
+    ReplanNeededError,
     Role,
-    WiderTypeNeededError,
     plan_columns,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -41,30 +41,31 @@ log = logging.getLogger(__name__)
 def write_columns(context: PassContext) -> Written:
     """Return the splits and what the index says about columns: the schema.
 
-    A column of whole numbers that turns out to hold a missing value or a fraction far into the source is planned
-    wider and everything is read again.
+    A column that turns out far into the source to be another than it was planned as, is planned anew and everything
+    is read again.
 
     Raises:
         SpecError: the settings name a column that is not there.
         DataError: the source cannot be read, has too many bad rows or too few rows.
     """
     table = context.reading.table()
+    if context.is_part:
+        table.expect_fractions()
     while True:
         try:
             return _read_once(context, table)
-        except WiderTypeNeededError as error:
-            log.info("column %s needs a float type, reading again", error.column)
-            table.widen(error.column)
+        except ReplanNeededError as error:
+            found = error.kind or "whole numbers with missing values"
+            log.info("column %s holds %s, reading again", error.column, found)
+            table.replan(error.column, error.kind)
             context.start_again()
 
 
 def _read_once(context: PassContext, table: Table) -> Written:
     settings = context.reading.settings
-    # Parts must agree on types: any column of one of them may lack a value in another.
-    nullable = table.schema.names if context.is_part else table.nullable
-    plans = plan_columns(table.schema, table.names, nullable, settings)
+    plans = plan_columns(table.schema, table.names, table.nullable, settings)
     encoder = TableEncoder(plans, max_categories=settings.max_categories)
-    columns = [(plan.name, plan.dtype) for plan in plans]
+    columns = buffers_of(plans)
 
     def open_writer(
         split: str, folder: Path, next_weight: NextWeight, finished: Finished
@@ -74,6 +75,7 @@ def _read_once(context: PassContext, table: Table) -> Written:
         )
 
     row_bytes = sum(np.dtype(dtype).itemsize for _, dtype in columns)
+    names, validity = [name for name, _ in columns], {plan.name: plan.validity for plan in plans}
     moments = {plan.name: ColumnMoments() for plan in plans if plan.kind is not ColumnKind.CATEGORY}
     with (
         context.shard_set(open_writer, unit_bytes=row_bytes) as shards,
@@ -84,9 +86,9 @@ def _read_once(context: PassContext, table: Table) -> Written:
             shards.observe(done, {split: len(each[0]) for split, each in by_split.items()})
             for split, arrays in by_split.items():
                 shards.writer(split).append(arrays)
-            for plan, values in zip(plans, by_split["train"], strict=True):
-                if plan.name in moments:
-                    moments[plan.name].add(values)
+            there = dict(zip(names, by_split["train"], strict=True))
+            for name, each in moments.items():
+                each.add(_known(there, name, validity[name]))
         context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
         splits = shards.finish()
     schema = tuple(_described(plan, encoder, moments.get(plan.name)) for plan in plans)
@@ -105,31 +107,41 @@ def _split_batches(
 ) -> Iterator[tuple[float, dict[str, list[npt.NDArray[Any]]]]]:
     """Yield the share of the source read so far, and the rows of each split, one array a column."""
     for file, batch in batches:
-        rows = _with_target(batch.batch, plans, file, context.reading.bad_rows)
+        rows = _with_target(batch, plans, file, context.reading.bad_rows)
         arrays, hashes = encoder.encode(rows)
         numbers = context.rule.assign(hashes)
         places = [np.flatnonzero(numbers == number) for number in range(len(SPLITS))]
         yield (
             batch.done,
-            {
-                split: [array.take(at) for array in arrays]
+            {  # "clip" since "raise" copies twice; the places are in range
+                split: [array.take(at, mode="clip") for array in arrays]
                 for split, at in zip(SPLITS, places, strict=True)
             },
         )
 
 
+def _known(
+    arrays: Mapping[str, npt.NDArray[Any]], name: str, validity: str | None
+) -> npt.NDArray[Any]:
+    """Return a column's values without those that are missing by its validity."""
+    values = arrays[name]
+    return values if validity is None else values[arrays[validity].view(np.bool_)]
+
+
 def _with_target(
-    batch: pa.RecordBatch, plans: Sequence[ColumnPlan], file: SourceFile, bad_rows: BadRows
+    table_batch: TableBatch, plans: Sequence[ColumnPlan], file: SourceFile, bad_rows: BadRows
 ) -> pa.RecordBatch:
     """Return the rows whose target is not missing; the others are bad rows."""
+    batch = table_batch.batch
     target = next((plan.name for plan in plans if plan.role is Role.TARGET), None)
     if target is None or not batch.column(target).null_count:
         return batch
     known = batch.column(target).is_valid()
     for row, is_known in enumerate(known.to_pylist()):
         if not is_known:
+            line = table_batch.first_line + row
             content = str(batch.slice(row, 1).to_pylist()[0])
-            bad_rows.add(file.name, row + 1, f"missing target: column {target!r}", content)
+            bad_rows.add(file.name, line, f"missing target: column {target!r}", content)
     return batch.filter(known)
 
 
@@ -140,6 +152,7 @@ def _described(
         name=plan.name,
         dtype=plan.dtype,
         role=plan.role,
+        validity=plan.validity,
         categories=encoder.categories(plan.name),
         mean=None if moments is None else moments.mean,
         std=None if moments is None else moments.std,

@@ -7,13 +7,21 @@ import io
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from include.errors import DataError
-from include.sharding.csv_types import FALSE, MISSING, TRUE, column_type, parse_column
-from include.sharding.line_blocks import LineBlock, line_blocks
+from include.sharding.csv_types import (
+    FALSE,
+    MISSING,
+    TRUE,
+    check_exact,
+    column_type,
+    parse_column,
+)
+from include.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
 from include.sharding.source_files import Progress, SourceFile, suffix_of
-from include.sharding.table_batch import TableBatch, widened
+from include.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +37,7 @@ _Rows = list[tuple[int, list[str]]]
 """Fields of rows, with the line each starts on."""
 
 
-class CsvTable:
+class CsvTable(TextSchema):
     """Csv files with a header line each; types are told from the first rows of up to four files.
 
     Args:
@@ -50,27 +58,25 @@ class CsvTable:
         bad_rows: BadRows,
     ) -> None:
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._settings = settings
+        csv.field_size_limit(MAX_LINE_BYTES)
         self._header, _ = self._read_header(files[0])
         self.names = self._header
         samples = [self._sample(file) for file in files[:_SAMPLE_FILES]]
         table = pa.concat_tables(samples).combine_chunks()
         strings = {name: table.column(name).combine_chunks() for name in self._header}
-        self.schema = pa.schema(
-            [(name, column_type(strings[name], settings, name=name)) for name in self._header]
+        schema = pa.schema(
+            [(name, _type_of(strings[name], settings, name=name)) for name in self._header]
         )
-        self.nullable = {name for name, values in strings.items() if values.null_count}
-
-    def widen(self, column: str) -> None:
-        """Read a column of whole numbers as floats from now on."""
-        self.nullable.add(column)
-        self.schema = widened(self.schema, column)
+        nullable = {name for name, values in strings.items() if values.null_count}
+        super().__init__(schema, nullable)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows, typed as `schema` says.
 
         Raises:
             DataError: a file cannot be read or has other columns.
-            WiderTypeNeededError: a column of whole numbers holds a fraction.
+            ReplanNeededError: a column is of another type.
         """
         progress = Progress(self._files)
         for file in self._files:
@@ -81,19 +87,43 @@ class CsvTable:
                 batch = (
                     batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
                 )
-                yield file, TableBatch(batch=batch, done=progress.at(file, block.position))
+                done, first = progress.at(file, block.position), block.first_line
+                first += first == 1  # the header
+                yield file, TableBatch(batch=batch, done=done, first_line=first)
 
     def _parsed(
         self, file: SourceFile, block: LineBlock, header: list[str], delimiter: str
     ) -> pa.Table:
         skip = 1 if block.first_line == 1 else 0
         try:
-            return _read_block(block.data, header, self.schema, delimiter, skip=skip)
+            table = _read_block(block.data, header, self.schema, delimiter, skip=skip)
+            self._check_large(table, block.data, header, delimiter, skip=skip)
         except pa.ArrowInvalid:
             text = block.data.decode("utf-8-sig", errors="surrogateescape")
             rows = _split_rows(text, delimiter, first_line=block.first_line)[skip:]
             good = self._whole_rows(file, rows, header, delimiter)
             return self._typed_rows(file, good, header, delimiter)
+        return table
+
+    def _check_large(
+        self, table: pa.Table, data: bytes, header: list[str], delimiter: str, *, skip: int
+    ) -> None:
+        """Check by their digits the columns of floats that hold numbers which may be inexact.
+
+        Raises:
+            ReplanNeededError, DataError: as `check_exact` does.
+        """
+        large = [
+            field.name
+            for field in table.schema
+            if field.type == pa.float64() and may_be_inexact(table.column(field.name))
+        ]
+        if large:
+            kinds = pa.schema([(name, pa.string()) for name in header])
+            strings = _read_block(data, header, kinds, delimiter, skip=skip)
+            for name in large:
+                texts = pc.utf8_trim_whitespace(strings.column(name).combine_chunks())
+                check_exact(texts, name=name, is_fractional=name in self.fractional)
 
     def _whole_rows(
         self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
@@ -120,7 +150,13 @@ class CsvTable:
             values = pa.array(
                 [None if row[at] in _MISSING else row[at] for _, row in rows], pa.string()
             )
-            parsed, wrong = parse_column(values, field.type, name=field.name)
+            parsed, wrong = parse_column(
+                values,
+                field.type,
+                self._settings,
+                name=field.name,
+                is_fractional=field.name in self.fractional,
+            )
             columns.append(parsed)
             for position, text in wrong:
                 faults[position] = (
@@ -172,6 +208,12 @@ class CsvTable:
             for at, name in enumerate(header)
         }
         return pa.table(columns).select(self._header)
+
+
+def _type_of(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
+    """Return a column's type; an ignored one is never parsed."""
+    is_ignored = name in settings.ignore_columns
+    return pa.string() if is_ignored else column_type(values, settings, name=name)
 
 
 def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Rows:

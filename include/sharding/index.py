@@ -3,8 +3,11 @@
 A data set lies below one prefix: `index/index.json` (written last: its presence means complete), `train/`,
 `validation/`, `test/` with `shard-00000.bin ...`, and `quarantine/`. A shard is a file of contiguous little-endian
 buffers, each 64-byte aligned. Kind `tokens`: buffer `tokens` (uint16 or uint32) and `row_ends` (uint64: where each row
-ends in this shard, in tokens, exclusive). Kind `columns`: one buffer a column, fixed width; a missing number is NaN, a
-category is an int32 code into the schema's `categories`, -1 where missing.
+ends in this shard, in tokens, exclusive). Kind `columns`: one buffer a column, fixed width; a missing float is NaN, a
+category is an int32 code into the schema's `categories`, -1 where missing. Whole numbers stay whole: where some are
+missing, the schema's `validity` names a buffer of uint8 (1 or 0, one a row); a shard without it lacks none. A shard
+without a column's own buffer lacks all its values.
+Times are float64 seconds, decimals with a fraction float64.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT = "trainyard-shards"
-VERSION = 1
+VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Version 1 has no validity buffers: whole numbers with missing values are floats there."""
 INDEX_NAME = "index/index.json"
 
 
@@ -63,6 +68,7 @@ class SchemaColumn:
     Attributes:
         mean, std: of the train split's finite values; None for categories and where there is no such value.
         num_infinite: infinities in the train split.
+        validity: name of the buffers that say which values are there; None where none is missing or NaN says so.
     """
 
     name: str
@@ -72,6 +78,7 @@ class SchemaColumn:
     mean: float | None = None
     std: float | None = None
     num_infinite: int | None = None
+    validity: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +116,7 @@ class ShardIndex:
         """Return the index a document describes.
 
         Raises:
-            ContractError: the document is not an index of this version.
+            ContractError: the document is not an index of a version that this release reads.
         """
         try:
             return _parsed(json.loads(text))
@@ -117,7 +124,7 @@ class ShardIndex:
             raise ContractError(
                 "this is not a shard index",
                 got=f"{type(error).__name__}: {error}",
-                allowed=f"format {FORMAT}, version {VERSION}",
+                allowed=f"format {FORMAT}, version {' or '.join(map(str, READABLE_VERSIONS))}",
                 next_step="shard the data set again",
             ) from error
 
@@ -128,7 +135,7 @@ def dataset_uri(destination: str, fingerprint: str) -> str:
 
 
 def _parsed(data: dict[str, Any]) -> ShardIndex:
-    if data.pop("format") != FORMAT or data.pop("version") != VERSION:
+    if data.pop("format") != FORMAT or data["version"] not in READABLE_VERSIONS:
         raise ValueError("another format or version")
     schema = data.pop("schema")
     splits = {name: _split(each) for name, each in data.pop("splits").items()}

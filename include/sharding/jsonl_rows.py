@@ -11,8 +11,8 @@ import pyarrow.json as pajson
 from include.errors import DataError, SpecError
 from include.sharding.line_blocks import LineBlock, line_blocks
 from include.sharding.source_files import Progress, SourceFile
-from include.sharding.table_batch import TableBatch, widened
-from include.sharding.table_schema import WiderTypeNeededError, unknown_column
+from include.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
+from include.sharding.table_schema import ReplanNeededError, inexact_numbers, unknown_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ _SAMPLE_FILES = 4
 _SAMPLE_LINES = 20_000
 
 
-class JsonlTable:
+class JsonlTable(TextSchema):
     """Files of one JSON object a line. Columns and types are those of the first lines of up to four files.
 
     A name that none of those lines has is left out; with a text column only that one is read.
@@ -59,28 +59,25 @@ class JsonlTable:
             raise SpecError([unknown_column("text_column", text, names)], subject="shard settings")
         self.names = names
         wanted = [name for name in names if name not in settings.ignore_columns]
-        self.schema = pa.schema(
+        schema = pa.schema(
             [(name, self._type_of(name, rows)) for name in ([text] if text else wanted)]
         )
-        self.nullable = {name for name in wanted if any(row.get(name) is None for row in rows)}
-
-    def widen(self, column: str) -> None:
-        """Read a column of whole numbers as floats from now on."""
-        self.nullable.add(column)
-        self.schema = widened(self.schema, column)
+        nullable = {name for name in wanted if any(row.get(name) is None for row in rows)}
+        super().__init__(schema, nullable)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows, typed as `schema` says.
 
         Raises:
             DataError: a file cannot be read.
-            WiderTypeNeededError: a column of whole numbers holds a fraction.
+            ReplanNeededError: a column is of another type.
         """
         progress = Progress(self._files)
         for file in self._files:
             for block in line_blocks(file, self._objects):
                 batch = self._parsed(file, block)
-                yield file, TableBatch(batch=batch, done=progress.at(file, block.position))
+                done = progress.at(file, block.position)
+                yield file, TableBatch(batch=batch, done=done, first_line=block.first_line)
 
     def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
         block = next(line_blocks(file, self._objects), None)
@@ -94,8 +91,10 @@ class JsonlTable:
 
     def _type_of(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
         values = [value for row in rows if (value := row.get(name)) is not None]
-        if name in (*self._settings.category_columns, self._settings.text_column) or not values:
+        if name in (*self._settings.category_columns, self._settings.text_column):
             return pa.string()
+        if not values:
+            return pa.null()
         counts = {kind: sum(type(value) is kind for value in values) for kind in (str, bool, int)}
         numbers = counts[int] + sum(type(value) is float for value in values)
         if any(isinstance(value, dict | list) for value in values):
@@ -104,7 +103,9 @@ class JsonlTable:
             return pa.bool_()
         if numbers < counts[str]:
             return pa.string()
-        return pa.int64() if counts[int] == numbers else pa.float64()
+        if counts[int] < numbers:
+            return pa.float64()
+        return _whole_type([value for value in values if type(value) is int], name)
 
     def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
         try:
@@ -115,10 +116,15 @@ class JsonlTable:
                     explicit_schema=self.schema, unexpected_field_behavior="ignore"
                 ),
             )
+            if any(may_be_inexact(table.column(name)) for name in self._floats()):
+                table = self._line_by_line(file, block)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             table = self._line_by_line(file, block)
         batches = table.select(self.schema.names).combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def _floats(self) -> list[str]:
+        return [field.name for field in self.schema if field.type == pa.float64()]
 
     def _line_by_line(self, file: SourceFile, block: LineBlock) -> pa.Table:
         good = []
@@ -158,16 +164,50 @@ class JsonlTable:
         elif pa.types.is_boolean(field.type):
             if isinstance(value, bool):
                 return value
+        elif pa.types.is_null(field.type):
+            raise ReplanNeededError(field.name, self._type_of(field.name, [{field.name: value}]))
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            if pa.types.is_integer(field.type) and not _is_int64(value):
-                raise WiderTypeNeededError(field.name)
-            return value
+            return self._number(field, value)
         expected = {"string": "a string", "bool": "true or false"}.get(str(field.type), "a number")
         raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
 
+    def _number(self, field: pa.Field, value: Any) -> int | float:
+        """Return an int or a float as the column's type holds it.
 
-def _is_int64(value: float) -> bool:
-    return isinstance(value, int) and -(2**63) <= value < 2**63
+        Raises:
+            ReplanNeededError: the column is of another type.
+            DataError: no type holds all of its numbers.
+        """  # noqa: DOC501 - the named function returns a DataError
+        if pa.types.is_integer(field.type):
+            if isinstance(value, float):
+                raise ReplanNeededError(field.name, pa.float64())
+            if field.type == pa.uint64() and value < 0:
+                raise inexact_numbers(field.name, "numbers below 0 and above 2^63")
+            kind = _whole_type([value], field.name)
+            if kind == pa.uint64() != field.type:
+                raise ReplanNeededError(field.name, kind)
+            return int(value)
+        if isinstance(value, int) and not _is_exact(value):
+            if field.name in self.fractional:
+                raise inexact_numbers(field.name, value)
+            raise ReplanNeededError(field.name, _whole_type([value], field.name))
+        return float(value)
+
+
+def _whole_type(values: list[int], name: str) -> pa.DataType:
+    least, most = min(values), max(values)
+    if least >= -(2**63) and most < 2**63:
+        return pa.int64()
+    if least >= 0 and most < 2**64:
+        return pa.uint64()
+    raise inexact_numbers(name, least if least < 0 else most)
+
+
+def _is_exact(value: int) -> bool:
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
 
 
 def _no_objects(file: SourceFile) -> DataError:

@@ -13,6 +13,7 @@ from include.errors import DataError
 from include.sharding.balance import too_few_rows
 from include.sharding.index import INDEX_NAME, SchemaColumn, Shard, ShardIndex, Split
 from include.sharding.parts import PartIndex, read_parts
+from include.sharding.plan import warn_of_older_layout
 from include.sharding.quarantine import BadRows
 from include.sharding.run import QUARANTINE_NAME, folder_under_way
 from include.sharding.split_rule import SPLITS, SplitRule
@@ -38,6 +39,7 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
     Raises:
         DataError: a part is missing, parts disagree on the columns, there are too many bad rows, or a split is empty.
     """
+    warn_of_older_layout(plan, objects)
     parts = read_parts(plan, objects)
     filled = [part for part in parts if part.index.splits]
     bad_rows = _all_bad_rows(plan, parts, objects)
@@ -111,6 +113,7 @@ def _merged_tokens(parts: list[PartIndex]) -> tuple[dict[str, Split], dict[str, 
 def _merged_columns(
     plan: DatasetPlan, parts: list[PartIndex], objects: Objects, uploads: Uploads, folder: Path
 ) -> tuple[dict[str, Split], dict[str, Any]]:
+    schema = _merged_schema(parts)
     categories = _merged_categories(parts)
     recoded = []
     for part in parts:
@@ -127,36 +130,64 @@ def _merged_columns(
                 )
                 for name, split in splits.items()
             }
-        recoded.append(splits)
-    schema = tuple(
-        _merged_column(column, parts, categories) for column in parts[0].index.schema or ()
-    )
-    return _joined_splits(recoded), {"kind": "columns", "schema": schema}
+        recoded.append(_without_valueless(splits, part, schema))
+    described = tuple(_merged_column(column, parts, categories) for column in schema)
+    return _joined_splits(recoded), {"kind": "columns", "schema": described}
 
 
-def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
-    """Return each category column's codes: the first part's, then what the others add.
+def _without_valueless(
+    splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
+) -> dict[str, Split]:
+    """Leave out buffers of columns that are numbers and of which the part has no value: it took them for categories."""
+    numbers = {column.name for column in schema if column.categories is None}
+    gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
+    return {
+        name: replace(
+            split,
+            shards=tuple(
+                replace(
+                    shard,
+                    columns=tuple(place for place in shard.columns if place.name not in gone),
+                )
+                for shard in split.shards
+            ),
+        )
+        for name, split in splits.items()
+    }
+
+
+def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
+    """Return the columns of all parts; a part in which a column has no value goes along with any type.
 
     Raises:
         DataError: the parts do not have the same columns.
     """
-    expected = [(column.name, column.dtype) for column in parts[0].index.schema or ()]
-    merged: dict[str, dict[str, int]] = {}
-    for part in parts:
-        found = [(column.name, column.dtype) for column in part.index.schema or ()]
-        if found != expected:
-            different = sorted({*map(str, found)} ^ {*map(str, expected)})
+    schemas = [part.index.schema or () for part in parts]
+    names = [column.name for column in schemas[0]]
+    merged = []
+    for at, name in enumerate(names):
+        columns = [schema[at] for schema in schemas if [each.name for each in schema] == names]
+        known = [column for column in columns if column.categories != ()]
+        different = sorted({column.dtype for column in known})
+        if len(columns) < len(parts) or len(different) > 1:
             raise DataError(
                 "the parts of the data set disagree on its columns",
                 job_name="sharding",
-                where=f"part {part.part}",
+                where=f"column {name!r}",
                 got=", ".join(different),
-                next_step="give the files one schema, for example by writing them as Parquet",
+                next_step="give the files one schema, for example by writing them as Parquet, or shard on one instance",
             )
-        for column in part.index.schema or ():
-            codes = merged.setdefault(column.name, {})
-            for value in column.categories or ():
-                codes.setdefault(value, len(codes))
+        merged.append((known or columns)[0])
+    return merged
+
+
+def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
+    """Return each category column's codes: the first part's, then what the others add."""
+    merged: dict[str, dict[str, int]] = {}
+    for column in itertools.chain.from_iterable(part.index.schema or () for part in parts):
+        codes = merged.setdefault(column.name, {})
+        for value in column.categories or ():
+            codes.setdefault(value, len(codes))
     return merged
 
 
@@ -239,8 +270,21 @@ def _merged_column(
         return replace(column, categories=tuple(categories[column.name]))
     moments = ColumnMoments()
     for part in parts:
-        moments.absorb(*part.tallies[column.name])
-    return replace(column, mean=moments.mean, std=moments.std, num_infinite=moments.num_infinite)
+        if column.name in part.tallies:
+            moments.absorb(*part.tallies[column.name])
+    found = {
+        each.validity
+        for part in parts
+        for each in part.index.schema or ()
+        if each.name == column.name
+    }
+    return replace(
+        column,
+        mean=moments.mean,
+        std=moments.std,
+        num_infinite=moments.num_infinite,
+        validity=next(iter(found - {None}), None),
+    )
 
 
 def _joined_splits(parts: Any) -> dict[str, Split]:

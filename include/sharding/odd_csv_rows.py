@@ -13,7 +13,7 @@ from include.errors import DataError
 from include.sharding.csv_types import MISSING, column_type, parse_column
 from include.sharding.line_blocks import READ_ERRORS, opened
 from include.sharding.source_files import Progress, SourceFile, unreadable
-from include.sharding.table_batch import TableBatch, widened
+from include.sharding.table_batch import TableBatch, TextSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CHUNK_ROWS = 20_000
 
 
-class OddCsvTable:
+class OddCsvTable(TextSchema):
     """Csv files read by pandas with the user's options; slower than `CsvTable`, and as strict.
 
     Lines are counted by rows: where the options skip lines, a bad row's line is off by those.
@@ -42,6 +42,7 @@ class OddCsvTable:
         bad_rows: BadRows,
     ) -> None:
         self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._settings = settings
         options = dict(settings.csv_options)
         self._decimal = options.pop("decimal", ".")
         self._thousands = options.pop("thousands", None)
@@ -51,19 +52,15 @@ class OddCsvTable:
             first = next(iter(chunks))
         strings = {str(name): self._strings(first[name]) for name in first.columns}
         self.names = list(strings)
-        self.schema = pa.schema(
+        schema = pa.schema(
             [
                 (name, column_type(self._plain_numbers(values), settings, name=name))
                 for name, values in strings.items()
                 if name not in settings.ignore_columns
             ]
         )
-        self.nullable = {name for name, values in strings.items() if values.null_count}
-
-    def widen(self, column: str) -> None:
-        """Read a column of whole numbers as floats from now on."""
-        self.nullable.add(column)
-        self.schema = widened(self.schema, column)
+        nullable = {name for name, values in strings.items() if values.null_count}
+        super().__init__(schema, nullable)
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows, typed as `schema` says.
@@ -76,7 +73,9 @@ class OddCsvTable:
             with self._chunks(file, self._bad_rows) as (chunks, raw):
                 for chunk in chunks:
                     batch = self._typed(file, chunk)
-                    yield file, TableBatch(batch=batch, done=progress.at(file, raw.tell()))
+                    first = int(chunk.index[0]) + 2
+                    done = progress.at(file, raw.tell())
+                    yield file, TableBatch(batch=batch, done=done, first_line=first)
 
     @contextmanager
     def _chunks(self, file: SourceFile, bad_rows: BadRows | None) -> Iterator[tuple[Any, Any]]:
@@ -125,7 +124,9 @@ class OddCsvTable:
                 if field.type == pa.string()
                 else self._plain_numbers(strings[field.name]),
                 field.type,
+                self._settings,
                 name=field.name,
+                is_fractional=field.name in self.fractional,
             )
             for field in self.schema
         }

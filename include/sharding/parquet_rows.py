@@ -70,9 +70,12 @@ class ParquetTable:
                 self.num_rows += self._rows_to_read(file, opened)
                 self.nullable |= _with_missing(opened.metadata, self.schema.names)
 
-    def widen(self, column: str) -> None:
-        """Store a column of whole numbers as floats from now on."""
+    def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
+        """Expect missing values in a column."""
         self.nullable.add(column)
+
+    def expect_fractions(self) -> None:
+        """Change nothing: all parts read the types of the files."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows.
@@ -84,11 +87,14 @@ class ParquetTable:
         for file in self._files:
             with self._opened(file) as opened:
                 left = self._rows_to_read(file, opened)
+                first = 1
                 for batch in self._read(file, opened):
                     kept = batch.slice(0, left)
                     left -= kept.num_rows
                     done += kept.num_rows
-                    yield file, TableBatch(batch=kept, done=done / max(1, self.num_rows))
+                    share = done / max(1, self.num_rows)
+                    yield file, TableBatch(batch=kept, done=share, first_line=first)
+                    first += kept.num_rows
                     if left == 0:
                         break
 

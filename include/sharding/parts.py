@@ -2,8 +2,8 @@
 
 Each part takes the files whose names hash to its number, uses shard numbers of its own (part 1 of 4 writes shards 1, 5,
 9, ...) and leaves `parts/part-00001.json`. The merge, by whoever comes last, reads those and writes the index: it adds
-up what was counted and, where parts met categories in another order, rewrites their codes. Whole numbers are stored
-as floats, since a part cannot know whether another one finds a value missing.
+up what was counted and, where parts met categories in another order, rewrites their codes. Whole numbers
+of csv and JSON lines are stored as floats where those are exact, since another part may find a fraction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from include.errors import ContractError, DataError
-from include.sharding.index import ShardIndex
+from include.sharding.index import VERSION, ShardIndex
 from include.sharding.quarantine import BadRows
 from include.sharding.reading import Reading
 from include.sharding.run import folder_under_way
@@ -63,9 +63,17 @@ class PartIndex:
         try:
             data = json.loads(text)
             index = ShardIndex.from_json(json.dumps(data["index"]))
-            return cls(part=data["part"], index=index, tallies=data["tallies"])
+            part = cls(part=data["part"], index=index, tallies=data["tallies"])
         except (ValueError, KeyError, TypeError) as error:
             raise ContractError("this is not the index of a part", got=str(error)) from error
+        if index.version != VERSION:
+            raise ContractError(
+                "a part was written by another release",
+                got=f"version {index.version}",
+                allowed=f"version {VERSION}",
+                next_step="run the sharding again; a job must run the release that merges its parts",
+            )
+        return part
 
 
 def part_name(part: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,13 @@ from include.sharding.source_files import SourceFile, bytes_to_read, fingerprint
 if TYPE_CHECKING:
     from include.sharding.objects import Objects
 
-_LAYOUT_VERSION = 1
-"""Raised whenever the same source and settings would give other shards than before."""
+log = logging.getLogger(__name__)
+
+_LAYOUT_VERSION = 2
+"""Raised whenever the same source and settings would give other shards than before.
+
+2: rows are hashed by their columns' names, so most are in another split than in a data set of version 1.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,7 @@ class DatasetPlan:
         source: what the index says of the source.
         described: what the index says of the settings.
         num_parts: processes that share the work; 1 writes the index at once, more need a merge.
+        older_uri: where layout version 1 put the same source and settings.
     """
 
     uri: str
@@ -40,6 +47,7 @@ class DatasetPlan:
     source: dict[str, Any]
     described: dict[str, Any]
     num_parts: int = 1
+    older_uri: str | None = None
 
     def to_json(self) -> str:
         """Return the plan as a document for the processes of the parts."""
@@ -86,10 +94,11 @@ def plan_dataset(
     data_format, files = list_files(source, objects)
     source_mark = fingerprint(files)
     described = {**_described(settings, data_format, objects), "num_parts": num_parts}
-    text = json.dumps([source_mark, described], sort_keys=True, default=str)
-    mark = hashlib.sha256(text.encode()).hexdigest()
+    mark = _mark(source_mark, described)
+    older = _mark(source_mark, {**described, "layout_version": 1})
     plan = DatasetPlan(
         uri=dataset_uri(destination, mark),
+        older_uri=dataset_uri(destination, older),
         fingerprint=mark,
         data_format=data_format,
         settings=settings,
@@ -104,6 +113,23 @@ def plan_dataset(
         },
     )
     return plan, files
+
+
+def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
+    """Say so where the data set exists in a layout that this release reads and does not write."""
+    if plan.older_uri and objects.head(f"{plan.older_uri}/{INDEX_NAME}") is not None:
+        log.warning(
+            "This source was sharded before, to %s, by a release whose rows are in other splits (layout 1). It is "
+            "sharded again to %s. Trainings of the older data set can be resumed with that one alone, and their "
+            "figures do not compare with those of the new one: rows held out there may be trained on here.",
+            plan.older_uri,
+            plan.uri,
+        )
+
+
+def _mark(source_mark: str, described: dict[str, Any]) -> str:
+    text = json.dumps([source_mark, described], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:

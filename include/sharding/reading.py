@@ -25,11 +25,20 @@ class Table(Protocol):
     """Files read as one table."""
 
     names: list[str]
-    schema: pa.Schema
-    nullable: set[str]
 
-    def widen(self, column: str) -> None:
-        """Read a column of whole numbers as floats from now on."""
+    @property
+    def schema(self) -> pa.Schema:
+        """The type of each column that is read."""
+
+    @property
+    def nullable(self) -> set[str]:
+        """Columns known to lack values."""
+
+    def replan(self, column: str, kind: pa.DataType | None) -> None:
+        """Read a column as another type from now on; None keeps the type and expects missing values."""
+
+    def expect_fractions(self) -> None:
+        """Read whole numbers of text as floats where those are exact: other parts may hold fractions."""
 
     def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
         """Yield the rows from the start, typed as `schema` says."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.sharding.index import INDEX_NAME, ShardIndex
-from include.sharding.plan import DatasetPlan, finished_index, plan_dataset
+from include.sharding.plan import DatasetPlan, finished_index, plan_dataset, warn_of_older_layout
 from include.sharding.quarantine import BadRows
 from include.sharding.reading import Reading
 from include.sharding.source_files import check_unchanged
@@ -75,6 +75,7 @@ def shard_dataset(
         return ShardingResult(
             index=index, uri=plan.uri, uploaded=0, reused=reused, uploaded_bytes=0
         )
+    warn_of_older_layout(plan, objects)
     with folder_under_way(work_dir) as folder:
         return _shard(plan, files, objects, folder)
 

@@ -1,4 +1,4 @@
-"""What every table reader yields."""
+"""What every table reader yields, and how the readers of text plan a column anew."""
 
 from __future__ import annotations
 
@@ -8,20 +8,65 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_EXACT = 2.0**53
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBatch:
-    """Some rows of a table, and the share of the whole source that was read up to their end (0 to 1)."""
+    """Some rows of a table.
+
+    Attributes:
+        done: share of the whole source that was read up to their end (0 to 1).
+        first_line: number of the first row, or of the line it starts on, in its file.
+    """
 
     batch: pa.RecordBatch
     done: float
+    first_line: int
 
 
-def widened(schema: pa.Schema, column: str) -> pa.Schema:
-    """Return the schema with a column of whole numbers read as floats; any other column stays."""
-    import pyarrow as pa
+class TextSchema:
+    """The types of the columns of text files, by what was read of them so far.
 
-    at = schema.get_field_index(column)
-    if not pa.types.is_integer(schema.field(at).type):
-        return schema
-    return schema.set(at, pa.field(column, pa.float64()))
+    Attributes:
+        schema: the type that each column is read as.
+        nullable: columns known to lack values.
+        fractional: columns known to hold fractions; whole numbers among them must be exact as float64.
+    """
+
+    def __init__(self, schema: pa.Schema, nullable: set[str]) -> None:
+        self.schema, self.nullable = schema, nullable
+        self.fractional = {field.name for field in schema if str(field.type) == "double"}
+
+    def replan(self, column: str, kind: pa.DataType | None) -> None:
+        """Read a column as another type from now on; None keeps the type and expects missing values."""
+        import pyarrow as pa
+
+        if kind is None:
+            self.nullable.add(column)
+            return
+        if pa.types.is_floating(kind):
+            self.fractional.add(column)
+        self._set(column, kind)
+
+    def expect_fractions(self) -> None:
+        """Read whole numbers as floats where those are exact: other parts may hold fractions."""
+        import pyarrow as pa
+
+        for field in self.schema:
+            if pa.types.is_integer(field.type):
+                self._set(field.name, pa.float64())
+
+    def _set(self, column: str, kind: pa.DataType) -> None:
+        import pyarrow as pa
+
+        at = self.schema.get_field_index(column)
+        self.schema = self.schema.set(at, pa.field(column, kind))
+
+
+def may_be_inexact(column: pa.ChunkedArray) -> bool:
+    """Return whether a column of floats holds numbers beyond 2^53, where not every whole number is one."""
+    import pyarrow.compute as pc
+
+    ends = pc.min_max(column)
+    return any(abs(end.as_py() or 0.0) >= _EXACT for end in (ends["min"], ends["max"]))

@@ -8,9 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from include.errors import DataError
-from include.sharding.row_hash import RowHasher
-from include.sharding.split_rule import text_hashes
-from include.sharding.table_schema import ColumnKind, ColumnPlan, WiderTypeNeededError
+from include.sharding.row_hash import MISSING_BITS, RowHasher, category_bits
+from include.sharding.table_schema import (
+    ColumnKind,
+    ColumnPlan,
+    ReplanNeededError,
+    inexact_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +22,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _SECONDS_PER_DAY = 86_400
-_MISSING_HASH = np.uint64(0x5851F42D4C957F2D)
 
 
 class TableEncoder:
@@ -41,24 +44,35 @@ class TableEncoder:
     def encode(
         self, batch: pa.RecordBatch
     ) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.uint64]]:
-        """Return one array a column, in the order of the plans, and a 64-bit hash of each row's content.
+        """Return one array a buffer, in the order of `buffers_of`, and a 64-bit hash of each row's content.
 
         Raises:
-            WiderTypeNeededError: a column planned without missing values has one.
-            DataError: a column has more categories than allowed.
+            ReplanNeededError: a column planned without missing values has one.
+            DataError: a column has more categories than allowed, or a number that its type cannot hold.
         """
         self._hasher.start(batch.num_rows)
         arrays: list[npt.NDArray[Any]] = []
+        validity: list[npt.NDArray[Any]] = []
         for plan in self._plans:
             column = batch.column(plan.name)
             if plan.kind is ColumnKind.CATEGORY:
                 codes, bits = self._categories[plan.name].encode(column)
                 arrays.append(codes)
-                self._hasher.add_bits(bits)
+                self._hasher.add_bits(plan.name, bits)
             else:
-                arrays.append(_numbers(column, plan))
-                self._hasher.add_numbers(arrays[-1])
-        return arrays, self._hasher.finish()
+                numbers, missing = _numbers(column, plan)
+                arrays.append(numbers)
+                self._hasher.add_numbers(plan.name, numbers, missing)
+                if plan.validity is not None:
+                    there = np.ones(len(column), np.bool_) if missing is None else ~missing
+                    validity.append(there.view(np.uint8))
+        return arrays + validity, self._hasher.finish()
+
+
+def buffers_of(plans: Sequence[ColumnPlan]) -> list[tuple[str, str]]:
+    """Return names and types of a shard's buffers: each column's, then those of validity."""
+    columns = [(plan.name, plan.dtype) for plan in plans]
+    return columns + [(plan.validity, "uint8") for plan in plans if plan.validity is not None]
 
 
 class Categories:
@@ -67,7 +81,7 @@ class Categories:
     def __init__(self, column: str, *, limit: int) -> None:
         self._column, self._limit = column, limit
         self._codes: dict[str | None, int] = {None: -1}
-        self._hashes = np.array([_MISSING_HASH], dtype=np.uint64)
+        self._hashes = np.array([MISSING_BITS], dtype=np.uint64)
         self._dictionary: pa.Array | None = None
         self._table = np.array([-1], dtype=np.int32)
         self.values: list[str] = []
@@ -97,31 +111,40 @@ class Categories:
             self.values.append(value)
         if len(self.values) > self._limit:
             raise _too_many_categories(self._column, self._limit, self.values)
-        added = text_hashes([value.encode() for value in self.values[len(self._hashes) - 1 :]])
+        added = category_bits(self.values[len(self._hashes) - 1 :])
         # The missing value's hash stays the last entry: code -1 reads it.
         self._hashes = np.concatenate([self._hashes[:-1], added, self._hashes[-1:]])
 
 
-def _numbers(column: pa.Array, plan: ColumnPlan) -> npt.NDArray[Any]:
-    """Return a column's numbers in the planned type, NaN where missing.
+def _numbers(
+    column: pa.Array, plan: ColumnPlan
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """Return a column's numbers in the planned type, and where whole ones are missing; floats are NaN there.
 
     Raises:
-        WiderTypeNeededError: the planned type has no NaN.
-    """
+        ReplanNeededError: a column planned without missing values has one.
+        DataError: a number does not fit into the type.
+    """  # noqa: DOC501 - the named function returns a DataError
     if plan.kind is ColumnKind.TIME:
         array = _seconds(column)
     elif pa.types.is_boolean(column.type):
         array = _values(column.cast(pa.uint8()))
     elif pa.types.is_decimal(column.type):
-        array = _values(column.cast(pa.float64()))
+        try:
+            array = _values(column.cast(pa.int64() if plan.dtype == "int64" else pa.float64()))
+        except pa.ArrowInvalid as error:
+            raise inexact_numbers(plan.name, error) from error
     else:
         array = _values(column)
     array = array.astype(plan.dtype, copy=False)
-    if column.null_count:
-        if array.dtype.kind != "f":
-            raise WiderTypeNeededError(plan.name)
-        array = np.where(_is_missing(column), array.dtype.type(np.nan), array)
-    return array
+    if not column.null_count:
+        return array, None
+    missing = _is_missing(column)
+    if array.dtype.kind == "f":
+        return np.where(missing, array.dtype.type(np.nan), array), None
+    if plan.validity is None:
+        raise ReplanNeededError(plan.name)
+    return np.where(missing, array.dtype.type(0), array), missing
 
 
 def _seconds(column: pa.Array) -> npt.NDArray[np.float64]:

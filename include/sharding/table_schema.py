@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from include.sharding.settings import ShardSettings
 
 
+WHOLE_DTYPES = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
+
 class ColumnKind(StrEnum):
     """How a column's values become numbers."""
 
@@ -33,20 +36,44 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """One column of the shards: its source type, how it is encoded, the type it is stored as."""
+    """One column of the shards: how it is encoded, and the type it is stored as.
+
+    Attributes:
+        validity: name of the buffer that says which values are there (uint8, 1 or 0), of a column of whole numbers
+            some of which are missing; floats are NaN where missing, categories -1.
+    """
 
     name: str
     kind: ColumnKind
     dtype: str
     role: Role
+    validity: str | None = None
 
 
-class WiderTypeNeededError(Exception):
-    """A column planned as whole numbers holds a missing value or a fraction: plan it wider and read again."""
+class ReplanNeededError(Exception):
+    """A column is not what it was planned as: plan it anew and read the source again.
 
-    def __init__(self, column: str) -> None:
+    Attributes:
+        column: its name.
+        kind: the type to read it as; None for a column of whole numbers that lacks a value.
+    """
+
+    def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
         super().__init__(column)
-        self.column = column
+        self.column, self.kind = column, kind
+
+
+def inexact_numbers(column: str, example: object) -> DataError:
+    """Return the error for whole numbers that no type of numbers holds beside the column's other values."""
+    return DataError(
+        "a column holds whole numbers that its type cannot keep exactly",
+        job_name="sharding",
+        where=f"column {column!r}",
+        got=str(example)[:50],
+        allowed="whole numbers of 64 bits; up to 2^53 beside fractions",
+        next_step="name the column in ignore_columns if it identifies rows, or in category_columns, "
+        "or write it as text or as two columns",
+    )
 
 
 def plan_columns(
@@ -57,7 +84,7 @@ def plan_columns(
     Args:
         schema: the Arrow schema of the columns that are read.
         names: all columns of the table.
-        nullable: names of columns with missing values; whole numbers among them are stored as floats.
+        nullable: names of columns with missing values.
         settings: names the target and the columns to leave out.
 
     Raises:
@@ -67,7 +94,7 @@ def plan_columns(
     _check_names(names, settings)
     missing = frozenset(nullable) - {settings.target_column}  # rows without a target are bad rows
     plans = tuple(
-        _plan(field.name, field.type, settings, is_nullable=field.name in missing)
+        _plan(field.name, field.type, settings, names, is_nullable=field.name in missing)
         for field in schema
         if field.name not in settings.ignore_columns
     )
@@ -107,7 +134,9 @@ def unknown_column(where: str, name: str, names: list[str]) -> Finding:
     )
 
 
-def _plan(name: str, arrow_type: Any, settings: ShardSettings, *, is_nullable: bool) -> ColumnPlan:
+def _plan(
+    name: str, arrow_type: Any, settings: ShardSettings, names: list[str], *, is_nullable: bool
+) -> ColumnPlan:
     role = Role.TARGET if name == settings.target_column else Role.FEATURE
     kind = _kind(name, arrow_type)
     match kind:
@@ -116,8 +145,18 @@ def _plan(name: str, arrow_type: Any, settings: ShardSettings, *, is_nullable: b
         case ColumnKind.TIME:
             dtype = "float64"
         case _:
-            dtype = _number_dtype(arrow_type, is_nullable=is_nullable)
-    return ColumnPlan(name=name, kind=kind, dtype=dtype, role=role)
+            dtype = _number_dtype(arrow_type)
+    validity = _validity_name(name, names) if is_nullable and dtype in WHOLE_DTYPES else None
+    if kind is ColumnKind.CATEGORY:
+        validity = None
+    return ColumnPlan(name=name, kind=kind, dtype=dtype, role=role, validity=validity)
+
+
+def _validity_name(name: str, names: list[str]) -> str:
+    validity = f"{name}.valid"
+    while validity in names:
+        validity += "_"
+    return validity
 
 
 def _kind(name: str, arrow_type: Any) -> ColumnKind:
@@ -145,15 +184,13 @@ def _kind(name: str, arrow_type: Any) -> ColumnKind:
     )
 
 
-def _number_dtype(arrow_type: Any, *, is_nullable: bool) -> str:
+def _number_dtype(arrow_type: Any) -> str:
     import pyarrow.types as types
 
     if types.is_floating(arrow_type):
         return "float64" if arrow_type.bit_width == 64 else "float32"
     if types.is_boolean(arrow_type):
-        return "float32" if is_nullable else "uint8"
+        return "uint8"
     if types.is_decimal(arrow_type):
-        return "float64"
-    if is_nullable:
-        return "float32" if arrow_type.bit_width <= 16 else "float64"
+        return "float64" if arrow_type.scale > 0 else "int64"
     return str(arrow_type)

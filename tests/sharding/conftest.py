@@ -73,14 +73,23 @@ class Store(LocalObjects):
         rows: list[tuple[Any, ...]] = []
         for name in [split] if split else list(index.splits):
             for shard in self.buffers(result, name):
+                num_rows = len(next(iter(shard.values())))
                 columns = [
-                    _values(shard[column.name], column.categories) for column in index.schema or ()
+                    _values(shard[column.name], column.categories, shard.get(column.validity or ""))
+                    if column.name in shard
+                    else [None] * num_rows
+                    for column in index.schema or ()
                 ]
                 rows += list(zip(*columns, strict=True))
         return rows
 
 
-def _values(array: np.ndarray, categories: tuple[str, ...] | None) -> list[Any]:
+def _values(
+    array: np.ndarray, categories: tuple[str, ...] | None, present: np.ndarray | None
+) -> list[Any]:
+    if present is not None:
+        pairs = zip(array.tolist(), present.tolist(), strict=True)
+        return [value if there else None for value, there in pairs]
     if categories is not None:
         return [None if code < 0 else categories[code] for code in array.tolist()]
     return [None if value != value else value for value in array.tolist()]

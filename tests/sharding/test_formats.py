@@ -154,7 +154,7 @@ def test_typed_columns_keep_their_types(tmp_path: Path, store: Store) -> None:
     schema = {column.name: column.dtype for column in result.index.schema or ()}
     assert schema == {
         "small": "int8",
-        "gaps": "float64",
+        "gaps": "int32",
         "single": "float32",
         "time": "float64",
         "day": "float64",

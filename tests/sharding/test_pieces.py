@@ -57,6 +57,7 @@ COLUMNS = st.builds(
     mean=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     std=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     num_infinite=st.none() | COUNTS,
+    validity=st.none() | NAMES,
 )
 INDEXES = st.builds(
     ShardIndex,
@@ -68,7 +69,7 @@ INDEXES = st.builds(
     bad_rows=st.dictionaries(NAMES, COUNTS),
     schema=st.none() | st.lists(COLUMNS, max_size=3).map(tuple),
     format=st.just("trainyard-shards"),
-    version=st.just(1),
+    version=st.sampled_from([1, 2]),
 )
 
 

@@ -200,7 +200,7 @@ def test_unknown_column_lists_what_the_shard_has(table):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": 2}, "version 2; this trainer reads trainyard-shards version 1"),
+        ({"version": 3}, "version 3; this trainer reads trainyard-shards version 1 or 2"),
         ({"kind": "images"}, "('trainyard-shards', 'images')"),
         ({"format": None}, "has format"),
     ],

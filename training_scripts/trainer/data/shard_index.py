@@ -17,7 +17,7 @@ from trainer.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-FORMAT, VERSION = "trainyard-shards", 1
+FORMAT, VERSIONS = "trainyard-shards", (1, 2)
 DTYPES = {
     "uint8": torch.uint8, "uint16": torch.uint16, "uint32": torch.uint32, "uint64": torch.uint64,
     "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
@@ -58,10 +58,10 @@ class ShardIndex:
             raise DataError(
                 f"{path} is not a shard index ({type(error).__name__}: {error}); shard again"
             ) from error
-        if kind not in ((FORMAT, "tokens"), (FORMAT, "columns")) or version != VERSION:
+        if kind not in ((FORMAT, "tokens"), (FORMAT, "columns")) or version not in VERSIONS:
             message = (
                 f"{path} has format {kind} version {version}; this trainer reads {FORMAT} version "
-                f"{VERSION}, kinds tokens and columns"
+                f"{' or '.join(map(str, VERSIONS))}, kinds tokens and columns"
             )
             raise DataError(message)
         return cls(kind=kind[1], fingerprint=fingerprint, content=content)
@@ -139,6 +139,43 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal text."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """The values of one column in one shard; `present` is 0 where a whole number is missing."""
+
+    values: Tensor
+    present: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def at(self, rows: Tensor | slice) -> Tensor:
+        """Return some values: as they are stored, or as float64 with NaN where missing."""
+        if self.present is None:
+            return self.values[rows]
+        return self.values[rows].to(torch.float64).masked_fill(self.present[rows] == 0, torch.nan)
+
+
+def map_values(path: Path, shard: Mapping[str, Any], entry: Mapping[str, Any]) -> Column:
+    """Return a column, by its entry in the index's schema, of a shard over the mapped file.
+
+    A shard without the column's buffer lacks all its values, one without its validity lacks none.
+
+    Raises:
+        DataError: the dtype is not known.
+    """
+    columns = shard["columns"]
+    stored = {column["name"] for column in columns}
+    validity = entry.get("validity")
+    if entry["name"] not in stored:
+        missing = torch.tensor(torch.nan if entry.get("categories") is None else -1)
+        return Column(values=missing.expand(shard["rows"]), present=None)
+    return Column(
+        values=map_column(path, columns, entry["name"]),
+        present=map_column(path, columns, validity) if validity in stored else None,
+    )
 
 
 def map_column(path: Path, columns: Sequence[Mapping[str, Any]], name: str) -> Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainer.data.shard_index import ShardIndex, map_column
+from trainer.data.shard_index import ShardIndex, map_values
 from trainer.errors import DataError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _target(
     if problem == "auto" and entry["dtype"] not in WHOLE_DTYPES:
         problem = "regression"
     if problem != "regression":
-        values = _distinct(index, files, name)
+        values = _distinct(index, files, entry)
         if values is not None:
             return Target(name=name, classes=values)
         if problem == "classification":
@@ -144,11 +144,13 @@ def _target(
     )
 
 
-def _distinct(index: ShardIndex, files: Sequence[Path], name: str) -> list[int] | None:
+def _distinct(
+    index: ShardIndex, files: Sequence[Path], entry: Mapping[str, Any]
+) -> list[int] | None:
     """Return a column's sorted distinct values, None when too many or not whole."""
     seen: set[float] = set()
     for path, shard in zip(files, index.split("train")["shards"], strict=True):
-        values = as_float64(map_column(path, shard["columns"], name)).unique().tolist()
+        values = as_float64(map_values(path, shard, entry).at(slice(None))).unique().tolist()
         seen |= {value for value in values if not math.isnan(value)}
         if len(seen) > MAX_INTEGER_CLASSES or any(value != int(value) for value in seen):
             return None

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainer.data.shard_index import ShardIndex, map_column, shard_files
+from trainer.data.shard_index import Column, ShardIndex, map_values, shard_files
 from trainer.data.table import TableLayout, as_float64
 from trainer.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Columns = Mapping[str, Tensor]
+Columns = Mapping[str, Column]
 
 
 class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
@@ -52,9 +52,10 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         """
         files = shard_files(index, split, channel, verify=verify)
         entries = index.split(split)["shards"]
+        schema = {each["name"]: each for each in index.content["schema"]}
         names = [*layout.numbers, *layout.categories, layout.target.name]
         shards = [
-            {name: map_column(path, entry["columns"], name) for name in names}
+            {name: map_values(path, entry, schema[name]) for name in names}
             for path, entry in zip(files, entries, strict=True)
         ]
         rows = cls(shards, layout)
@@ -63,7 +64,7 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
         findings = [
             fault
             for path, shard in zip(files, shards, strict=True)
-            if (fault := rows.target_fault(path, shard[layout.target.name]))
+            if (fault := rows.target_fault(path, shard[layout.target.name].at(slice(None))))
         ]
         if findings:
             raise DataError(findings)
@@ -112,9 +113,13 @@ class TableRows(Dataset[tuple[Tensor, Tensor, Tensor]]):
             places = (shard_of == number).nonzero().squeeze(1)
             local = rows[places] - self._starts[number]
             for name in self._names:
-                column = self._shards[number][name]
-                values = gathered.setdefault(name, torch.empty(len(rows), dtype=column.dtype))
-                values[places] = column[local]
+                found = self._shards[number][name].at(local)
+                values = gathered.setdefault(name, torch.empty(len(rows), dtype=found.dtype))
+                if (
+                    values.dtype != found.dtype
+                ):  # some shards lack values of this column, others do not
+                    values = gathered[name] = values.to(torch.float64)
+                values[places] = found.to(values.dtype)
         return gathered
 
     def _target(self, values: Tensor) -> Tensor:

@@ -1,0 +1,189 @@
+"""Whole numbers of 64 bits arrive unchanged, and distinct rows have distinct hashes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from include.errors import DataError
+from include.sharding.row_hash import RowHasher, category_bits
+from include.sharding.split_rule import SplitRule
+from tests.sharding.test_parts import shard_in_parts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.sharding import ShardingResult
+    from tests.sharding.conftest import Store
+
+FIRST_ID = 1_790_000_000_000_000_001
+IDS = [FIRST_ID + at for at in range(600)]
+EXTREMES = [-(2**63), 2**63 - 1, 2**53 + 1, -(2**53) - 1, 0, -1]
+
+
+def write(folder: Path, ids: list[int | None], suffix: str, *, num_files: int = 4) -> Path:
+    """Write files of two columns, `id` and its last digits as text."""
+    folder.mkdir()
+    per_file = -(-len(ids) // num_files)
+    for number in range(num_files):
+        own = ids[number * per_file : (number + 1) * per_file]
+        words = [f"w{0 if each is None else each % 7}" for each in own]
+        path = folder / f"{number}.{suffix}"
+        if suffix == "parquet":
+            pq.write_table(pa.table({"id": pa.array(own, pa.int64()), "word": words}), path)
+        elif suffix == "csv":
+            rows = [f"{'' if i is None else i},{word}" for i, word in zip(own, words, strict=True)]
+            path.write_text("\n".join(["id,word", *rows]) + "\n")
+        else:
+            rows = [json.dumps({"id": i, "word": w}) for i, w in zip(own, words, strict=True)]
+            path.write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def sharded(store: Store, source: Path, num_parts: int) -> ShardingResult:
+    """Shard in one process, or in so many parts."""
+    if num_parts == 0:
+        return store.shard(source)
+    return shard_in_parts(store, source, num_parts=num_parts)
+
+
+def ids_of(store: Store, result: ShardingResult) -> Counter[Any]:
+    return Counter(row[0] for row in store.table(result))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("missing", [[], [None], [None] * 300], ids=["all", "one", "many"])
+@pytest.mark.parametrize("num_parts", [0, 3], ids=["one-process", "parts"])
+def test_ids_beyond_53_bits_arrive_unchanged(
+    tmp_path: Path, store: Store, suffix: str, missing: list[None], num_parts: int
+) -> None:
+    ids = [*IDS, *EXTREMES, *missing]
+    source = write(tmp_path / "in", ids, suffix)
+    result = sharded(store, source, num_parts)
+    assert ids_of(store, result) == Counter(ids)
+    assert (result.index.schema or ())[0].dtype == "int64"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_unsigned_ids_arrive_unchanged(tmp_path: Path, store: Store, suffix: str) -> None:
+    ids = [at * 10**16 for at in range(1000)]
+    result = store.shard(write(tmp_path / "in", [*ids, 2**64 - 1], suffix))
+    assert ids_of(store, result) == Counter([*ids, 2**64 - 1])
+    assert (result.index.schema or ())[0].dtype == "uint64"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("num_parts", [0, 2], ids=["one-process", "parts"])
+@pytest.mark.parametrize(
+    "late", [2**64, "0.5", [2**64 - 1, -1]], ids=["beyond-64-bits", "fraction", "both-ends"]
+)
+def test_whole_numbers_that_no_type_holds_are_refused(
+    tmp_path: Path, store: Store, suffix: str, num_parts: int, late: Any
+) -> None:
+    source = write(tmp_path / "in", IDS, suffix, num_files=1)
+    row = "{},a\n" if suffix == "csv" else '{{"id": {}, "word": "a"}}\n'
+    with (source / f"0.{suffix}").open("a") as stream:
+        for value in late if isinstance(late, list) else [late]:
+            stream.write(row.format(value))
+    with pytest.raises(DataError, match="cannot keep exactly") as caught:
+        sharded(store, source, num_parts)
+    assert "'id'" in str(caught.value)
+    assert "ignore_columns" in str(caught.value)
+
+
+def test_decimals_without_a_fraction_are_whole_numbers(tmp_path: Path, store: Store) -> None:
+    values = [Decimal(each) for each in IDS] + [None]
+    pq.write_table(pa.table({"id": pa.array(values, pa.decimal128(38, 0))}), tmp_path / "t.parquet")
+    result = store.shard(tmp_path / "t.parquet")
+    assert ids_of(store, result) == Counter([*IDS, None])
+    pq.write_table(
+        pa.table({"id": pa.array([Decimal(10**20)], pa.decimal128(38, 0))}), tmp_path / "t.parquet"
+    )
+    with pytest.raises(DataError, match="cannot keep exactly"):
+        store.shard(tmp_path / "t.parquet", num_shards=1, validation_fraction=0, test_fraction=0)
+
+
+def hashes_of(columns: dict[str, np.ndarray]) -> np.ndarray:
+    hasher = RowHasher()
+    hasher.start(len(next(iter(columns.values()))))
+    for name, values in columns.items():
+        hasher.add_numbers(name, values)
+    return hasher.finish().copy()
+
+
+@pytest.mark.parametrize(("num_columns", "num_values"), [(64, 2), (32, 2), (16, 4), (8, 16)])
+def test_rows_of_small_whole_numbers_have_hashes_of_their_own(
+    num_columns: int, num_values: int
+) -> None:
+    rng = np.random.default_rng(0)
+    table = np.unique(rng.integers(0, num_values, (200_000, num_columns), np.int8), axis=0)
+    hashes = hashes_of({f"c{at}": table[:, at].copy() for at in range(num_columns)})
+    assert len(np.unique(hashes)) == len(table)
+    rule = SplitRule(validation_fraction=0.05, test_fraction=0.01)
+    shares = np.bincount(rule.assign(hashes), minlength=3) / len(table)
+    assert shares[1:] == pytest.approx([0.05, 0.01], abs=4 * (0.05 / len(table)) ** 0.5)
+
+
+def test_ids_that_one_float_stands_for_have_hashes_of_their_own() -> None:
+    ids = np.arange(2**62, 2**62 + 10_000)
+    assert len(np.unique(hashes_of({"id": ids}))) == 10_000
+    assert len(np.unique(hashes_of({"id": ids.astype(np.uint64) * np.uint64(3)}))) == 10_000
+
+
+def test_hash_depends_on_values_and_not_on_their_type() -> None:
+    values = [0, 1, -7, 2**53, 2**62]
+    whole = hashes_of({"a": np.array(values)})
+    assert (hashes_of({"a": np.array(values, np.float64)}) == whole).all()
+    hasher = RowHasher()
+    for spelled in (str, lambda value: f"{value}.0"):
+        hasher.start(len(values))
+        hasher.add_bits("a", category_bits([spelled(value) for value in values]))
+        assert (hasher.finish() == whole).all()
+    hasher.start(2)
+    hasher.add_bits("a", category_bits([str(2**53 + 1), str(2**64 - 1)]))
+    assert (hasher.finish()[:1] == hashes_of({"a": np.array([2**53 + 1])})).all()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_row_keeps_its_split_in_another_order_of_columns(
+    tmp_path: Path, store: Store, suffix: str
+) -> None:
+    columns = {"a": list(range(400)), "b": [f"w{at % 9}" for at in range(400)]}
+    splits = []
+    for number, names in enumerate((["a", "b"], ["b", "a"])):
+        table = pa.table({name: columns[name] for name in names})
+        path = tmp_path / f"{number}.{suffix}"
+        if suffix == "csv":
+            rows = zip(*(columns[name] for name in names), strict=True)
+            path.write_text(
+                "\n".join([",".join(names), *(",".join(map(str, row)) for row in rows)])
+            )
+        else:
+            pq.write_table(table, path)
+        result = store.shard(path)
+        order = [column.name for column in result.index.schema or ()]
+        splits.append(
+            {
+                split: {row[order.index("a")] for row in store.table(result, split)}
+                for split in ("train", "validation", "test")
+            }
+        )
+    assert splits[0] == splits[1]
+
+
+def test_a_row_keeps_its_split_when_a_column_turns_into_text(tmp_path: Path, store: Store) -> None:
+    rows = [f"{at},{at / 4}\n" for at in range(400)]
+    (tmp_path / "before.csv").write_text("a,b\n" + "".join(rows))
+    (tmp_path / "after.csv").write_text("a,b\n" + "none of it,1\n" * 60 + "".join(rows))
+    before, after = store.shard(tmp_path / "before.csv"), store.shard(tmp_path / "after.csv")
+    assert [column.dtype for column in after.index.schema or ()] == ["int32", "float64"]
+    for split in ("train", "validation", "test"):
+        kept = {str(row[0]) for row in store.table(before, split)}
+        assert kept <= {row[0] for row in store.table(after, split)}
