@@ -1,4 +1,4 @@
-"""What checkpoints cost training: this project's saver beside torch.save and torch's distributed checkpoints.
+"""Cost of checkpoints to training: this project's saver beside torch.save and torch's distributed checkpoints.
 
     python benchmarks/checkpoint.py [--rounds 5] [--hidden-size 128 --num-layers 4]
     python benchmarks/checkpoint.py --whole [--steps 400]
@@ -190,7 +190,7 @@ class Way:
 
 
 class Trainyard(Way):
-    """What training_scripts/trainer does."""
+    """Saver of training_scripts/trainer."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

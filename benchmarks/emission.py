@@ -1,4 +1,4 @@
-"""What the statistics of a training cost its steps, in processor time.
+"""Cost of a training's statistics to its steps, in processor time.
 
     python benchmarks/emission.py [--rounds 300] [--model gpt|mlp]
 

@@ -100,7 +100,7 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of one seed."""
+    """Result of one seed."""
 
     settings: str
     seed: int

@@ -1,4 +1,4 @@
-"""What a job and a run cost beyond the training itself: the engine beside bare torchrun, the DAG beside its jobs.
+"""Overhead of a job and a run beyond the training itself: the engine beside bare torchrun, the DAG beside its jobs.
 
     python benchmarks/overhead.py [--repeats 5] [--steps 20]
     python benchmarks/overhead.py --report runs/<run id>/report.json

@@ -1,4 +1,4 @@
-"""Which fault each rule finds and after how many steps, over real trainings; and how often healthy ones are blamed.
+"""Faults that each rule finds, and after how many steps, in real trainings; and its false alarms in healthy ones.
 
     python benchmarks/rule_faults.py [--only NonFinite LossSpike] [--healthy 20] [--no-faults]
 

@@ -85,7 +85,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one DAG run."""
+    """Result of one DAG run."""
 
     case: str
     variant: str
@@ -112,7 +112,7 @@ class Case:
 
 
 class Rest(AirflowApi):
-    """What a user does in the UI, beside what the launcher does."""
+    """User's actions in the UI, beside those of the launcher."""
 
     def mark_failed(self, contestant: Contestant) -> None:
         """Mark a contestant's task failed."""

@@ -1,4 +1,4 @@
-"""What several benchmarks share: an engine of their own, a small sharded data set in it, and training jobs on that."""
+"""Shared parts of benchmarks: an engine of their own, a small sharded data set in it, and training jobs on that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good the engine's searches are: best loss so far, beside Optuna used directly and random search.
+"""Quality of the engine's searches: best loss so far, beside Optuna used directly and random search.
 
     python benchmarks/tuning.py [--seeds 20] [--first-seed 0] [--others]
 

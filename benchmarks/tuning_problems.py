@@ -1,4 +1,4 @@
-"""What benchmarks/tuning.py searches: functions with known minima, and a table of recorded trainings.
+"""Objectives of benchmarks/tuning.py: functions with known minima, and a table of recorded trainings.
 
 Branin, Hartmann 6, Ackley, Rosenbrock and Levy: Surjanovic and Bingham, "Virtual Library of Simulation Experiments:
 Test Functions and Datasets", with its usual ranges.

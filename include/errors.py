@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Severity(StrEnum):
-    """How bad a finding is: an error ends the run before it starts, a warning is only shown."""
+    """Severity of a finding: an error ends the run before it starts, a warning is only shown."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -273,7 +273,7 @@ class ContractError(TrainingRunError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRule:
-    """Whether an error may be tried again, how long to wait first, and why.
+    """Retry decision for an error: whether to retry, the delay before it, and the reason.
 
     Attributes:
         delay_s: seconds before the first new attempt.

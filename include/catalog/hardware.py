@@ -22,7 +22,7 @@ NETWORKS_FILE = Path(__file__).with_name("networks.csv")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What one instance type brings to distributed training.
+    """Capabilities of one instance type for distributed training.
 
     Attributes:
         bf16_tflops: dense peak of one accelerator; None where bf16 is not in its hardware.

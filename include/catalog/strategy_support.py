@@ -86,7 +86,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """What does not go together, with what to say about it."""
+    """A combination that does not work, and the message about it."""
 
     id: str
     when: tuple[Condition, ...]
@@ -100,7 +100,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategySupport:
-    """What one strategy runs on.
+    """Hardware and frameworks that one strategy runs on.
 
     Attributes:
         devices: cpu, gpu, trainium.

@@ -1,4 +1,4 @@
-"""Whether a task may pay for another attempt: what the earlier ones cost and what the next one could."""
+"""Budget check before another attempt: cost of the earlier attempts and ceiling of the next one."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CostEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCost:
-    """What a job cost, by the catalogue's price.
+    """Cost of a job, by the catalogue's price.
 
     Attributes:
         cost_usd: billable seconds x instances x price; None when one of them is unknown.

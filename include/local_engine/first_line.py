@@ -1,4 +1,4 @@
-"""How a script names its interpreter, as pip writes it: in the first line, or by way of a shell where that cannot be.
+"""Interpreter line of a script, as pip writes it: a shebang, or a shell header if a shebang cannot express it.
 
 The kernel reads a first line up to its limit and takes a blank for the end of the program.
 """

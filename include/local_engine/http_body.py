@@ -37,7 +37,7 @@ class RequestBody:
 
     @property
     def waits_for_continue(self) -> bool:
-        """Whether the client still holds its body back, waiting for ``100 Continue``."""
+        """True if the client still holds its body back, waiting for ``100 Continue``."""
         return self._on_first_read is not None
 
     def readinto(self, buffer: bytearray | memoryview) -> int:

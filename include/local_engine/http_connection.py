@@ -39,7 +39,7 @@ _BODILESS = ("204", "304")
 
 
 class BadRequestError(Exception):
-    """What arrived is not a request this server can read; `status` is the answer to give."""
+    """A request that this server cannot read; `status` is the status code to answer."""
 
     def __init__(self, status: str) -> None:
         super().__init__(status)

@@ -65,7 +65,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQuery:
-    """Which jobs to list, in which order; absent filters let all pass.
+    """Filter and order of a job listing; absent filters match every job.
 
     `order_by` is a column: name, created_at or status. `after` is the `(order value, name)` of the
     last job of the page before.

@@ -1,4 +1,4 @@
-"""What an engine does for the runners of its jobs: start them, and notice when they are gone."""
+"""Care of an engine for the runners of its jobs: start them, and notice their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine process and the job runners it starts agree on, as one value."""
+"""Settings that an engine process shares with the job runners it starts, as one value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATHS = ("root", "images_folder", "image_files")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """Where one engine lives and how it behaves.
+    """Location and behaviour of one engine.
 
     `time_scale` multiplies the waits that only cost patience (the 120 s of grace after a stop, the
     polling of checkpoints): 1.0 is the service's own pace, 0.01 a hundredth of it. It never scales

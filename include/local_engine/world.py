@@ -1,4 +1,4 @@
-"""What a Create finds outside its request: objects in S3, roles in IAM."""
+"""Surroundings of a Create request: objects in S3, roles in IAM."""
 
 from __future__ import annotations
 

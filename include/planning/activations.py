@@ -19,7 +19,7 @@ BYTES_FP32 = 4
 
 
 class Recompute(StrEnum):
-    """What the backward pass computes again instead of keeping it."""
+    """Activations that the backward pass computes again instead of keeping them."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -31,7 +31,7 @@ class Recompute(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How one optimizer step is cut and computed.
+    """Division and arithmetic of one optimizer step.
 
     Samples of a micro batch, micro batches of a rank, precision, recomputation, and whether torch.compile is on.
     """

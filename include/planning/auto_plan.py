@@ -1,4 +1,4 @@
-"""What the planner fills in where a run's conf says "auto": strategy, instance type, instances; with the reasons.
+"""Planner's choices for a conf that says "auto": strategy, instance type, instances; with the reasons.
 
 An instance type of "auto", 0 instances or the strategy "auto" each ask the planner; what is fixed stays. With it come
 ranks per instance, micro batch and, for the sharded script, its degrees: they belong to one layout.
@@ -39,7 +39,7 @@ _STAND_INS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoChoice:
-    """What the planner chose.
+    """Choice of the planner.
 
     Attributes:
         chosen: conf field to value, over what the conf says.

@@ -51,7 +51,7 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether a rank's accelerator holds it in every step, and it and its host at the start and the end, too."""
+        """True if a rank's accelerator holds it in every step, and its host, too, at the start and the end."""
         return self.memory.total <= self.usable_bytes and self.worst.fits
 
     @property

@@ -50,12 +50,12 @@ class Cluster:
 
     @property
     def link_bytes_per_s(self) -> float:
-        """What a rank's collectives reach within an instance."""
+        """Bandwidth that a rank's collectives reach within an instance."""
         return self.hardware.link_gb_per_s * 1e9 * LINK_EFFICIENCY
 
     @property
     def network_bytes_per_s(self) -> float:
-        """What an instance's collectives reach to others."""
+        """Bandwidth that an instance's collectives reach to others."""
         share = EFA_EFFICIENCY if self.hardware.instance.has_efa else TCP_EFFICIENCY
         return self.hardware.network_gbps * 1e9 / 8 * share
 

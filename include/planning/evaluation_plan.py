@@ -1,4 +1,4 @@
-"""Where and how a run's model is measured on the test split, worked out before the training is paid.
+"""Plan of the evaluation on the test split, made before the training is paid.
 
 The numbers follow `training_scripts/evaluate.py`: whole fp32 weights on each accelerator, or shards of them in the
 training's precision; one batch of TOKENS_PER_BATCH tokens; logits in the products' precision, and the loss over
@@ -54,7 +54,7 @@ _OF_THE_JOB = ("evaluation_instance_type", "evaluation_max_run_s", "evaluation_v
 
 
 class Place(StrEnum):
-    """Which job measures the test split."""
+    """Job that measures the test split."""
 
     PROCESSING = "processing"
     """A processing job of its own, after the training."""
@@ -64,7 +64,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
-    """How the test split is measured, and why so.
+    """Plan of the evaluation, with its reason.
 
     Attributes:
         num_processes: one for each accelerator; 1 on CPUs.

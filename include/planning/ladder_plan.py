@@ -1,4 +1,4 @@
-"""Whether every rung of a run's capacity ladder is a valid plan: its type, its ranks, its memory, its money."""
+"""Validity of every rung of a capacity ladder: its type, ranks, memory and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ranks are laid out: the axes of a device mesh, and the strategy that they make."""
+"""Layout of ranks: the axes of a device mesh, and the strategy that they make."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Mesh:
 
     @property
     def complexity(self) -> int:
-        """What simpler means where two are equally fast: fewer kinds of parallelism, replication before sharding."""
+        """Order of simplicity of equally fast plans: fewer kinds of parallelism, replication before sharding."""
         return (
             (self.dp_replicate > 1)
             + 2 * (self.dp_shard > 1)

@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptMemory:
-    """What a training script holds outside of its steps.
+    """Memory of a training script outside of its steps.
 
     Attributes:
         start_host: for each parameter of the whole model, on the host of every rank.
@@ -95,7 +95,7 @@ class Peak:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for it."""
+        """True if there is room for it."""
         return self.num_bytes <= self.usable_bytes
 
     def __str__(self) -> str:

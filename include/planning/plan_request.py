@@ -1,4 +1,4 @@
-"""What is to be planned: a model, its data and batch, and how much time and money there is."""
+"""Request for a plan: a model, its data and batch, and the limits of time and money."""
 
 from __future__ import annotations
 

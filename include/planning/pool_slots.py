@@ -1,4 +1,4 @@
-"""How many slots of a pool sized in instances a run's training takes, and its search."""
+"""Number of slots that a run's training and its search take of a pool sized in instances."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SERVICE_CODE = "sagemaker"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaNeed:
-    """What one job needs of one quota.
+    """One job's need of one quota.
 
     Attributes:
         where: the param that it comes from.

@@ -1,4 +1,4 @@
-"""What all jobs of one run can cost together, and on which instances they run."""
+"""Ceiling of the cost of all jobs of one run, and their instances."""
 
 from __future__ import annotations
 

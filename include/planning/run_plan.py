@@ -1,4 +1,4 @@
-"""What one run will do and take, worked out before any job starts."""
+"""Plan of one run, made before any job starts: ranks, batches, shards, cost."""
 
 from __future__ import annotations
 

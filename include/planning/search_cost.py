@@ -1,4 +1,4 @@
-"""What a run's search can cost, before it starts."""
+"""Ceiling of the cost of a run's search, before it starts."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class LedgerEntry:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it costs nothing any more."""
+        """True if it costs nothing any more."""
         return self.settled_at is not None
 
     @property
@@ -120,17 +120,17 @@ class Ledger:
 
     @property
     def unsettled(self) -> tuple[LedgerEntry, ...]:
-        """What may still cost money."""
+        """Entries that may still cost money."""
         return tuple(each for each in self.entries if not each.is_settled)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of the run costs money any more."""
+        """True if nothing of the run costs money any more."""
         return not self.unsettled
 
     @property
     def total_usd(self) -> float | None:
-        """What the settled entries cost together; None where one of them has no known cost."""
+        """Total cost of the settled entries; None if one of them has no known cost."""
         costs = [each.cost_usd for each in self.entries if each.is_settled]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if len(known) == len(costs) else None

@@ -1,4 +1,4 @@
-"""Which of the paid things in an account a deployment may stop, because no live run of its own owns them. Pure."""
+"""Paid things that a deployment may stop, because no live run of its own owns them. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ThingKind(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What to do with a thing, and why."""
+    """Decision about a thing, with its reason."""
 
     ORPHAN = "no live run owns it"
     FOREIGN = "not tagged as this deployment's"

@@ -1,4 +1,4 @@
-"""What is kept of one run: the content of report.json."""
+"""Record of one run: the content of report.json."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TaskRecord:
 
     @property
     def seconds(self) -> float | None:
-        """How long the task took; None while it has not ended."""
+        """Duration of the task; None while it has not ended."""
         return None if self.start is None or self.end is None else max(0.0, self.end - self.start)
 
 
@@ -75,7 +75,7 @@ class JobRecord:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the job completed."""
+        """True if the job completed."""
         return self.status == "Completed"
 
 

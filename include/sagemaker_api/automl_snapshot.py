@@ -38,7 +38,7 @@ class Candidate:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """True if it has ended, in whatever way."""
         return self.status in TERMINAL
 
     @property
@@ -86,7 +86,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLFacts:
-    """What Describe says about an AutoML job, besides what any job has (`JobSnapshot`)."""
+    """Describe's answer about an AutoML job, besides the members of any job (`JobSnapshot`)."""
 
     problem_type: str | None
     metric_name: str | None

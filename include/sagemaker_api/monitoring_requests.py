@@ -33,7 +33,7 @@ class MonitoredTraining:
 
     @property
     def stem(self) -> str:
-        """What the names of all its alarms begin with, and the dashboard's name."""
+        """Prefix of the names of all its alarms, and the dashboard's name."""
         return f"trainyard-{self.job_names[0]}"
 
     @property
@@ -48,7 +48,7 @@ class MonitoredTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watched:
-    """What one alarm looks at: the highest value of a metric, for so many minutes in a row."""
+    """Metric of one alarm: its highest value, for so many minutes in a row."""
 
     name: str
     metric: str

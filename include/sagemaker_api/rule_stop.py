@@ -18,7 +18,7 @@ _STEP_IN_DETAILS = re.compile(r"at step (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleStop:
-    """Which rule, as it was named, stopped a job, at which step, and whether the task fails by it.
+    """Rule, by its given name, that stopped a job; the step, and whether the task fails by it.
 
     Attributes:
         onset: the first of the violations that led to the stop; None where it is not known.

@@ -39,13 +39,13 @@ class Transition:
 
     @property
     def seconds(self) -> float | None:
-        """How long it lasted; None while it lasts."""
+        """Duration; None while it lasts."""
         return None if self.end is None else max(0.0, self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
-    """What Describe said about a training, processing, tuning or AutoML job.
+    """Describe's answer about a training, processing, tuning or AutoML job.
 
     Times are epoch seconds, durations seconds.
 
@@ -102,17 +102,17 @@ class JobSnapshot:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the job has ended, in whatever way."""
+        """True if the job has ended, in whatever way."""
         return self.status in TERMINAL_STATUSES
 
     @property
     def succeeded(self) -> bool:
-        """Whether the job completed. Stopped is not success."""
+        """True if the job completed. Stopped is not success."""
         return self.status == "Completed"
 
     @property
     def interruptions(self) -> int:
-        """How often spot capacity was taken away."""
+        """Number of spot interruptions."""
         return sum(transition.status == "Interrupted" for transition in self.transitions)
 
     @property

@@ -12,7 +12,7 @@ _KEY = "trainyard:stopped"
 
 
 class StopCause(StrEnum):
-    """What the operator stops a job for without anybody having asked."""
+    """Reasons for which the operator stops a job by itself."""
 
     HUNG = "hung"
     """The training was heard of and then fell silent."""

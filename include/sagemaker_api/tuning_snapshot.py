@@ -21,7 +21,7 @@ _TOOLKIT = "sagemaker_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFacts:
-    """What Describe says about a search, besides what any job has (`JobSnapshot`).
+    """Describe's answer about a search, besides the members of any job (`JobSnapshot`).
 
     Attributes:
         objective_type: `Minimize` or `Maximize`.
@@ -85,7 +85,7 @@ class SearchFacts:
 
     @property
     def maximize(self) -> bool:
-        """Whether more is better."""
+        """True if more is better."""
         return self.objective_type == "Maximize"
 
 

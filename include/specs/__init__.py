@@ -1,4 +1,4 @@
-"""What the author of a run asks for, as frozen values in the SageMaker SDK estimator's vocabulary.
+"""Requests of a run's author, as frozen values in the SageMaker SDK estimator's vocabulary.
 
 May import include.errors and include.units only; knows neither AWS wire keys nor Airflow. Each
 value checks in `__post_init__` what it alone can know; `from_mapping` refuses unknown keys by

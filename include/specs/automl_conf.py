@@ -20,7 +20,7 @@ BUNDLED_TARGET = "target"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLConf:
-    """What one run shall do.
+    """Settings of one run.
 
     Attributes:
         dataset: a table that comes with scikit-learn, or `own`: the CSVs below `source`.

@@ -13,7 +13,7 @@ from include.specs.reading import read_spec
 
 
 class ProblemType(StrEnum):
-    """What is predicted."""
+    """Kind of prediction."""
 
     BINARY_CLASSIFICATION = "BinaryClassification"
     MULTICLASS_CLASSIFICATION = "MulticlassClassification"
@@ -21,7 +21,7 @@ class ProblemType(StrEnum):
 
 
 class AutoMLMode(StrEnum):
-    """How candidates come to be."""
+    """Method by which candidates are made."""
 
     AUTO = "AUTO"
     """ENSEMBLING for data up to 100 MB, HYPERPARAMETER_TUNING beyond."""

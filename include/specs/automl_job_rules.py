@@ -1,4 +1,4 @@
-"""What one AutoML job spec can know to be wrong by itself; limits by the API reference, November 2026."""
+"""Rules for one AutoML job spec by itself; limits by the API reference, November 2026."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What AWS's built-in algorithms need, as one table: hyperparameters, channels, instances.
+"""Requirements of AWS's built-in algorithms, as one table: hyperparameters, channels, instances.
 
 Source: SageMaker Developer Guide, each algorithm's pages "hyperparameters" and "input/output interface", November 2026.
 Ranges are those of hyperparameters that the guide marks as required, and of the ones that are most often set; what is

@@ -1,4 +1,4 @@
-"""What a job with a built-in algorithm gets wrong, found before money is spent."""
+"""Rules for a job with a built-in algorithm, checked before money is spent."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _default_strategies() -> tuple[ComparedStrategy, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is compared.
+    """Settings of a comparison.
 
     Attributes:
         ranks: how many ranks each strategy is tried with.

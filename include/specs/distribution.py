@@ -1,4 +1,4 @@
-"""How the ranks of a job are started: the SDK estimator's `distribution` argument, word for word."""
+"""Launch of a job's ranks: the SDK estimator's `distribution` argument, word for word."""
 
 from __future__ import annotations
 

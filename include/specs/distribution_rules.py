@@ -1,4 +1,4 @@
-"""What a training job spec can know to be wrong about its distribution, whatever the instances are."""
+"""Rules for a training job spec's distribution that hold for all instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which metrics SageMaker reads from a job's log: names and regular expressions."""
+"""Metrics that SageMaker reads from a job's log: names and regular expressions."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ TOPIC_ARN = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?
 
 
 class Occasion(StrEnum):
-    """What a run can tell of."""
+    """Occasions of a notification."""
 
     SPOT = "spot"
     """Spot capacity was taken away; the job goes on from its last checkpoint."""
@@ -67,7 +67,7 @@ class Notifications:
 
 
 class Dashboard(StrEnum):
-    """How long a run's CloudWatch dashboard is kept."""
+    """Lifetime of a run's CloudWatch dashboard."""
 
     NONE = "none"
     RUN = "run"
@@ -78,7 +78,7 @@ class Dashboard(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitoring:
-    """What CloudWatch watches while a run trains. Both cost money on AWS.
+    """CloudWatch's part in a run while it trains. Both cost money on AWS.
 
     Attributes:
         alarms: on idle processors and GPUs, memory and disk of the instances; removed after the training.
@@ -89,5 +89,5 @@ class Monitoring:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is anything to set up."""
+        """True if there is anything to set up."""
         return self.alarms or self.dashboard is not Dashboard.NONE

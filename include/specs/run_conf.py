@@ -21,7 +21,7 @@ from include.specs.training_job import DEFAULT_QUOTA_WAIT_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConf:
-    """What one run shall do. Seconds, GiB, USD and counts are in the names.
+    """Settings of one run. Seconds, GiB, USD and counts are in the names.
 
     Attributes:
         source: `python-stdlib`, a local path or an `s3://` URI.
@@ -173,7 +173,7 @@ class RunConf:
 
     @property
     def rungs(self) -> tuple[CapacityRung, ...]:
-        """What the training may run on, in the order of trying, each with its instance count; at least one."""
+        """Capacity tiers of the training, in the order of trying, each with its instance count; at least one."""
         own = CapacityRung(
             instance_type=self.instance_type, use_spot_instances=self.use_spot_instances
         )
@@ -184,7 +184,7 @@ class RunConf:
 
     @property
     def may_use_spot(self) -> bool:
-        """Whether any of them is spot capacity."""
+        """True if any of them is spot capacity."""
         return any(rung.use_spot_instances for rung in self.rungs)
 
     @property
@@ -199,7 +199,7 @@ class RunConf:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the training runs through torch.compile."""
+        """True if the training runs through torch.compile."""
         return settled_compile(self.hyperparameters.get("compile"), self._instance_types)
 
     @property

@@ -1,4 +1,4 @@
-"""What a run's capacity ladder can be known to get wrong: each rung must be a valid plan by itself."""
+"""Rules for a run's capacity ladder by itself: each rung must be a valid plan."""
 
 from __future__ import annotations
 

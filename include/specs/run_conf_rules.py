@@ -1,4 +1,4 @@
-"""What a run's conf alone can be known to get wrong, beyond types and names."""
+"""Rules for a run's conf by itself, beyond types and names."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ TUNABLE = (*LIMITS, *CHOICES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What the search of a conf comes to, its defaults filled in.
+    """Search of a conf, its defaults filled in.
 
     Attributes:
         max_jobs: trials in all; of a Grid, its combinations.

@@ -1,4 +1,4 @@
-"""What the search of a run's conf can be known to get wrong."""
+"""Rules for the search of a run's conf by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one training job spec can know to be wrong by itself, each rule a line of evidence.
+"""Rules for one training job spec by itself, each a line of evidence.
 
 Limits are those of CreateTrainingJob (API reference and botocore's model, November 2026).
 """

@@ -15,7 +15,7 @@ from include.specs.tuning_job_rules import tuning_findings
 
 
 class Strategy(StrEnum):
-    """How a search chooses the next trial's values."""
+    """Method by which a search chooses the next trial's values."""
 
     BAYESIAN = "Bayesian"
     RANDOM = "Random"
@@ -26,21 +26,21 @@ class Strategy(StrEnum):
 
 
 class ObjectiveType(StrEnum):
-    """Which way the objective shall go."""
+    """Direction of the objective."""
 
     MINIMIZE = "Minimize"
     MAXIMIZE = "Maximize"
 
 
 class EarlyStopping(StrEnum):
-    """Whether the service stops trials that will not win."""
+    """Early stopping of trials that will not win, by the service."""
 
     OFF = "Off"
     AUTO = "Auto"
 
 
 class WarmStartType(StrEnum):
-    """What a search may have changed against the ones it learns from."""
+    """Allowed differences between a search and those it learns from."""
 
     IDENTICAL = "IdenticalDataAndAlgorithm"
     TRANSFER = "TransferLearning"
@@ -48,7 +48,7 @@ class WarmStartType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionCriteria:
-    """What ends a search before its limits; the first that is met does."""
+    """Conditions that end a search before its limits; the first that is met does."""
 
     target_objective_metric_value: float | None = None
     max_number_of_training_jobs_not_improving: int | None = None
@@ -57,7 +57,7 @@ class CompletionCriteria:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperbandResources:
-    """How many values of the objective a trial prints before Hyperband first judges it, and at most."""
+    """Least and most values of the objective that a trial prints before Hyperband evaluates it."""
 
     min_resource: int = 1
     max_resource: int

@@ -44,7 +44,7 @@ class ContinuousRange:
 
     @property
     def num_values(self) -> float:
-        """How many values there are to try."""
+        """Number of values to try."""
         return math.inf
 
 
@@ -76,7 +76,7 @@ class IntegerRange:
 
     @property
     def num_values(self) -> float:
-        """How many values there are to try."""
+        """Number of values to try."""
         return self.max_value - self.min_value + 1
 
 
@@ -96,7 +96,7 @@ class CategoricalRange:
 
     @property
     def num_values(self) -> float:
-        """How many values there are to try."""
+        """Number of values to try."""
         return len(self.values)
 
 

@@ -1,4 +1,4 @@
-"""What one tuning job spec can know to be wrong by itself, each rule a line of evidence.
+"""Rules for one tuning job spec by itself, each a line of evidence.
 
 Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore's model,
 November 2026).

@@ -12,7 +12,7 @@ USUAL_ENGINE_PORT = 4566
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where the UI and the engine listen.
+    """Addresses of the UI and the engine.
 
     Fixed for the life of a stack, so that a restarted component is found again.
     """

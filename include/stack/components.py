@@ -1,4 +1,4 @@
-"""What a local stack consists of: the engine and Airflow's four services, as commands."""
+"""Components of a local stack: the engine and Airflow's four services, as commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run looks like at one moment, read over REST and the AWS endpoint."""
+"""View of a run at one moment, read over REST and the AWS endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a stack keeps its files: one folder, so that deleting it resets everything."""
+"""Folder of a stack's files: deleting it resets everything."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Home:
 
     @property
     def record(self) -> Path:
-        """What runs now: supervisor process, addresses. Present while a stack is up."""
+        """Record of the running stack: supervisor process, addresses. Present while a stack is up."""
         return self.path / "stack.json"
 
     @property

@@ -19,7 +19,7 @@ USER = "admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What the components must share to trust each other, and the password of the UI's one user."""
+    """Secrets that the components share to trust each other, and the password of the UI's one user."""
 
     password: str
     jwt_secret: str

@@ -1,4 +1,4 @@
-"""How a run went: the error of each failed task, the downloaded report, and a summary of it."""
+"""Outcome of a run: the error of each failed task, the downloaded report, and a summary of it."""
 
 from __future__ import annotations
 

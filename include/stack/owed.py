@@ -1,4 +1,4 @@
-"""What a run created that still costs money when it is over: its ledger, compared with the service."""
+"""Unsettled things of a finished run: its ledger, compared with the service."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is written beside a running stack, so that another command finds it."""
+    """Record beside a running stack, by which another command finds it."""
 
     pid: int
     start_ticks: int

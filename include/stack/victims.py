@@ -1,4 +1,4 @@
-"""What can be killed in a running stack, found in the process table as a person would find it."""
+"""Processes of a running stack that a fault may kill, found in the process table."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a training came to; `objective` None where it failed or never printed one."""
+    """Result of one training; `objective` None if it failed or never printed one."""
 
     asked: Asked
     objective: float | None

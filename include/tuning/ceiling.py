@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEstimate:
-    """What a search can cost at most, by the on-demand price.
+    """Ceiling of a search's cost, by the on-demand price.
 
     Attributes:
         trial_usd: of one trial that runs for the whole of max_run; None where a price is unknown.
@@ -44,7 +44,7 @@ class SearchEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """What a running search may not cross. JSON-safe by `dataclasses.asdict`.
+    """Limits that a running search may not cross. JSON-safe by `dataclasses.asdict`.
 
     Attributes:
         budget_usd: what is left for this search; None = no bound.

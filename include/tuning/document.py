@@ -1,4 +1,4 @@
-"""What is kept of a run's search beside its report, `tuning.json`: its plan, trials, result, and what came of it."""
+"""Document of a run's search beside its report, `tuning.json`: its plan, trials and result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much each tuned hyperparameter mattered: the share of the objective's variance that it alone explains.
+"""Importance of each tuned hyperparameter: the share of the objective's variance that it alone explains.
 
 Functional ANOVA over a random forest (Hutter, Hoos, Leyton-Brown: An Efficient Approach for Assessing Hyperparameter
 Importance, ICML 2014), by Optuna. Few trials give numbers that look as sure as any: below `fewest_trials` there are

@@ -1,4 +1,4 @@
-"""Where each hyperparameter of the final training comes from: found by the search, said by the conf, or a default."""
+"""Origin of each hyperparameter of the final training: the search, the conf, or a default."""
 
 from __future__ import annotations
 

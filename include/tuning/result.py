@@ -28,14 +28,14 @@ class EndedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What was optimised; `type` is `Minimize` or `Maximize`."""
+    """Optimised metric; `type` is `Minimize` or `Maximize`."""
 
     metric_name: str
     type: str
 
     @property
     def maximize(self) -> bool:
-        """Whether more is better."""
+        """True if more is better."""
         return self.type == "Maximize"
 
 
@@ -96,7 +96,7 @@ class TuningResult:
 
     @property
     def paid_usd(self) -> float | None:
-        """What all searches of the task have cost; None where the price is unknown."""
+        """Cost of all searches of the task; None if the price is unknown."""
         return None if self.cost_usd is None else self.cost_usd + self.earlier_cost_usd
 
     def to_dict(self) -> dict[str, Any]:

@@ -48,12 +48,12 @@ class Trial:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether its training job has ended, in whatever way."""
+        """True if its training job has ended, in whatever way."""
         return self.status in TERMINAL_STATUSES
 
     @property
     def is_usable(self) -> bool:
-        """Whether it ended with an objective; a failed one has none that counts."""
+        """True if it ended with an objective; a failed one has none that counts."""
         return self.is_terminal and self.status != "Failed" and self.objective is not None
 
 

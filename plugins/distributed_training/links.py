@@ -46,7 +46,7 @@ class JobLogsLink(_JobLink):
 
 
 class JobOutputLink(_JobLink):
-    """What the job wrote to S3."""
+    """Output of the job in S3."""
 
     name = "S3 output"
 

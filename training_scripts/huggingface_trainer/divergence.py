@@ -1,4 +1,4 @@
-"""Whether a run has diverged, by what the Trainer logs; it would go on to the end, and save, with NaN."""
+"""Divergence check of a run, by the Trainer's log; without it the run would train on and save NaN."""
 
 from __future__ import annotations
 

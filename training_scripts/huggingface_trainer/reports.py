@@ -1,4 +1,4 @@
-"""What the Trainer does, told in the metric lines of the other scripts; and its stop, agreed by all ranks."""
+"""Metric lines of the Trainer, as of the other scripts; and its stop, agreed by all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be the same when a run goes on: that of `trainer.training_state`, as text beside the weights."""
+"""Identity of a run over its resumes: that of `trainer.training_state`, as text beside the weights."""
 
 from __future__ import annotations
 

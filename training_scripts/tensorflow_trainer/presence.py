@@ -1,4 +1,4 @@
-"""Whether another host's server is there, found by connecting to it."""
+"""Presence of another host's server, found by connecting to it."""
 
 from __future__ import annotations
 

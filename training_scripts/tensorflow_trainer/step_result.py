@@ -1,4 +1,4 @@
-"""What one step of any strategy tells."""
+"""Result of one step of any strategy."""
 
 from __future__ import annotations
 

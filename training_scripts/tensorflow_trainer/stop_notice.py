@@ -1,4 +1,4 @@
-"""How a host that serves another's steps hands on that it was asked to stop: one line over TCP.
+"""Forwarding of a stop request by a host that serves another's steps: one line over TCP.
 
 With parameter servers the coordinator alone decides when a run stops, and a spot notice may reach another host only.
 """

@@ -39,7 +39,7 @@ LEAVING_S = 10.0
 
 
 class Strategy(Protocol):
-    """Where the variables lie and how a step is made."""
+    """Placement of the variables, and construction of a step."""
 
     num_replicas: int
     is_chief: bool

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """How the writing of one checkpoint ended."""
+    """Result of writing one checkpoint."""
 
     step: int
     is_durable: bool

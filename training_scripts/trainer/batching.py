@@ -1,4 +1,4 @@
-"""How a global batch is cut: micro-batches per rank and steps per run."""
+"""Division of a global batch: micro-batches per rank and steps per run."""
 
 from __future__ import annotations
 

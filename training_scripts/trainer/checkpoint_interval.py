@@ -1,4 +1,4 @@
-"""How many steps lie between two checkpoints: as many as cost least over a whole interrupted run."""
+"""Number of steps between two checkpoints: the one that costs least over a whole interrupted run."""
 
 from __future__ import annotations
 

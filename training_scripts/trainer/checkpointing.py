@@ -1,4 +1,4 @@
-"""How a run's state goes to disk in the background, and comes back agreed by all ranks."""
+"""Checkpoints of a run's state: written in the background, loaded by agreement of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long collectives are under way in a step, by torch's profiler, in the last steps of a run."""
+"""Time of collectives in a step, by torch's profiler, in the last steps of a run."""
 
 from __future__ import annotations
 

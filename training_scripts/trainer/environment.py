@@ -1,4 +1,4 @@
-"""Where the container contract puts things: folders, channels and processor counts.
+"""Container contract's locations: folders, channels and processor counts.
 
 Source: AWS, "How Amazon SageMaker AI runs your training image" and the sagemaker-training toolkit
 5.1.4 (`SAGEMAKER_BASE_DIR` relocates `/opt/ml`).

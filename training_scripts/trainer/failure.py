@@ -1,4 +1,4 @@
-"""How a failed rank says why: on stderr, and in the file that becomes the FailureReason."""
+"""Report of a failed rank: on stderr, and in the file that becomes the FailureReason."""
 
 from __future__ import annotations
 

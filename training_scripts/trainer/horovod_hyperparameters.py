@@ -1,4 +1,4 @@
-"""What train_horovod.py can be told."""
+"""Hyperparameters of train_horovod.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training scripts would refuse of their jobs' hyperparameters, told without training anything.
+"""Hyperparameters that training scripts would reject, found without training anything.
 
     python -m trainer.judging        (in the folder of the scripts; needs the standard library only)
 

@@ -1,4 +1,4 @@
-"""What a rank is told by mpirun, in the words of torch's own launcher.
+"""Environment of a rank under mpirun, in the words of torch's own launcher.
 
 SageMaker starts `pytorchddp`, SMDDP and MPI jobs by Open MPI, which names a rank in variables of its own. Its images
 give MASTER_ADDR and MASTER_PORT; the SDK 3's MPI driver does not. mpirun also passes the first instance's

@@ -1,4 +1,4 @@
-"""What every training script of torch does before and after its run: log, stop request, ranks, exit code."""
+"""Process of every torch training script around its run: log, stop request, ranks, exit code."""
 
 from __future__ import annotations
 

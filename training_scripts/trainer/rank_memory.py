@@ -1,4 +1,4 @@
-"""What a rank's memory holds: its peak, and the states of the model that are its own."""
+"""Memory of a rank: its peak, and its own part of the model's states."""
 
 from __future__ import annotations
 

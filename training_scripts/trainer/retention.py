@@ -48,7 +48,7 @@ NO_ANSWER = "S3 does not answer any more (%s): no old checkpoint is deleted unti
 
 
 class Layout(Protocol):
-    """How a script lays its checkpoints into one folder."""
+    """Layout of a script's checkpoints in one folder."""
 
     def steps(self) -> Mapping[int, tuple[Path, ...]]:
         """Return the files or folders of each step that lies here, whole or not."""

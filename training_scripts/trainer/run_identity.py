@@ -1,4 +1,4 @@
-"""What must be the same where a run goes on from a checkpoint: model, data set, seed, batch size."""
+"""Identity of a run that resumes from a checkpoint: model, data set, seed, batch size."""
 
 from __future__ import annotations
 

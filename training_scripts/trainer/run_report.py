@@ -1,4 +1,4 @@
-"""What rank 0 tells of a run: its set-up, its start, each step, its end."""
+"""Report of rank 0 about a run: its set-up, its start, each step, its end."""
 
 from __future__ import annotations
 

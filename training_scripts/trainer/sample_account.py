@@ -1,4 +1,4 @@
-"""Which samples were consumed since the last metric line: their positions and their digest."""
+"""Samples consumed since the last metric line: their positions and their digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every training script does around its run: log, stop request, hyperparameters, exit code; no framework."""
+"""Frame of every training script around its run: log, stop request, hyperparameters, exit code; no framework."""
 
 from __future__ import annotations
 

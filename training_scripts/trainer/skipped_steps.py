@@ -1,4 +1,4 @@
-"""Which steps a run shall leave out, as the hyperparameter `skip_steps` says it."""
+"""Steps that a run leaves out, as the hyperparameter `skip_steps` names them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class StoppedError(Exception):
 
 
 class StopRequest:
-    """Whether this process was asked to stop."""
+    """Stop request of this process."""
 
     def __init__(self) -> None:
         self.received = False

@@ -1,4 +1,4 @@
-"""What is learned from what: ties a kind of model to its samples and its loss.
+"""Learning tasks: each ties a kind of model to its samples and its loss.
 
 A loss is a sum over units (tokens or rows), so that the parts of ranks and micro-batches add up
 exactly. A new kind of model is a new task here and a branch in `trainer.models.build`.

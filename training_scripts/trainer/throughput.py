@@ -1,4 +1,4 @@
-"""How fast training goes: time inside steps, time waiting for data, time until the end."""
+"""Throughput of the training: time inside steps, time waiting for data, time until the end."""
 
 from __future__ import annotations
 

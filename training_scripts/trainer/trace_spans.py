@@ -1,4 +1,4 @@
-"""Which steps torch.profiler shall trace, as the hyperparameter `trace_steps` says it."""
+"""Steps that torch.profiler traces, as the hyperparameter `trace_steps` names them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """What watches a run and is closed with it."""
+    """Observer of a run, closed with it."""
 
     def close(self) -> None:
         """Write what is waiting."""

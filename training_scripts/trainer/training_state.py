@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Where the run is; changed by the training loop only.
+    """Progress of the run; changed by the training loop only.
 
     Attributes:
         num_starts: of the processes, this one among them; those that reached no checkpoint are not known.
@@ -51,7 +51,7 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class TrainingState:
-    """What changes while training, and what must be the same when a run goes on (`identity`)."""
+    """State that changes while training, and the part that must not change over a resume (`identity`)."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

@@ -1,4 +1,4 @@
-"""What Describe and the lists say of an AutoML job and its candidates."""
+"""Answers of Describe and the lists about an AutoML job and its candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ties an AutoML job to the engine: its steps are created and stopped as any client's jobs."""
+"""Ports of an AutoML job into the engine: its steps are created and stopped as any client's jobs."""
 
 from __future__ import annotations
 

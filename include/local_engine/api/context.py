@@ -1,4 +1,4 @@
-"""What the handlers need from the engine around them."""
+"""Surroundings of the handlers: the parts of the engine that they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class World(Protocol):
-    """What a Create checks outside the request."""
+    """State outside the request that a Create checks."""
 
     def has_objects(self, bucket: str, prefix: str) -> bool:
         """Tell whether the bucket exists and holds a key with this prefix."""

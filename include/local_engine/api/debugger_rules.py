@@ -1,4 +1,4 @@
-"""What CreateTrainingJob and UpdateTrainingJob refuse of Debugger's members beyond the service model.
+"""Debugger members that CreateTrainingJob and UpdateTrainingJob reject beyond the service model.
 
 Limits that the model has (20 rules of each kind, 20 collections, 256 characters) are checked by it. Distributed jobs,
 checkpoints and spot capacity are no reason to refuse: the service takes such requests, and evaluates nothing. Nor is a

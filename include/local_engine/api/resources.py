@@ -1,4 +1,4 @@
-"""What Create finds out about the world before it accepts a job: role, image, data."""
+"""Checks of a Create against its surroundings before a job is accepted: role, image, data."""
 
 from __future__ import annotations
 

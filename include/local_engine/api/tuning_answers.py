@@ -1,4 +1,4 @@
-"""What Describe and the lists say of a tuning job and its trials."""
+"""Answers of Describe and the lists about a tuning job and its trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Create finds out about the training jobs to come: the request each would be, and its data."""
+"""Checks of a tuning job's future training jobs at Create: the request of each, and its data."""
 
 from __future__ import annotations
 

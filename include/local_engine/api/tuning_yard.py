@@ -1,4 +1,4 @@
-"""What ties a search to the engine: trials are created and stopped as any client's training jobs."""
+"""Ports of a search into the engine: trials are created and stopped as any client's training jobs."""
 
 from __future__ import annotations
 

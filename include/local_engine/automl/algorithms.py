@@ -1,4 +1,4 @@
-"""Which algorithm the next candidate uses, with which hyperparameters: a function of history and seed."""
+"""Choice of the next candidate's algorithm and hyperparameters, as a function of history and seed."""
 
 from __future__ import annotations
 

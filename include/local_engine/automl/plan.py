@@ -1,4 +1,4 @@
-"""What an AutoML job is to do: its request, and what the look at the data has added, as one value."""
+"""Plan of an AutoML job: its request, completed by the analysis of the data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STAND_INS = {"catboost": "lightgbm", "nn-torch": "mlp", "fastai": "mlp"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What the look at the data found."""
+    """Result of the data analysis."""
 
     problem: Problem
     num_bytes: int

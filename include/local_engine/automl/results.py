@@ -1,4 +1,4 @@
-"""What the steps have come to: results of their jobs, the best candidate, what the analysis found."""
+"""Results of an AutoML job's steps: outcomes of their jobs, the best candidate, the analysis."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ NO_CANDIDATE = "ClientError: No candidate succeeded; the first failed with: {rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yard:
-    """What an AutoML job works with: its rows, the jobs' store, and the ways to create and stop a job.
+    """Ports of an AutoML job: its rows, the jobs' store, and the ways to create and stop a job.
 
     `create_job` takes the kind, the Create request, the region and the AutoML job's ARN.
     """

@@ -40,7 +40,7 @@ class UnknownAutoMLJobError(Exception):
 
 
 class StepKind(StrEnum):
-    """What a step does."""
+    """Kind of a step."""
 
     ANALYSIS = "analysis"
     CANDIDATE = "candidate"

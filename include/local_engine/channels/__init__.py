@@ -1,4 +1,4 @@
-"""What a job reads and keeps: input channels of every kind, and checkpoints.
+"""Inputs and checkpoints of a job: channels of every kind, and the checkpoint mirror.
 
 `listing` says which objects an instance gets (pure), `placement` puts them into its folder as
 links, `pipe` streams them through FIFOs, `checkpoints` mirrors a folder to S3 and back. May import

@@ -1,4 +1,4 @@
-"""Which objects each instance of a job gets through a channel, and under which names."""
+"""Objects that each instance of a job receives through a channel, and their names there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the platform asks S3 again, and after which pauses."""
+"""Retry policy of the platform's S3 requests: total time and pauses."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _CREATES = ("CreateTrainingJob", "CreateProcessingJob")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a request asks for; `is_form` tells whether it wants an XML answer."""
+    """Operation that a request asks for; `is_form` marks a request that wants an XML answer."""
 
     target: str
     operation: str

@@ -13,7 +13,7 @@ class FaultError(ValueError):
 
 
 class FaultKind(StrEnum):
-    """What can go wrong; `what` in JSON."""
+    """Kinds of faults; `what` in JSON."""
 
     INTERRUPT = "interrupt"
     """Spot capacity is reclaimed: the hosts vanish, the job waits for new ones. Spot jobs only."""
@@ -76,7 +76,7 @@ LOSS_KINDS = frozenset({FaultKind.INTERRUPT, FaultKind.HOST_FAILURE})
 
 
 class JobState(StrEnum):
-    """What a job is doing when a fault comes; CHECKPOINTING: its checkpoint folder is written to."""
+    """Phase of a job when a fault occurs; CHECKPOINTING: its checkpoint folder is written to."""
 
     DOWNLOADING = "Downloading"
     TRAINING = "Training"

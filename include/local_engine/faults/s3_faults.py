@@ -1,4 +1,4 @@
-"""What the faults in the book do to requests of S3, over HTTP and of the platform's own agent alike."""
+"""Effects of stored faults on S3 requests, over HTTP and of the platform's own agent alike."""
 
 from __future__ import annotations
 

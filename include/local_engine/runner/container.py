@@ -1,4 +1,4 @@
-"""What a training container finds inside: configuration files and environment variables."""
+"""Container contract inside a training container: configuration files and environment variables."""
 
 from __future__ import annotations
 

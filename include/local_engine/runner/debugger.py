@@ -55,7 +55,7 @@ class DebugOutput:
 
     @property
     def is_mounted(self) -> bool:
-        """Whether it is no part of the folder that instances see as /opt/ml."""
+        """True if it is no part of the folder that instances see as /opt/ml."""
         return not Path(self.path).is_relative_to(ML_INSIDE)
 
 

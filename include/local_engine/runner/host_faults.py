@@ -37,7 +37,7 @@ class HostsLostError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class AttemptFaults:
-    """What goes wrong in one attempt, from its downloads to its uploads.
+    """Faults of one attempt, from its downloads to its uploads.
 
     `disturbances` do what leaves the hosts there; `watch` tells when a checkpoint is being written.
     """

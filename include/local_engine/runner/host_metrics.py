@@ -1,4 +1,4 @@
-"""What a job's instances use, each minute, as the service publishes it to CloudWatch.
+"""Resource use of a job's instances, each minute, as the service publishes it to CloudWatch.
 
 Names, units and the dimension `Host` = `<job>/algo-<n>`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the
 SageMaker developer guide. CPUUtilization is 0 to 100 for each core, GPUUtilization and GPUMemoryUtilization for each
@@ -150,7 +150,7 @@ def gpu_metrics(table: str) -> dict[str, float]:
 
 @dataclass(slots=True, kw_only=True)
 class _Instance:
-    """What is known of one instance since the last publication."""
+    """State of one instance since the last publication."""
 
     name: str
     folder: Path

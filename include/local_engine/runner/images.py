@@ -1,4 +1,4 @@
-"""Which interpreter stands in for a container image, and what the image runs by itself."""
+"""Interpreter that emulates a container image, and the program that the image runs by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UnknownImageError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRuntime:
-    """What runs in place of an image.
+    """Runtime that emulates an image.
 
     `bin_folder` holds python, torchrun, train; `prefix` is what instances see copy-on-write;
     `training_module` is AWS's framework entry, None for an image without one. `source_folder` is on the import path of

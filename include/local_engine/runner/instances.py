@@ -25,7 +25,7 @@ ML_INSIDE = "/opt/ml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What instances stand on here: the machine's features and what follows from them."""
+    """Host capabilities for instances: the machine's features and their consequences."""
 
     features: tuple[str, ...]
     is_isolated: bool
@@ -66,7 +66,7 @@ def survey(job: Job) -> Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceRequest:
-    """What one instance shall run and see beyond what all have.
+    """Settings of one instance beyond those that all share.
 
     `folders` are (host path, path inside); `copied` are (host path, path inside) of folders that
     the instance sees copy-on-write, `read_only` of those that it cannot write to; `volumes` are paths inside that are

@@ -118,7 +118,7 @@ class Job:
 
     @property
     def patience(self) -> Patience:
-        """How long S3 is asked again to take what the job leaves; a stop does not shorten it."""
+        """Retry time for S3 while a job's results are uploaded; a stop does not shorten it."""
         return Patience(scale=min(1.0, self.settings.time_scale))
 
     def host_folder(self, host: str) -> Path:

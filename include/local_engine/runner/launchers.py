@@ -1,4 +1,4 @@
-"""Which launcher a training job asks AWS's toolkit for, and whether the image's stand-in has it.
+"""Launcher that a training job asks AWS's toolkit for, and its support by the emulated image.
 
 On AWS the image has what its toolkit starts. Here an environment stands in for it, and the toolkit would start a plain
 process on each instance where it does not know the flag, or fail without a word where the program is missing.
@@ -26,7 +26,7 @@ SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """What a flag of the toolkit starts, and the programs that it takes; none: no stand-in has it."""
+    """Program that a flag of the toolkit starts, and the programs that it needs; none: no emulated image has it."""
 
     name: str
     programs: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""How the stored state of a job moves on: pure changes of a dict under the service's wire names."""
+"""Transitions of a job's stored state: pure changes of a dict under the service's wire names."""
 
 from __future__ import annotations
 

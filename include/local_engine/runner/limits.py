@@ -1,4 +1,4 @@
-"""How long a job may wait and run, over all its attempts; and what its stored history says of them."""
+"""Limits of waiting and running of a job over all its attempts, and their use according to its stored history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training job leaves in S3: its model and its output data."""
+"""Outputs of a training job in S3: its model and its output data."""
 
 from __future__ import annotations
 

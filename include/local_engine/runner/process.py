@@ -107,7 +107,7 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """Whether somebody wants the job to end: a stop request, or no engine for too long."""
+    """Reasons for a job to end from outside: a stop request, or no engine for too long."""
 
     job: Job
     _engine_seen_at: float = field(default_factory=time.monotonic, init=False)

@@ -1,4 +1,4 @@
-"""What instances and earlier jobs leave on this machine's disk, and its removal."""
+"""Clean-up of the files that instances and earlier jobs left on this machine's disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule does when it fires: stop the training, write an e-mail or a text message.
+"""Actions of a rule that fires: stop the training, write an e-mail or a text message.
 
 As AWS's rule container does it: StopTraining looks for running jobs by prefix and stops one only if no other matches;
 messages go to the SNS topic SMDebugRules. Source: smdebug-rulesconfig 1.0.1, `actions`; developer guide, "Debugger

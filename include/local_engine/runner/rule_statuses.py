@@ -1,4 +1,4 @@
-"""What Describe shows of a job's rules: their statuses, and a processing job for each."""
+"""Rules of a job as Describe shows them: their statuses, and a processing job for each."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Loss:
 
 
 class HostFaults(Protocol):
-    """What goes wrong with the hosts while they run."""
+    """Faults of hosts while they run."""
 
     @property
     def poll_s(self) -> float:
@@ -70,7 +70,7 @@ class HostFaults(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the instances ended; `failure` is the first that failed by itself.
+    """Result of all instances; `failure` is the first that failed by itself.
 
     `last_line` is the last that the failed instance's program printed; `fault` is the FailureReason
     of a job that ended by FAULT. `gone_at` says when hosts that are lost vanish, as time.monotonic(): one whose program

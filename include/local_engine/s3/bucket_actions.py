@@ -1,4 +1,4 @@
-"""What S3 does with buckets: create, delete, location, and the settings SDKs ask for."""
+"""Bucket actions of S3: create, delete, location, and the settings SDKs ask for."""
 
 from __future__ import annotations
 

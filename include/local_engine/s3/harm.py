@@ -1,4 +1,4 @@
-"""What a fault does to one request: an error for an answer, a wait before it, or half of it.
+"""Effect of a fault on one S3 request: an error as its answer, a delay before it, or half of the body.
 
 The store knows no faults. Whoever serves it, the application and the platform's agent, asks a
 `HarmFinder` before each request.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harm:
-    """What happens to one request, in this order: it waits, is refused, or gets half an object."""
+    """Effect on one request, in this order: delay, rejection, half an object."""
 
     stall_s: float = 0.0
     error: S3Error | None = None

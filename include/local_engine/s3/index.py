@@ -1,4 +1,4 @@
-"""Which objects exist: one SQLite database beside the files, shared by processes and threads.
+"""Index of the objects: one SQLite database beside the files, shared by processes and threads.
 
 Every change is one transaction, so that a reader sees the whole old or the whole new object. The
 database runs in WAL mode: readers never wait for writers. Keys are stored as UTF-8 bytes, whose

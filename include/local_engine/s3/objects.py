@@ -15,7 +15,7 @@ DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectAttributes:
-    """What a writer says about an object beside its bytes.
+    """Attributes of an object that its writer sets, beside its bytes.
 
     `headers` are the stored response headers under their lower-case names (cache-control, ...).
     `checksums` map an algorithm's name (CRC32, SHA256, ...) to the base64 value S3 returns.
@@ -116,7 +116,7 @@ class UploadInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCondition:
-    """What must hold of the key at the moment of writing: absent, or present with this ETag."""
+    """Precondition of a write on its key: absent, or present with this ETag."""
 
     must_be_absent: bool = False
     etag: str | None = None

@@ -1,4 +1,4 @@
-"""What a request says, read once: bucket, key, query and headers, whatever the addressing style."""
+"""A parsed S3 request: bucket, key, query and headers, for every addressing style."""
 
 from __future__ import annotations
 

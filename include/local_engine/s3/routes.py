@@ -1,4 +1,4 @@
-"""Which action answers which request: by method, by what is addressed, and by the query's words."""
+"""Routing of S3 requests to actions: by method, by addressed resource, and by the query's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the store's values lie in the rows of the index."""
+"""Mapping between the store's values and the rows of the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold for a write: a legal key, an existing bucket, and the writer's condition."""
+"""Preconditions of a write: a legal key, an existing bucket, and the writer's condition."""
 
 from __future__ import annotations
 

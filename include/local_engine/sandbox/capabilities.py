@@ -1,4 +1,4 @@
-"""What this machine allows an instance to have, found by trying it."""
+"""Host capabilities for instances, found by trying each of them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class SandboxError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceExit:
-    """How an instance ended: `code` 0 to 255, as a shell shows it (137 = killed by SIGKILL)."""
+    """End of an instance: `code` 0 to 255, as a shell shows it (137 = killed by SIGKILL)."""
 
     instance: str
     code: int

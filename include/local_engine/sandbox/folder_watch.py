@@ -1,4 +1,4 @@
-"""Whether anything is being written into some folders, as the kernel tells it (inotify(7))."""
+"""Detection of writes in folders, by the kernel's inotify(7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sandbox is told: the instances of one job, as values that travel as JSON."""
+"""Input of the sandbox: the instances of one job, as values that travel as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a process still runs and whether a lock is held, as the kernel tells it (proc(5))."""
+"""Liveness of processes and locks, as proc(5) reports it."""
 
 from __future__ import annotations
 

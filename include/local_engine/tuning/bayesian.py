@@ -1,4 +1,4 @@
-"""How a Bayesian search learns: a Gaussian process over the history, and where it promises the most.
+"""Bayesian search: a Gaussian process over the history, and the point with the highest expected gain.
 
 So does the service (Perrone et al., "Amazon SageMaker Automatic Model Tuning", KDD 2021). A suggestion is a function of
 history and seed, and nothing is kept between two.

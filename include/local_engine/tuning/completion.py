@@ -17,7 +17,7 @@ MIN_TO_CONVERGE = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a sequence of objectives, in the order in which they came, tells.
+    """Summary of a sequence of objectives in the order of their arrival.
 
     `num_not_improving` counts the trials since the last improvement of 1% or more. `converged_at` is the
     index of the objective with which these were so many that the search had converged, if it had.
@@ -30,7 +30,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criteria:
-    """What ends a search before its limits; None and False leave it out."""
+    """Conditions that end a search before its limits; None and False leave one out."""
 
     target: float | None = None
     max_not_improving: int | None = None

@@ -30,7 +30,7 @@ MAX_FIT_STEPS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """How alike two points' losses are: by the distance in each dimension over its length.
+    """Similarity of two points' losses: by the distance in each dimension over its length.
 
     In a dimension of `is_categorical` two shares are equal or 1 apart. `noise` is the variance of a loss at the same
     point.

@@ -1,4 +1,4 @@
-"""What a search knows of its trials, apart from how they are stored."""
+"""Observations of a search about its trials, apart from their storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """Where a trial stands for the search; `ObjectiveStatus` on the wire."""
+    """Phase of a trial for the search; `ObjectiveStatus` on the wire."""
 
     PENDING = "Pending"
     SUCCEEDED = "Succeeded"

@@ -1,4 +1,4 @@
-"""What trials have come to, in the service's words: summaries, counters, the best."""
+"""Results of trials in the service's words: summaries, counters, the best."""
 
 from __future__ import annotations
 

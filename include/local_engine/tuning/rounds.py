@@ -50,7 +50,7 @@ ALL_FAILED = "All training jobs failed. Please take a look at the training jobs 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yard:
-    """What a search works with: its rows, the jobs' store, and the ways to create and stop a job.
+    """Ports of a search: its rows, the jobs' store, and the ways to create and stop a job.
 
     `create_job` takes a CreateTrainingJob request, the region and the tuning job's ARN.
     """

@@ -1,4 +1,4 @@
-"""How a Hyperband search learns: Optuna's TPE over a study that is built anew from the history.
+"""Hyperband's sampler: Optuna's TPE over a study that is rebuilt from the history.
 
 TPE takes trials that were stopped early by how far they came, which a Gaussian process (`bayesian`) cannot. A
 suggestion costs 5 ms of CPU.

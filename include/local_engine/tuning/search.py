@@ -1,4 +1,4 @@
-"""Which values the next trial gets: one pure function of the strategy, the history and the seed."""
+"""Values of the next trial: one pure function of the strategy, the history and the seed."""
 
 from __future__ import annotations
 

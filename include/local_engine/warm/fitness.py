@@ -1,4 +1,4 @@
-"""Whether a program can run as a fork of the warm parent, or needs the real interpreter."""
+"""Check whether a program can run as a fork of the warm parent, or needs the real interpreter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnfitError(Exception):
 
 
 class Kind(StrEnum):
-    """How the interpreter is told what to run."""
+    """Form of a command line that names the program of an interpreter."""
 
     SCRIPT = "script"
     MODULE = "module"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What an interpreter's command line asks for."""
+    """Parsed command line of an interpreter."""
 
     kind: Kind
     target: str

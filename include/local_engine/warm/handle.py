@@ -36,7 +36,7 @@ STOP_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentProcess:
-    """Which process is the warm parent, and what it was started from."""
+    """Identity of the warm parent: its process and its origin."""
 
     pid: int
     start_ticks: int

@@ -67,7 +67,7 @@ def listen(folder: Path) -> socket.socket:
 
 
 class Keeper:
-    """Whether somebody still needs the parent."""
+    """Lifetime check of the parent: True while somebody needs it."""
 
     def __init__(self, lock: Path, owner: int) -> None:
         """`lock` is held by any engine; `owner` is the process that started the parent."""

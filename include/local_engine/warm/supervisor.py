@@ -33,7 +33,7 @@ MAX_DESCRIPTORS = 240
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmth:
-    """What the parent was when it preloaded; programs that need something else run cold."""
+    """State of the parent at its preload; programs that need something else run cold."""
 
     base_path: list[str]
     environment: dict[str, str]

@@ -1,4 +1,4 @@
-"""What the signature of a request says: for which service and region it was meant."""
+"""Scope of a request's signature: its service and region."""
 
 from __future__ import annotations
 

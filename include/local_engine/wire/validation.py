@@ -1,4 +1,4 @@
-"""What the service's front end refuses before any of its logic runs, in its wording."""
+"""Validation by the service's front end before any of its logic runs, in its wording."""
 
 from __future__ import annotations
 

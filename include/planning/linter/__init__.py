@@ -1,4 +1,4 @@
-"""What AWS would refuse, ignore or do badly about a training job, all of it before anything is paid.
+"""Linter of training jobs: requests that AWS would reject, ignore or mishandle, found before anything is paid.
 
 `lint` takes the facts of a job and a dated table (`include/catalog/strategy_support.json`); few rules that need numbers
 are code. Every finding says what, why, by which source, and how to fix it. Same imports as include.planning. Pure.

@@ -1,4 +1,4 @@
-"""What the linter looks at: one training job on one kind of instances, as claims that hold or not."""
+"""Facts of one training job on one kind of instances, as the linter's claims use them."""
 
 from __future__ import annotations
 

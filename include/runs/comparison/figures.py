@@ -1,4 +1,4 @@
-"""Which charts a comparison gives. A chart without data is left out, not drawn empty."""
+"""Charts of a comparison. A chart without data is left out, not drawn empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a comparison's trainings: efficiency, cost of an epoch, loss agreement, where more stops paying."""
+"""Findings of a comparison: efficiency, cost of an epoch, loss agreement, and the end of useful scaling."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knee:
-    """Where adding ranks stops paying for a strategy.
+    """Number of ranks from which more ranks stop paying for a strategy.
 
     Attributes:
         ranks: the most that pay.
@@ -57,7 +57,7 @@ class Knee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What follows from all cells together. `reference`: the cell whose losses the others are held against."""
+    """Findings over all cells. `reference`: the cell that the others' losses are compared with."""
 
     reference: str | None
     rows: tuple[Row, ...]

@@ -1,4 +1,4 @@
-"""What one training says of itself: speed, memory, communication and losses, from the files in its output."""
+"""Measures of one training: speed, memory, communication and losses, from the files in its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one comparison, as far as it came: its cells, each trained or failed."""
+"""Record of one comparison, complete or not: its cells, each trained or failed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CellRecord:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it was trained to its end and tells its speed."""
+        """True if it was trained to its end and reports its speed."""
         return self.failure is None and self.measures.samples_per_second is not None
 
 

@@ -1,4 +1,4 @@
-"""What interruptions cost a training run, and whether it lost or repeated a sample. Pure.
+"""Continuity of a run: the cost of its interruptions, and proof that each sample was taken once. Pure.
 
     document    the numbers as frozen values, and continuity.json, field by field
     log_lines   the `trainyard ` lines of a training log

@@ -45,7 +45,7 @@ class Life:
 
     @property
     def seconds_on_instances(self) -> float:
-        """What its share of the job's bill goes by."""
+        """Key of the attempt's share of the job's bill."""
         return _seconds(self.span.ready_at, self.span.ended_at)
 
     def lost_work_seconds(self, kept_until: int) -> float:

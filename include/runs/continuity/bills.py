@@ -1,4 +1,4 @@
-"""What the jobs were billed, and which share of it each attempt had."""
+"""Bills of the jobs, and each attempt's share of them."""
 
 from __future__ import annotations
 

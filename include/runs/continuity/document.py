@@ -108,7 +108,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What one job was billed, each of its instances, and what spot saved against on-demand."""
+    """Bill of one job, for each of its instances, and the saving of spot against on-demand."""
 
     job: str
     instance_type: str | None
@@ -159,12 +159,12 @@ class Continuity:
 
     @property
     def is_unbroken(self) -> bool:
-        """Whether one attempt did it all."""
+        """True if one attempt did it all."""
         return len(self.attempts) == 1
 
     @property
     def has_every_sample_once(self) -> bool:
-        """Whether the lines show each position of the lineage once; none may be without a line."""
+        """True if the lines show each position of the lineage once; none may be without a line."""
         return not (self.samples_repeated or self.samples_missed or self.samples_without_line)
 
     def to_dict(self) -> dict[str, Any]:

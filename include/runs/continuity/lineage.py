@@ -1,4 +1,4 @@
-"""Which steps of each attempt survived, and whether their samples are each there once."""
+"""Lineage of the training: the surviving steps of each attempt, and a check that their samples occur once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kept_until(starts: Sequence[Start]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How often step lines cover the positions of some steps, in samples.
+    """Number of step lines that cover the positions of some steps, in samples.
 
     Attributes:
         seen: covered at least once; repeated: covered again (two more times count two).

@@ -51,7 +51,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What a line says: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
+    """Event of a line: `start`, `step`, `checkpoint`, `durable`, `alive`, `done`, ...
 
     A number that cannot be read is absent.
     """

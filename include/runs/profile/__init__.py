@@ -1,4 +1,4 @@
-"""Where a training's time and its hosts' capacity went: a run's statistics in, a profile out.
+"""Profile of a training: its time and its hosts' capacity, from a run's statistics.
 
 Pure, but for the command (`python -m include.runs.profile runs/<run id>`). It may import `include.rules`, whose rules
 are the judges here: what they find is named with its numbers and a remedy, and nothing is judged a second time.

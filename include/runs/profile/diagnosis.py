@@ -1,4 +1,4 @@
-"""What held a training up, and what to do about it: the rules' verdicts, in the order of what they cost."""
+"""Diagnosis of a slow training: the rules' verdicts with remedies, ordered by cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What a rule's issue means for a training's speed, and what helps.
+    """Meaning of a rule's issue for a training's speed, and its remedy.
 
     Attributes:
         title: of the issue, with `{rank}` for its rank.
@@ -139,7 +139,7 @@ class Diagnosis:
 
     @property
     def sentence(self) -> str:
-        """What is behind it, in numbers."""
+        """Explanation in numbers."""
         if self.bottleneck is not None:
             return self.bottleneck.evidence
         if self.largest is None:
@@ -149,7 +149,7 @@ class Diagnosis:
 
     @property
     def advice(self) -> str:
-        """What would help."""
+        """Advice against it."""
         if self.bottleneck is not None:
             return self.bottleneck.advice
         return _SMALLER[self.largest[0]] if self.largest else ""

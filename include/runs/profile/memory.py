@@ -1,4 +1,4 @@
-"""How much memory a training held, and whether it grew."""
+"""Memory use of a training, and its growth."""
 
 from __future__ import annotations
 

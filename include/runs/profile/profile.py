@@ -42,7 +42,7 @@ class AttemptBegin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWait:
-    """What tells a straggler: how long a rank is busy before the first collective, and how long it then waits.
+    """Straggler measure of a rank: busy time before the first collective, and waiting time in it.
 
     Attributes:
         local_seconds: median; None where it was not measured. score: fastest rank's over its own, 1 is the fastest.
@@ -60,7 +60,7 @@ class RankWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Where the time of one training went.
+    """Division of one training's time.
 
     Attributes:
         num_steps: that survived. num_first_steps: of them the first ones of starts, which the means leave out.
@@ -88,7 +88,7 @@ class Profile:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all was observed of the training's speed or its hosts."""
+        """True if nothing was observed of the training's speed or its hosts."""
         return not self.ranks and not any(each.series for each in self.usages)
 
 

@@ -1,4 +1,4 @@
-"""What each step's time went into, on each rank."""
+"""Division of each step's time, on each rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Part(StrEnum):
-    """What a step's time goes into, in the order in which a step does it."""
+    """Parts of a step's time, in the order in which a step runs them."""
 
     DATA_WAIT = "data_wait"
     FORWARD = "forward"

@@ -34,7 +34,7 @@ class Trace:
 
     @property
     def is_here(self) -> bool:
-        """Whether it lies beside the page."""
+        """True if it lies beside the page."""
         return "://" not in self.file
 
 

@@ -1,4 +1,4 @@
-"""What each host used over time: processor, GPUs, memory, disk, network."""
+"""Resource use of each host over time: processor, GPUs, memory, disk, network."""
 
 from __future__ import annotations
 

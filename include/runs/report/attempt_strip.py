@@ -1,4 +1,4 @@
-"""Which steps each attempt took, kept and lost, one row an attempt, as inline SVG."""
+"""Steps that each attempt took, kept and lost, one row an attempt, as inline SVG."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Scale(Protocol):
-    """Where values lie between two pixels, linear or not, and the ticks to show there."""
+    """Mapping of values to pixels, linear or not, and its ticks."""
 
     @property
     def start(self) -> float:

@@ -1,4 +1,4 @@
-"""What the page says of a run's continuity: one sentence, the key numbers, a row an attempt."""
+"""Continuity section of the page: one sentence, the key numbers, a row an attempt."""
 
 from __future__ import annotations
 

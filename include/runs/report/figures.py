@@ -1,4 +1,4 @@
-"""Which charts a run's metric events give. A chart without data is left out, not drawn empty."""
+"""Charts of a run's metric events. A chart without data is left out, not drawn empty."""
 
 from __future__ import annotations
 

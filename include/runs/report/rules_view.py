@@ -1,4 +1,4 @@
-"""What the page says of the rules that watched the training: one sentence, and a row a rule."""
+"""Rules section of the page: one sentence, and a row a rule."""
 
 from __future__ import annotations
 

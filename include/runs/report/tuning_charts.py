@@ -38,7 +38,7 @@ class Dot:
 
     @property
     def title(self) -> str:
-        """What the pointer is told."""
+        """Text of the pointer's tooltip."""
         said = "no objective" if self.objective is None else f"{self.objective:.5g}"
         values = ", ".join(f"{name} {_short(value)}" for name, value in self.values.items())
         return f"trial {self.number} ({self.kind}): {said}; {values}"

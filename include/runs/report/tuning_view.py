@@ -1,4 +1,4 @@
-"""What the page says of a search: why the winner won, what was tried, what mattered, what it cost, who ended it."""
+"""Search section of the page: the winner and its reason, the trials, importance, cost and end."""
 
 from __future__ import annotations
 

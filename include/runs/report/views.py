@@ -1,4 +1,4 @@
-"""What the page says in words and tables: verdict, failure, shards, cost, lineage, conf."""
+"""Words and tables of the page: verdict, failure, shards, cost, lineage, conf."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SplitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureView:
-    """What went wrong: the sentence, its labelled details and the findings."""
+    """Failure section: the sentence, its labelled details and the findings."""
 
     headline: str
     details: tuple[Row, ...] = ()

@@ -1,4 +1,4 @@
-"""What is known of one AutoML run, as far as it came."""
+"""Record of one AutoML run, complete or not."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class TabularRecord:
 
     @property
     def is_minimized(self) -> bool:
-        """Whether less of the objective is better."""
+        """True if less of the objective is better."""
         return self.metric in MINIMIZED
 
     @property
     def beats_baseline(self) -> bool | None:
-        """Whether the model is better than the baseline on the test rows; None where that is not known."""
+        """True if the model is better than the baseline on the test rows; None if that is not known."""
         name, told = self.metric, self.evaluation
         if told is None or name not in told["metrics"] or name not in told["baseline"]:
             return None

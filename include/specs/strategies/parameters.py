@@ -18,7 +18,7 @@ MAX_CHARACTERS = 2500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What a parameter may be. Numbers are at least `least`; `choices` lists words."""
+    """Allowed values of a parameter. Numbers are at least `least`; `choices` lists words."""
 
     kind: type
     least: float | None = None

@@ -1,4 +1,4 @@
-"""What every strategy is to the rest of Trainyard."""
+"""Interface of a strategy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Launcher(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a strategy runs.
+    """Instances and framework that a strategy runs on.
 
     Attributes:
         framework: the estimator's: pytorch, tensorflow, huggingface, ...

@@ -1,4 +1,4 @@
-"""Whether a run came through its chaos: what must hold, each with what was found."""
+"""Audit of a run under chaos: the claims that must hold, each with its evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strike on the training cost it: steps done again and seconds without progress. Pure."""
+"""Cost of a strike on the training: steps redone and seconds without progress. Pure."""
 
 from __future__ import annotations
 

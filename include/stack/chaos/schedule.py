@@ -22,7 +22,7 @@ EARLIEST, LATEST = 0.08, 0.92
 
 
 class Kind(StrEnum):
-    """What strikes."""
+    """Kinds of strikes."""
 
     INTERRUPTION = "spot interruption without notice"
     NOTICED_INTERRUPTION = "spot interruption with notice"
@@ -66,7 +66,7 @@ class Moment:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where the moment lies in the run, for sorting."""
+        """Position of the moment in the run, for sorting."""
         return TASKS.index(self.task), -1 if self.step is None else self.step
 
     def __str__(self) -> str:

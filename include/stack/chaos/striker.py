@@ -100,12 +100,12 @@ class Striker:
 
     @property
     def blows(self) -> list[Blow]:
-        """What has struck so far, in the order of the strikes' moments."""
+        """Strikes so far, in the order of their moments."""
         return sorted(self._blows, key=lambda blow: blow.strike.number)
 
     @property
     def pending(self) -> list[Strike]:
-        """What has not struck."""
+        """Strikes still to come."""
         return list(self._pending)
 
     def note(self, view: RunView) -> None:

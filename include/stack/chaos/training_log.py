@@ -1,4 +1,4 @@
-"""What the training itself printed, over all its jobs and starts: where it began and how far it had come."""
+"""Training log of a run over all its jobs and starts: beginnings and progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of `autopilot_tabular` in the UI says."""
+"""Page of `autopilot_tabular` in the UI."""
 # ruff: noqa: E501  # a row of a table is one line
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all tasks of the pipeline share."""
+"""Arguments that all tasks of the pipeline share."""
 
 from __future__ import annotations
 

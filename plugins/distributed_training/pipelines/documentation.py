@@ -1,4 +1,4 @@
-"""What the DAGs' pages in the UI say."""
+"""Pages of the DAGs in the UI."""
 # ruff: noqa: E501  # a row of a table is one line
 
 from __future__ import annotations

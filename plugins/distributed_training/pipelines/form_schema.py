@@ -1,4 +1,4 @@
-"""What the params of several DAGs share: schemas, and how a conf's fields become a form's sections."""
+"""Schemas that several DAGs share, and the conversion of a conf's fields into a form's sections."""
 
 from __future__ import annotations
 

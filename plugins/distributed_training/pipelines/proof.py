@@ -1,4 +1,4 @@
-"""What is told of the training beside the report: continuity and what proves it, from its log; what rules found."""
+"""Evidence beside the report: the training's continuity with its proof, and the rules' findings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTINUITY_NAME, RULES_NAME = "continuity.json", "rules.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What the log told of the continuity; and rules.json, where the training was judged or could be."""
+    """Continuity from the log; and rules.json, if the training was evaluated or could be."""
 
     continuity: Continuity
     rules: dict[str, Any] | None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFacts:
-    """What one task left behind; None for what it did not come to."""
+    """Results of one task; None for those that it did not reach."""
 
     task_id: str
     state: str | None

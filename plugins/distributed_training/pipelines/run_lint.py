@@ -1,4 +1,4 @@
-"""What the linter says of the training job that a run's conf makes. Pure."""
+"""Linter's findings about the training job of a run's conf. Pure."""
 
 from __future__ import annotations
 

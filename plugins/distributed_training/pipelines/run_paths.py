@@ -1,4 +1,4 @@
-"""Where one run keeps what: every S3 address of a run, in one place. Pure."""
+"""Addresses of one run in S3, all in one place. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RunPaths:
 
     @property
     def output(self) -> str:
-        """What training jobs write: model.tar.gz, output.tar.gz, below the job's name."""
+        """Outputs of training jobs: model.tar.gz, output.tar.gz, below the job's name."""
         return f"{self.run}/output"
 
     @property
@@ -59,7 +59,7 @@ class RunPaths:
 
     @property
     def tuning(self) -> str:
-        """What a search leaves: trials.parquet, and below it the trials' outputs and checkpoints."""
+        """Outputs of a search: trials.parquet, and below it the trials' outputs and checkpoints."""
         return f"{self.run}/tuning"
 
     @property

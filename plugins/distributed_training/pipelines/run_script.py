@@ -1,4 +1,4 @@
-"""What the training's script would refuse of a run's hyperparameters, by the script itself."""
+"""Hyperparameters that the training's script would reject, found by the script itself."""
 
 from __future__ import annotations
 

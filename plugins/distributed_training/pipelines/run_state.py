@@ -1,4 +1,4 @@
-"""What the tasks of one run tell each other: `preflight`'s result, read back as values."""
+"""State that the tasks of one run share: `preflight`'s result, read back as values."""
 
 from __future__ import annotations
 

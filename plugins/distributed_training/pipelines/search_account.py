@@ -1,4 +1,4 @@
-"""What a run's search comes to, for the report: its tuning jobs with what they cost, its trials, `tuning.json`."""
+"""Account of a run's search for the report: its tuning jobs with their cost, its trials, `tuning.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every task of a run leaves for the report: when it started, and why it failed.
+"""Notes of every task for the report: its start, and the reason of its failure.
 
 Tasks may not read the metadata database, and the task SDK tells them of other tasks only state and
 duration.

@@ -1,4 +1,4 @@
-"""What each task of a run works on: `RunState` in, specs out. Airflow calls these where it renders templates."""
+"""Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
 # ruff: noqa: ARG001  # Airflow hands each the context and its template environment
 
 from __future__ import annotations

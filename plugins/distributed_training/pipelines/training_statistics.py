@@ -27,7 +27,7 @@ MOST_TRACES_BYTES = 256 * 2**20  # of all of them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What was brought.
+    """Fetched files.
 
     Attributes:
         files: compressed JSON lines, one file for each that the training wrote.

@@ -179,7 +179,7 @@ class ChooseTrialOperator(ConnectedOperator):
 
 
 class Rounds:
-    """What each round asked for and was told, one JSON object each. Every method fails as S3 does."""
+    """Questions and answers of each round, one JSON object each. Every method fails as S3 does."""
 
     def __init__(self, objects: S3Objects, *, uri: str) -> None:
         self._objects = objects

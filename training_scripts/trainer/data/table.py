@@ -1,4 +1,4 @@
-"""What a table holds for training: its feature columns, and the target and its kind."""
+"""Table as training uses it: its feature columns, and the target and its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the shards of a run go to disk in the background, and come back to any number of ranks."""
+"""Checkpoints of a run's shards: written in the background, loaded by any number of ranks."""
 
 from __future__ import annotations
 

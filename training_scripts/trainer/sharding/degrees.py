@@ -1,4 +1,4 @@
-"""How many ranks share what: the five degrees of a run, whose product is the number of ranks."""
+"""Degrees of parallelism: the five of a run, whose product is the number of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What train_fsdp.py can be told beyond train_ddp.py, also in the words of SMP v2."""
+"""Hyperparameters of train_fsdp.py beyond those of train_ddp.py, also in the words of SMP v2."""
 
 from __future__ import annotations
 

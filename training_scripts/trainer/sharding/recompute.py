@@ -1,4 +1,4 @@
-"""What of a layer's activations is kept for its backward pass, and where.
+"""Activations that a layer keeps for its backward pass, and their place.
 
 Sources: Chen et al. 2016 for whole layers; torchtitan's `selective op` for half of the matrix products.
 """

@@ -1,4 +1,4 @@
-"""Which numbers of which tensors are written at which steps: the defaults, a DebugHookConfig, or the hyperparameter.
+"""Choice of tensors, numbers and steps that are written: the defaults, a DebugHookConfig, or the hyperparameter.
 
 AWS's names: CollectionConfigurations with `save_interval`, `start_step`, `end_step` (exclusive), `save_steps`,
 `include_regex`, each also with the prefix `train.`; HookParameters hold for every collection that says nothing of its
@@ -81,7 +81,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is written. Off: nothing at all.
+    """Choice of statistics. Off: nothing at all.
 
     Attributes:
         checksums: steps after which replicas compare their parameters.

@@ -1,4 +1,4 @@
-"""What the training loop calls at each step so that its rank's statistics are written.
+"""Emitter of a rank's statistics, called by the training loop at each step.
 
 The loop decides nothing here and waits for nothing. Whatever fails in observing or writing is logged once, and from
 then on this rank writes no more than its steps; the others follow at the next step, since some numbers are exchanged.
@@ -130,7 +130,7 @@ class Emitter:
 
     @property
     def listed(self) -> dict[str, list[tuple[str, int | None, str]]]:
-        """What the header says of the tensors whose numbers may come."""
+        """Description in the header of the tensors whose numbers may follow."""
         own = self._tensors
         named = list(zip(own.names, own.num_elements, own.module_classes, strict=True))
         listed = {kind: named for kind in (WEIGHTS, GRADIENTS) if self._choice.of(kind)}

@@ -48,7 +48,7 @@ MLFLOW_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_
 
 
 class Sink(Protocol):
-    """Where scalars go; used from one thread."""
+    """Destination of scalars; used from one thread."""
 
     def write(self, scalars: Mapping[str, float], *, step: int, at: float) -> None:
         """Write numbers of one step."""

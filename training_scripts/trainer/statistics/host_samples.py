@@ -1,4 +1,4 @@
-"""What the host and its GPUs are doing, from a thread every 500 ms: /proc, and NVML where pynvml can be imported.
+"""Samples of the host and its GPUs, from a thread every 500 ms: /proc, and NVML if pynvml can be imported.
 
 Source: proc(5). CPU and I/O wait are those of the machine that this container runs on.
 """
@@ -33,7 +33,7 @@ MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the kernel has counted since it started: seconds of all cores in ticks, bytes."""
+    """Counters of the kernel since its start: seconds of all cores in ticks, bytes."""
 
     at: float
     total: int

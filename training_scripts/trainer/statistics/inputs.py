@@ -1,4 +1,4 @@
-"""What the model is fed, from one micro-batch now and then."""
+"""Statistics of the model's inputs, from one micro-batch now and then."""
 
 from __future__ import annotations
 

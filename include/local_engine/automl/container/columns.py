@@ -1,4 +1,4 @@
-"""What the columns of a table are: numbers, categories, dates, texts, or of no use; and what the target asks."""
+"""Column types of a table (number, category, date, text, unused) and the problem that the target poses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the request says of the columns; None and empty: nothing."""
+    """Column settings of the request; None and empty: no setting."""
 
     target: str
     problem_type: str | None = None

@@ -1,4 +1,4 @@
-"""Where a job of the image finds its files, and how it says what went wrong."""
+"""File locations of a job of the image, and its report of a failure."""
 
 from __future__ import annotations
 

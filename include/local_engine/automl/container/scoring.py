@@ -1,4 +1,4 @@
-"""How good predictions are, by the service's names of metrics."""
+"""Quality of predictions, by the service's metric names."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Tables:
 
     @cached_property
     def features(self) -> pd.DataFrame:
-        """What pipelines read of the training rows."""
+        """Columns of the training rows that pipelines read."""
         return frame_of(self.train, self.schema)
 
     @cached_property

@@ -31,7 +31,7 @@ NUM_TIMED_ROWS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What to fit: an algorithm of `pipelines`, its hyperparameters, and the seed."""
+    """Recipe of one fit: an algorithm of `pipelines`, its hyperparameters, and the seed."""
 
     algorithm: str
     point: dict[str, str]

@@ -1,4 +1,4 @@
-"""What the algorithm tells the user it cannot do; the toolkit writes the sentence into /opt/ml/output/failure."""
+"""Errors of the algorithm for its user; the toolkit writes the sentence into /opt/ml/output/failure."""
 
 from __future__ import annotations
 

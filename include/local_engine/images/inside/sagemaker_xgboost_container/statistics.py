@@ -1,4 +1,4 @@
-"""What a training tells the rules: a `trainyard-statistics` file of rounds, validations and trees.
+"""Statistics of a training for the rules: a `trainyard-statistics` file of rounds, validations and trees.
 
 The format is that of include/rules/statistics_file.py, where the rules FeatureImportanceOverweight and TreeDepth look.
 """

@@ -1,4 +1,4 @@
-"""What a rank holds of a model's gradients, however FSDP, FSDP2, DDP and tensor parallelism have laid them out."""
+"""A rank's part of a model's gradients under FSDP, FSDP2, DDP and tensor parallelism."""
 
 from __future__ import annotations
 

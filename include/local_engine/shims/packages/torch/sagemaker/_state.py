@@ -1,4 +1,4 @@
-"""What a script may ask of the layout after `torch.sagemaker.init`."""
+"""Layout that a script may query after `torch.sagemaker.init`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class State:
 
     @property
     def is_native(self) -> bool:
-        """Whether the script's own FSDP decides: no degree was asked for."""
+        """True if the script's own FSDP decides: no degree was asked for."""
         return self.hybrid_shard_degree == 0 and self.tensor_parallel_degree == 1
 
     @property

@@ -1,4 +1,4 @@
-"""Where shards are written to and read from: folders."""
+"""Folders that shards are written to and read from."""
 
 from __future__ import annotations
 
