@@ -24,7 +24,7 @@ from include.stack.stack import read_record
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 DAGS = Path(__file__).with_name("dags")
 POLL_S = 0.5
@@ -88,32 +88,43 @@ _up: list[LiveStack] = []
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
-    """A stack that is up; the test session fails if one of its processes outlives `down`.
+def stack(tmp_path_factory: pytest.TempPathFactory) -> LiveStack:
+    """The one stack of the session, which the first test that asks for it starts.
 
-    Every folder whose conftest imports this fixture gets the same one stack.
+    It ends with the last test of a live Airflow (`pytest_runtest_teardown`): idle, it takes a third of a core.
     """
     if sys.platform != "linux":
         pytest.skip("the stack's supervision needs Linux")
-    if _up:
-        yield _up[0]
-        return
-    home = Home.of(tmp_path_factory.mktemp("stack"))
-    shutil.copytree(DAGS, home.dags)
+    if not _up:
+        home = Home.of(tmp_path_factory.mktemp("stack"))
+        shutil.copytree(DAGS, home.dags)
+        _up.append(start(home))
+    return _up[0]
+
+
+def start(home: Home) -> LiveStack:
+    """Start a stack in a home and return it."""
     done = launcher(home, "up", timeout=EVENT_LIMIT_S)
-    try:
-        assert done.returncode == 0, done.stdout + done.stderr
-        record = read_record(home)
-        assert record is not None
-        password = load_or_create(home).password
-        live = LiveStack(
-            home=home, url=record.ui, engine=record.engine, password=password, up_output=done.stdout
-        )
-        _up.append(live)
-        yield live
-    finally:
-        down = launcher(home, "down", timeout=EVENT_LIMIT_S)
-        assert (down.returncode, leftovers.marked(home)) == (0, []), down.stdout + down.stderr
+    record = read_record(home)
+    if done.returncode != 0 or record is None:
+        take_down(home)
+        pytest.fail(done.stdout + done.stderr)
+    password = load_or_create(home).password
+    return LiveStack(
+        home=home, url=record.ui, engine=record.engine, password=password, up_output=done.stdout
+    )
+
+
+def take_down(home: Home) -> None:
+    """End a home's stack; none of its processes may outlive that."""
+    down = launcher(home, "down", timeout=EVENT_LIMIT_S)
+    assert (down.returncode, leftovers.marked(home)) == (0, []), down.stdout + down.stderr
+
+
+def take_down_all() -> None:
+    """End the session's stack, if there is one."""
+    while _up:
+        take_down(_up.pop().home)
 
 
 def as_json(value: object) -> str:
