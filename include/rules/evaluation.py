@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.errors import Severity, shortened
 from include.rules.records import Facts, Record, Start
+from include.rules.series import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -175,13 +176,6 @@ def evaluate(
     return evaluation.verdicts()
 
 
-@dataclass(slots=True)
-class _Streak:
-    length: int = 0
-    onset: int = 0
-    is_reported: bool = False
-
-
 class _RuleRun:
     """One rule over one run: its watches, the violations in a row, what was found."""
 
@@ -189,7 +183,7 @@ class _RuleRun:
         self.name = configured.name
         self._configured, self._rule, self._facts = configured, configured.rule, facts
         self._watches: dict[int, Watch[Any]] = {}
-        self._streaks: dict[tuple[int, str], _Streak] = {}
+        self._rows: dict[tuple[int, str], Row] = {}
         self._issues: list[Issue] = []
         self._known: set[tuple[int, int, str]] = set()
         self._num_judged = 0
@@ -220,8 +214,13 @@ class _RuleRun:
             self._watches[rank].roll_back(start.step)
         except Exception as error:  # noqa: BLE001  # as above
             self._fail(start, error)
-        for key in [key for key in self._streaks if key[0] == rank or not self._rule.IS_PER_RANK]:
-            del self._streaks[key]
+        for (of_rank, key), row in list(self._rows.items()):
+            if of_rank != rank and self._rule.IS_PER_RANK:
+                continue
+            if self._rule.ENDS_WITH_ATTEMPT:
+                del self._rows[of_rank, key]
+            else:
+                row.roll_back(start.step)
 
     def verdict(self, *, is_final: bool) -> Verdict:
         """Return what was found so far."""
@@ -270,19 +269,19 @@ class _RuleRun:
         self._num_judged += 1
         place = (rank, judgement.key)
         if not judgement.is_violated:
-            self._streaks.pop(place, None)
+            if place in self._rows:
+                self._rows[place].add(step, is_met=False)
             return None
-        streak = self._streaks.setdefault(place, _Streak(onset=step))
-        streak.length += 1
-        if streak.length < rule.persistence or streak.is_reported:
+        row = self._rows.setdefault(place, Row(rule.persistence))
+        is_reported = row.length == rule.persistence
+        if is_reported or row.add(step, is_met=True) < rule.persistence:
             return None
-        streak.is_reported = True
         if (step, rank, judgement.key) in self._known:
             return None  # the same step, taken again after a restart
         self._known.add((step, rank, judgement.key))
         issue = Issue(
             step=step,
-            onset=streak.onset,
+            onset=row.onset,
             rank=rank,
             key=judgement.key,
             severity=judgement.severity or self._configured.severity,

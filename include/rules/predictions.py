@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Matrix = tuple[tuple[int, ...], ...]
+_KEPT = 16
+"""Judged matrices that are kept, for a restart that goes back behind them."""
 _COUNTS = "counts of labels against predictions (kind `predictions`)"
 
 
@@ -47,6 +50,7 @@ class _Counted(Watch[Predictions]):
     def __init__(self, samples: int) -> None:
         self._samples = samples
         self._since: list[tuple[int, Matrix]] = []
+        self._judged: deque[list[tuple[int, Matrix]]] = deque(maxlen=_KEPT)
 
     def see(self, record: Predictions) -> Iterator[Judgement]:
         self._since.append((record.step, record.confusion))
@@ -55,13 +59,16 @@ class _Counted(Watch[Predictions]):
         if count < self._samples or not count:
             self.why_not = f"{count} labels; needs {self._samples}"
             return
-        self._since.clear()
+        self._judged.append(self._since)
+        self._since = []
         yield from self.judge(matrix)
 
     def judge(self, matrix: list[list[int]]) -> Iterator[Judgement]:
         raise NotImplementedError
 
     def roll_back(self, step: int) -> None:
+        while self._judged and self._judged[-1][-1][0] > step:
+            self._since = self._judged.pop()
         self._since = [each for each in self._since if each[0] <= step]
 
 

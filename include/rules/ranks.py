@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from include.errors import Severity
 from include.rules.records import Checksums, Facts, Record, Start, StepRecord
@@ -13,6 +13,11 @@ from include.rules.rule import HEALTHY, Judgement, Rule, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+MOST_OPEN = 1000
+"""Steps that wait for the records of further ranks."""
+Key = TypeVar("Key")
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,7 @@ class _Straggler(Watch[Record]):
                 self.why_not = "the run has one rank"
                 return
             self._open.setdefault(record.step, {})[record.rank] = record
+            _bound(self._open)
             if len(self._open[record.step]) == self._world_size:
                 self._whole[record.step] = self._open.pop(record.step)
                 yield from self._report()
@@ -114,6 +120,7 @@ class _ReplicaDivergence(Watch[Checksums]):
         place = record.step, record.group
         ranks = self._open.setdefault(place, {})
         ranks[record.rank] = record
+        _bound(self._open)
         if len(ranks) < record.group_size:
             self.why_not = f"checksums of {len(ranks)} of {record.group_size} ranks"
             return
@@ -143,6 +150,12 @@ class _ReplicaDivergence(Watch[Checksums]):
 
     def roll_back(self, step: int) -> None:  # noqa: ARG002
         self._open.clear()
+
+
+def _bound(open_places: dict[Key, dict[int, Kind]]) -> None:
+    """Drop the oldest of what waits for ranks that write nothing any more."""
+    while len(open_places) > MOST_OPEN:
+        del open_places[next(iter(open_places))]
 
 
 RULES: tuple[type[Rule], ...] = (Straggler, ReplicaDivergence)

@@ -108,7 +108,8 @@ class Rule(ABC):
 
     Class attributes: READS: the kinds of records it takes. NEEDS: what it needs, for `not evaluated`. IS_PER_RANK: it
     judges each rank alone. ROBUST: parameters of the robust profile, over the documented defaults. ON_REQUEST: why it
-    is evaluated only where it is asked for by name; None where it always is.
+    is evaluated only where it is asked for by name; None where it always is. ENDS_WITH_ATTEMPT: violations of one
+    attempt and of the next are not in a row.
     """
 
     ORIGIN: ClassVar[Origin] = Origin.TRAINYARD
@@ -118,6 +119,7 @@ class Rule(ABC):
     IS_PER_RANK: ClassVar[bool] = True
     ROBUST: ClassVar[Mapping[str, Any]] = {}
     ON_REQUEST: ClassVar[str | None] = None
+    ENDS_WITH_ATTEMPT: ClassVar[bool] = False
 
     warm_up: int = 0
     persistence: int = 1

@@ -85,6 +85,10 @@ class History:
         """Return the values of the last `num_steps` steps, that of the newest observation included."""
         return self.between(self.steps[-1] - num_steps, self.steps[-1]) if self.steps else []
 
+    def forget(self, count: int) -> None:
+        """Drop the oldest observations; what is before them can no longer be gone back to."""
+        del self.steps[:count], self.values[:count]
+
     def roll_back(self, step: int) -> None:
         """Forget what came after `step`."""
         place = bisect_right(self.steps, step)
@@ -95,10 +99,12 @@ class Row:
     """How many observations in a row met a condition, kept with its history so that it can be wound back.
 
     Only observations that meet it, and the first after them that does not, take memory; with `most`, those beyond so
-    many in a row take none either, and the count stays there.
+    many in a row take none either, and the count stays there. Of all that only the newest `MOST_CHANGES` are kept.
     """
 
     __slots__ = ("_history", "_most")
+
+    MOST_CHANGES = 8192
 
     def __init__(self, most: int | None = None) -> None:
         self._history, self._most = History(), most
@@ -111,11 +117,7 @@ class Row:
     @property
     def onset(self) -> int:
         """The step at which the row that goes on began."""
-        return self._history.steps[-self.length]
-
-    def steps(self) -> list[int]:
-        """Return the steps of the row that goes on."""
-        return self._history.steps[len(self._history) - self.length :].tolist()
+        return self._history.steps[-min(self.length, len(self._history))]
 
     def add(self, step: int, *, is_met: bool) -> int:
         """Take one observation; return the length of the row with it."""
@@ -124,6 +126,8 @@ class Row:
             self._history.add(step, length + 1)
         elif not is_met and length:
             self._history.add(step, 0)
+        if len(self._history) > self.MOST_CHANGES:
+            self._history.forget(self.MOST_CHANGES // 2)
         return self.length
 
     def roll_back(self, step: int) -> None:

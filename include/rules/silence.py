@@ -24,6 +24,7 @@ class MaxInitializationTime(Rule):
     ORIGIN = Origin.PROFILER
     READS = (Start, StepRecord, Mark)
     NEEDS = "the times of starts and steps"
+    ENDS_WITH_ATTEMPT = True
     threshold: float = 20.0
 
     def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
@@ -69,6 +70,7 @@ class StalledTrainingRule(Rule):
     SEVERITY = Severity.ERROR
     READS = (Start, StepRecord, Mark)
     NEEDS = "the times of steps"
+    ENDS_WITH_ATTEMPT = True
     threshold: float = 1800.0
     stop_training_on_fire: bool = False
     training_job_name_prefix: str | None = None
@@ -89,6 +91,7 @@ class Stalled(Rule):
     SEVERITY = Severity.ERROR
     READS = (Start, StepRecord, Validation, Mark)
     NEEDS = "the times of steps"
+    ENDS_WITH_ATTEMPT = True
     threshold: float = 60.0
     num_steps: float = 10.0
     startup_s: float = 600.0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from include.rules.records import GRADIENTS, WEIGHTS, Facts, StepRecord, TensorStatistics
 from include.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+from include.rules.series import Row
 from include.rules.tensors import selected
 
 if TYPE_CHECKING:
@@ -135,8 +136,9 @@ class UnchangedTensor(Rule):
 class _UnchangedTensor(Watch[StepRecord]):
     def __init__(self, rule: UnchangedTensor) -> None:
         self._rule = rule
-        self._row: dict[str, int] = {}
-        self._checksums: dict[str, str] = {}
+        self._rows: dict[str, Row] = {}
+        self._checksums: dict[str, tuple[str, int]] = {}
+        """Of each tensor the last one, and the step from which on it was that."""
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         rule = self._rule
@@ -146,32 +148,36 @@ class _UnchangedTensor(Watch[StepRecord]):
             record, collection_names=rule.collection_names, tensor_regex=rule.tensor_regex
         )
         for key, each in chosen:
-            is_same = self._is_same(key, each)
+            is_same = self._is_same(key, each, record.step)
             if is_same is None:
                 continue
-            self._row[key] = self._row.get(key, 0) + 1 if is_same else 0
+            row = self._rows.setdefault(key, Row(rule.num_steps)).add(record.step, is_met=is_same)
             yield Judgement(
                 key=key,
-                is_violated=self._row[key] >= rule.num_steps,
-                text=f"unchanged over {self._row[key]} observations",
-                numbers={"observations": self._row[key]},
+                is_violated=row >= rule.num_steps,
+                text=f"unchanged over {row} observations",
+                numbers={"observations": row},
             )
 
-    def _is_same(self, key: str, each: TensorStatistics) -> bool | None:
+    def _is_same(self, key: str, each: TensorStatistics, step: int) -> bool | None:
         """Return whether the tensor is what it was; None where it cannot be told."""
         rule = self._rule
         if each.checksum is not None:
-            before, self._checksums[key] = self._checksums.get(key), each.checksum
-            return None if before is None else before == each.checksum
+            before = self._checksums.get(key)
+            is_same = before is not None and before[0] == each.checksum
+            if not is_same:
+                self._checksums[key] = each.checksum, step
+            return None if before is None else is_same
         if each.update_l2 is None or each.l2 is None:
             return None
         if math.isnan(each.update_l2):
             return rule.equal_nan
         return each.update_l2 <= rule.atol * math.sqrt(each.num_elements or 1) + rule.rtol * each.l2
 
-    def roll_back(self, step: int) -> None:  # noqa: ARG002
-        self._row.clear()
-        self._checksums.clear()
+    def roll_back(self, step: int) -> None:
+        for row in self._rows.values():
+            row.roll_back(step)
+        self._checksums = {key: each for key, each in self._checksums.items() if each[1] <= step}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
