@@ -20,7 +20,7 @@ from include.sharding.csv_types import (
     parse_column,
 )
 from include.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
-from include.sharding.source_files import Progress, SourceFile, suffix_of
+from include.sharding.source_files import Progress, SourceFile, suffix_of, unreadable
 from include.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class CsvTable(TextSchema):
         progress = Progress(self._files)
         for file in self._files:
             header, delimiter = self._read_header(file)
-            for block in line_blocks(file, self._objects, quoted=True):
+            for block in line_blocks(file, self._objects, delimiter=delimiter.encode()):
                 table = self._parsed(file, block, header, delimiter)
                 batches = table.select(self._header).combine_chunks().to_batches()
                 batch = (
@@ -170,11 +170,16 @@ class CsvTable(TextSchema):
         return table.filter(kept) if faults else table
 
     def _read_header(self, file: SourceFile) -> tuple[list[str], str]:
-        block = next(line_blocks(file, self._objects, quoted=True), None)
+        block = next(line_blocks(file, self._objects), None)
         data = b"" if block is None else block.data
         first = data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
         delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(first)
-        header = next(csv.reader([first], delimiter=delimiter), [])
+        if "\r" in first:
+            raise _carriage_returns(file)
+        try:
+            header = next(csv.reader([first], delimiter=delimiter), [])
+        except csv.Error as error:
+            raise unreadable(file, error) from error
         self._check_header(file, header)
         return header, delimiter
 
@@ -196,9 +201,8 @@ class CsvTable(TextSchema):
 
     def _sample(self, file: SourceFile) -> pa.Table:
         header, delimiter = self._read_header(file)
-        text = next(line_blocks(file, self._objects, quoted=True)).data.decode(
-            "utf-8-sig", errors="replace"
-        )
+        blocks = line_blocks(file, self._objects, delimiter=delimiter.encode())
+        text = next(blocks).data.decode("utf-8-sig", errors="replace")
         rows = _split_rows(text, delimiter, first_line=1)[1 : _SAMPLE_ROWS + 1]
         fitting = [row for _, row in rows if len(row) == len(header)]
         columns = {
@@ -214,6 +218,16 @@ def _type_of(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.Data
     """Return a column's type; an ignored one is never parsed."""
     is_ignored = name in settings.ignore_columns
     return pa.string() if is_ignored else column_type(values, settings, name=name)
+
+
+def _carriage_returns(file: SourceFile) -> DataError:
+    return DataError(
+        "a csv file ends its lines with carriage returns alone",
+        job_name="sharding",
+        where=file.name,
+        allowed="line feeds, or carriage returns and line feeds",
+        next_step="convert it, for example with: tr '\\r' '\\n'",
+    )
 
 
 def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Rows:

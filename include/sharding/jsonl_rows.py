@@ -28,7 +28,7 @@ _SAMPLE_LINES = 20_000
 class JsonlTable(TextSchema):
     """Files of one JSON object a line. Columns and types are those of the first lines of up to four files.
 
-    A name that none of those lines has is left out; with a text column only that one is read.
+    A name that none of those lines has is added where it comes; with a text column only that one is read.
 
     Args:
         files: the files, read in this order.
@@ -81,13 +81,8 @@ class JsonlTable(TextSchema):
 
     def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
         block = next(line_blocks(file, self._objects), None)
-        for line in [] if block is None else block.data.split(b"\n", _SAMPLE_LINES)[:-1]:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict):
-                yield row
+        lines = [] if block is None else block.data.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
+        yield from _objects(lines)
 
     def _type_of(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
         values = [value for row in rows if (value := row.get(name)) is not None]
@@ -113,9 +108,12 @@ class JsonlTable(TextSchema):
                 pa.BufferReader(block.data),
                 read_options=pajson.ReadOptions(block_size=max(1024, len(block.data) + 1)),
                 parse_options=pajson.ParseOptions(
-                    explicit_schema=self.schema, unexpected_field_behavior="ignore"
+                    explicit_schema=self.schema,
+                    unexpected_field_behavior="ignore" if self._settings.text_column else "infer",
                 ),
             )
+            if set(table.column_names).difference(self.names):
+                self._plan_late_columns()
             if any(may_be_inexact(table.column(name)) for name in self._floats()):
                 table = self._line_by_line(file, block)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -137,6 +135,25 @@ class JsonlTable(TextSchema):
                 self._bad_rows.add(file.name, line, str(error), content)
         return pa.Table.from_pylist(good, schema=self.schema)
 
+    def _plan_late_columns(self) -> None:
+        """Plan every column that is not among the first lines, after a walk through all files.
+
+        Raises:
+            ReplanNeededError: so that the source is read again.
+        """
+        late: dict[str, list[dict[str, Any]]] = {}
+        for file in self._files:
+            for block in line_blocks(file, self._objects):
+                for row in _objects(block.data.split(b"\n")):
+                    for name in row.keys() - set(self.names):
+                        late.setdefault(name, []).append({name: row[name]})
+        for name in sorted(late.keys() - set(self._settings.ignore_columns)):
+            self.schema = self.schema.append(pa.field(name, self._type_of(name, late[name])))
+            self.fractional |= {name} & set(self._floats())
+        self.names += sorted(late)
+        self.nullable |= set(late)
+        raise ReplanNeededError(min(late))
+
     def _row(self, content: bytes) -> dict[str, Any]:
         """Return one line's values.
 
@@ -151,6 +168,8 @@ class JsonlTable(TextSchema):
             raise ValueError(f"invalid JSON: {error}") from error
         if not isinstance(row, dict):
             raise ValueError(f"not a JSON object: {type(row).__name__}")  # noqa: TRY004 - a fault of the line
+        if not self._settings.text_column and row.keys() - set(self.names):
+            self._plan_late_columns()
         return {field.name: self._value(field, row.get(field.name)) for field in self.schema}
 
     def _value(self, field: pa.Field, value: Any) -> Any:
@@ -158,6 +177,7 @@ class JsonlTable(TextSchema):
             return None
         if pa.types.is_string(field.type):
             if isinstance(value, str):
+                value.encode()  # half a surrogate pair is no text: UnicodeEncodeError is a ValueError
                 return value
             if field.name in self._settings.category_columns:
                 return json.dumps(value)
@@ -192,6 +212,17 @@ class JsonlTable(TextSchema):
                 raise inexact_numbers(field.name, value)
             raise ReplanNeededError(field.name, _whole_type([value], field.name))
         return float(value)
+
+
+def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects among lines; the others are found, and named, when rows are read."""
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row
 
 
 def _whole_type(values: list[int], name: str) -> pa.DataType:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from include.sharding.objects import Objects
+    from include.sharding.quarantine import BadRows
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024**2
@@ -35,7 +36,12 @@ class ParquetTable:
         files: the files, read in this order; a remote one is copied to the folder while it is read.
         objects: opens remote files.
         folder: for those copies.
-        columns: the columns to read; None reads all but those in `ignored`.
+        bad_rows: takes rows with strings that are not UTF-8.
+        ignored: columns that are not read.
+        only: the one column to read, if there is one; its strings are checked by who reads them.
+
+    Raises:
+        DataError: a file cannot be read, names a column twice, or has other columns than the first.
     """
 
     def __init__(
@@ -43,11 +49,13 @@ class ParquetTable:
         files: list[SourceFile],
         objects: Objects,
         folder: Path,
+        bad_rows: BadRows,
         *,
         ignored: frozenset[str] = frozenset(),
         only: str | None = None,
     ) -> None:
         self._files, self._objects, self._folder = files, objects, folder
+        self._bad_rows = bad_rows
         self._strings: list[str] = []
         self.nullable: set[str] = set()
         self.num_rows = 0
@@ -55,6 +63,7 @@ class ParquetTable:
         for at, file in enumerate(files):
             with self._opened(file) as opened:
                 schema = opened.schema_arrow
+                _check_names(file, [name for name in schema.names if name not in ignored])
                 if at == 0:
                     self.names = schema.names
                     wanted = [only] if only in schema.names else schema.names
@@ -65,6 +74,7 @@ class ParquetTable:
                             if name not in ignored
                         ]
                     )
+                    self._checked = [] if only else [*filter(self._is_text, self.schema.names)]
                     self._strings = [field.name for field in self.schema if _is_string(field.type)]
                 self._check(file, schema)
                 self.num_rows += self._rows_to_read(file, opened)
@@ -93,7 +103,8 @@ class ParquetTable:
                     left -= kept.num_rows
                     done += kept.num_rows
                     share = done / max(1, self.num_rows)
-                    yield file, TableBatch(batch=kept, done=share, first_line=first)
+                    good = self._decodable(file, kept, first)
+                    yield file, TableBatch(batch=good, done=share, first_line=first)
                     first += kept.num_rows
                     if left == 0:
                         break
@@ -109,6 +120,32 @@ class ParquetTable:
                 )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(file, error) from error
+
+    def _is_text(self, name: str) -> bool:
+        kind = self.schema.field(name).type
+        return _is_string(kind) or pa.types.is_string_view(kind)
+
+    def _decodable(self, file: SourceFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """Return the rows whose strings are UTF-8, which Parquet promises and writers break."""
+        faults: dict[int, str] = {}
+        for name in self._checked:
+            column = batch.column(name)
+            values = column.dictionary if pa.types.is_dictionary(column.type) else column
+            try:
+                values.validate(full=True)
+            except pa.ArrowInvalid:
+                texts = column.cast(pa.large_binary()).to_pylist()
+                faults |= {at: name for at, text in enumerate(texts) if text and not _is_utf8(text)}
+        if not faults:
+            return batch
+        for at, name in sorted(faults.items()):
+            self._bad_rows.add(file.name, first + at, f"not UTF-8: column {name!r}", "")
+        good = batch.filter(pa.array([at not in faults for at in range(batch.num_rows)]))
+        for name in set(faults.values()):  # whose dictionary would keep what no row has
+            at, column = good.schema.get_field_index(name), good.column(name)
+            if pa.types.is_dictionary(column.type):
+                good = good.set_column(at, name, column.dictionary_decode())
+        return good
 
     @contextmanager
     def _opened(self, file: SourceFile) -> Iterator[pq.ParquetFile]:
@@ -187,6 +224,26 @@ def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
     """Return the bytes of some columns, encoded and not compressed."""
     chunks = (group.column(at) for at in range(group.num_columns))
     return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_names(file: SourceFile, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            "a Parquet file names a column twice",
+            job_name="sharding",
+            where=file.name,
+            got=", ".join(twice),
+            next_step="rename one of them, or name them in ignore_columns",
+        )
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

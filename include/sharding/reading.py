@@ -78,6 +78,7 @@ class Reading:
                 self.files,
                 self.objects,
                 self.folder,
+                self.bad_rows,
                 ignored=frozenset(self.settings.ignore_columns),
                 only=self.settings.text_column,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PREFIX, _LOCK = "sharding-", "in-use"
 QUARANTINE_NAME = "quarantine/bad-rows.jsonl"
 
 
@@ -141,11 +143,30 @@ def _result(index: ShardIndex, uri: str, sent: list[Sent]) -> ShardingResult:
 
 @contextmanager
 def folder_under_way(work_dir: Path | None) -> Iterator[Path]:
-    """Yield a new folder and remove it with everything in it."""
-    if work_dir is not None:
-        work_dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="sharding-", dir=work_dir))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Yield a new folder and remove it with everything in it, and those that killed processes left beside it.
+
+    A folder's process holds a lock on a file in it, which ends with the process however that ends.
+    """
+    parent = Path(tempfile.gettempdir()) if work_dir is None else work_dir
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(parent)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    # Locked before it has the name by which others know it: they take no folder of a process that has just begun.
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Path(lock.name).rename(folder / _LOCK)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for path in parent.glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            with path.open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                log.info("removing %s, which a killed process left", path.parent)
+                shutil.rmtree(path.parent, ignore_errors=True)
+        except OSError:  # in use, gone meanwhile, or another user's
+            continue

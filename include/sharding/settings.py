@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,15 @@ def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
             what="nothing is left for the train split",
             got=f"{held_out:g}",
             allowed="below 1",
+        )
+    try:
+        json.dumps(dict(settings.csv_options), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        yield Finding(
+            where="csv_options",
+            what="holds what JSON cannot say, and the index names all settings",
+            got=str(error),
+            allowed="text, numbers, booleans, null, lists and objects of these",
         )
     if settings.target_column and settings.target_column in settings.ignore_columns:
         yield Finding(

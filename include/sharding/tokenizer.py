@@ -83,10 +83,14 @@ class FileTokenizer:
             raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        # Text that spells a special token stays text, as every other text does.
+        self._tokenizer.encode_special_tokens = True
         self.name = address.rpartition("/")[2]
         self.identity = hashlib.sha256(content).hexdigest()
         known = (self._tokenizer.token_to_id(name) for name in _EOS_NAMES)
-        vocab_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        # Not the number of entries: ids may have gaps.
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        vocab_size = max(vocabulary.values(), default=-1) + 1
         # A vocabulary without an end token gets one more id.
         self.eos_token_id = next((each for each in known if each is not None), vocab_size)
         self.vocab_size = max(vocab_size, self.eos_token_id + 1)

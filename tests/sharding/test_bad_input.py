@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
-from typing import TYPE_CHECKING
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from include.errors import DataError, SpecError
-from include.sharding import DataFormat, ShardSettings, Source
+from include.sharding import DataFormat, LocalObjects, ShardSettings, Source
+from include.sharding.line_blocks import line_blocks
+from include.sharding.source_files import SourceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.sharding.conftest import Store
+
+
+UNSPLIT = {"validation_fraction": 0, "test_fraction": 0, "max_bad_row_fraction": 0.2}
 
 
 def good_csv(rows: int = 100) -> str:
@@ -220,3 +229,155 @@ def test_unknown_data_format_names_the_nearest() -> None:
     with pytest.raises(SpecError, match="did you mean parquet"):
         Source(uri="x", data_format="parqet")  # type: ignore[arg-type]
     assert Source(uri="x", data_format="csv").data_format == DataFormat.CSV  # type: ignore[arg-type]
+
+
+STRAY = "".join(
+    f"{at},{'5 inch' if at != 5 else chr(53) + chr(34) + ' pipe'}\n" for at in range(300)
+)
+"""csv whose sixth row has a quote inside a field that is not quoted."""
+
+
+@pytest.mark.parametrize("block_bytes", [16, 100, 10**6])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a,b\n1,"x\ny"\n2,"",3\n"p""q\nr",s\n',
+        'a,b\n1,5" pipe\n2,"6"" x"\n3,7"\n4,"a\n""b"\n',
+        '\ufeff"a","b"\n"1\n2","3"\n',
+        'a,b\n1,"x"y"z\n2,"w\nv"\n',
+    ],
+    ids=["quoted", "stray", "byte order mark", "text after a quoted field"],
+)
+def test_blocks_end_where_a_row_of_csv_ends(tmp_path: Path, text: str, block_bytes: int) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    file = SourceFile(name="t.csv", uri=str(tmp_path / "t.csv"), size=len(text.encode()))
+    blocks = line_blocks(file, LocalObjects(tmp_path), block_bytes=block_bytes, delimiter=b",")
+    pieces = [block.data.decode() for block in blocks]
+    assert "".join(pieces) == text
+    rows = [row for piece in pieces for row in csv.reader(io.StringIO(piece, newline=""))]
+    assert rows == list(csv.reader(io.StringIO(text, newline="")))
+
+
+def test_one_stray_quote_costs_no_row_of_a_large_file(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("include.sharding.line_blocks.MAX_LINE_BYTES", 2_000)
+    small = partial(line_blocks, block_bytes=1_000)
+    monkeypatch.setattr("include.sharding.csv_rows.line_blocks", small)
+    (tmp_path / "t.csv").write_text("id,s\n" + STRAY * 40)
+    result = store.shard(tmp_path / "t.csv")
+    assert result.index.num_rows == 12_000
+    assert result.index.bad_rows["count"] == 0
+
+
+def test_quote_that_is_never_closed_is_refused_with_its_line(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t.csv").write_text("id,s\n" + good_csv().partition("\n")[2] + '7,"pipe\n8,x\n')
+    with pytest.raises(DataError, match=r"starts in line \d+ is never closed"):
+        store.shard(tmp_path / "t.csv")
+
+
+def test_long_fields_are_read_beside_bad_rows(tmp_path: Path, store: Store) -> None:
+    long = "z" * 200_000
+    rows = [f"{at},{long if at == 7 else 'y'}\n" for at in range(200)]
+    (tmp_path / "t.csv").write_text("id,s\n" + "".join(rows) + "1,2,3\n")
+    result = store.shard(tmp_path / "t.csv", max_bad_row_fraction=0.1)
+    assert result.index.num_rows == 200
+    assert (7, long) in store.table(result)
+
+
+def test_carriage_returns_alone_are_refused_with_a_remedy(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t.csv").write_text(good_csv().replace("\n", "\r"), newline="")
+    with pytest.raises(DataError, match="carriage returns alone"):
+        store.shard(tmp_path / "t.csv")
+
+
+def test_jsonl_of_one_object_needs_no_line_end(tmp_path: Path, store: Store) -> None:
+    for at in range(200):
+        (tmp_path / f"{at:03d}.jsonl").write_text(json.dumps({"id": at}))
+    result = store.shard(tmp_path / "*.jsonl")
+    assert sorted(row[0] for row in store.table(result)) == list(range(200))
+
+
+@pytest.mark.parametrize("late", [0.5, "word", True, 2**60], ids=str)
+@pytest.mark.parametrize("is_named", [False, True], ids=["absent", "null"])
+@pytest.mark.parametrize("has_bad_line", [False, True], ids=["sound", "bad-line"])
+def test_jsonl_column_that_comes_late_arrives(
+    tmp_path: Path, store: Store, late: Any, is_named: bool, has_bad_line: bool
+) -> None:
+    early = json.dumps({"id": 1, "late": None} if is_named else {"id": 1})
+    lines = [early] * 20_500 + [json.dumps({"id": 2, "late": late})] * 30
+    lines += ["no json"] * has_bad_line
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    result = store.shard(tmp_path / "t.jsonl", **UNSPLIT)
+    assert Counter(store.table(result)) == {(1, None): 20_500, (2, late): 30}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_column_that_is_empty_at_first_becomes_what_it_holds(
+    tmp_path: Path, store: Store, suffix: str
+) -> None:
+    lines = ["1,"] * 20_500 + [f"2,{at}" for at in range(15_000)]
+    if suffix == "jsonl":
+        pairs = [line.split(",") for line in lines]
+        lines = [f'{{"id": {one}, "late": {two or "null"}}}' for one, two in pairs]
+    else:
+        lines.insert(0, "id,late")
+    (tmp_path / f"t.{suffix}").write_text("\n".join(lines) + "\n")
+    result = store.shard(tmp_path / f"t.{suffix}")
+    assert [column.dtype for column in result.index.schema or ()] == ["int64", "int64"]
+    assert sum(row[1] is not None for row in store.table(result)) == 15_000
+
+
+def test_half_a_surrogate_pair_is_a_bad_row(tmp_path: Path, store: Store) -> None:
+    lines = [json.dumps({"s": f"w{at % 5}"}) for at in range(100)] + ['{"s": "\\ud800"}']
+    (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
+    result = store.shard(tmp_path / "t.jsonl", **UNSPLIT)
+    assert (result.index.num_rows, result.index.bad_rows["count"]) == (100, 1)
+
+
+def test_large_whole_numbers_in_a_column_of_floats_are_read_beside_bad_lines(
+    tmp_path: Path, store: Store
+) -> None:
+    lines = [json.dumps({"x": at + 0.5}) for at in range(100)] + ['{"x": 9007199254740994}', "{"]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
+    result = store.shard(tmp_path / "t.jsonl", max_bad_row_fraction=0.1)
+    assert float(2**53 + 2) in {row[0] for row in store.table(result)}
+
+
+@pytest.mark.parametrize("text_column", [None, "t"], ids=["category", "text"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_parquet_strings_that_are_not_utf8_are_bad_rows(
+    tmp_path: Path, store: Store, text_column: str | None, kind: pa.DataType
+) -> None:
+    raw = [b"abc\xff\xfe" if at % 10 == 3 else b"word %d" % (at % 4) for at in range(200)]
+    binary = pa.array(raw, pa.binary() if kind == pa.string() else pa.large_binary())
+    strings = pa.Array.from_buffers(kind, 200, binary.buffers())
+    pq.write_table(pa.table({"t": strings}), tmp_path / "t.parquet")
+    result = store.shard(tmp_path / "t.parquet", text_column=text_column, **UNSPLIT)
+    assert (result.index.num_rows, result.index.bad_rows["count"]) == (180, 20)
+    with store.open(f"{result.uri}/quarantine/bad-rows.jsonl") as stream:
+        samples = [json.loads(line) for line in stream]
+    assert sorted(sample["line"] for sample in samples) == list(range(4, 201, 10))
+    assert all("not UTF-8" in sample["reason"] for sample in samples)
+
+
+def test_parquet_column_named_twice_is_refused_unless_ignored(tmp_path: Path, store: Store) -> None:
+    table = pa.Table.from_arrays([pa.array(range(100))] * 3, names=["a", "a", "b"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="names a column twice"):
+        store.shard(tmp_path / "t.parquet")
+    result = store.shard(tmp_path / "t.parquet", ignore_columns=("a",))
+    assert [column.name for column in result.index.schema or ()] == ["b"]
+
+
+def test_options_that_no_index_can_name_are_refused_before_anything_is_read() -> None:
+    with pytest.raises(SpecError, match="csv_options"):
+        ShardSettings(csv_options={"usecols": {"a", "b"}})
+
+
+def test_missing_targets_are_named_by_their_line_in_the_file(tmp_path: Path, store: Store) -> None:
+    labels = [None if at == 150_000 else at % 2 for at in range(150_100)]
+    pq.write_table(pa.table({"a": range(150_100), "y": labels}), tmp_path / "t.parquet")
+    result = store.shard(tmp_path / "t.parquet", target_column="y", max_bad_row_fraction=0.1)
+    with store.open(f"{result.uri}/quarantine/bad-rows.jsonl") as stream:
+        assert json.loads(stream.read())["line"] == 150_001

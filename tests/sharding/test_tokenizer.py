@@ -11,11 +11,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from include.errors import SpecError
 from include.sharding.tokenizer import ByteTokenizer, load_tokenizer, token_dtype
+from tests.sharding.conftest import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.sharding.conftest import Store
 
 
 @given(texts=st.lists(st.text(max_size=50), max_size=20))
@@ -96,3 +95,26 @@ def test_missing_tokenizer_is_named(address: str, store: Store) -> None:
 
 def test_bytes_is_the_default(store: Store) -> None:
     assert load_tokenizer("bytes", store).vocab_size == 257
+
+
+@pytest.mark.parametrize("highest", [1_000, 70_000])
+def test_ids_with_gaps_fit_the_vocabulary(tmp_path: Path, store: Store, highest: int) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"?": 0, "the": highest}, unk_token="?"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "t.txt").write_text("the cat\n" * 400)
+    settings = {"tokenizer": str(tmp_path / "tokenizer.json"), "text_row_bytes": 8}
+    result = store.shard(tmp_path / "t.txt", **settings, validation_fraction=0, test_fraction=0)
+    tokens = np.concatenate([shard["tokens"] for shard in store.buffers(result, "train")])
+    assert sorted(set(tokens.tolist())) == [0, highest, highest + 1]
+    assert result.index.tokenizer is not None
+    assert result.index.tokenizer["vocab_size"] == highest + 2
+
+
+def test_text_that_spells_the_end_token_is_no_end(tmp_path: Path) -> None:
+    path = word_tokenizer(tmp_path / "tokenizer.json", eos=True)
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(path))
+    tokens, _ = load_tokenizer(str(path), Store(tmp_path)).encode([b"the </s> cat"])
+    assert tokens.tolist().count(4) == 1
