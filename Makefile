@@ -67,12 +67,13 @@ test-all: $(DEV_READY) ## run the tests, the slow ones too, on every engine imag
 test-resilience: $(DEV_READY) ## kill every process at random moments, all seeds
 	TRAINYARD_RESILIENCE_SEEDS=all $(PY) -m pytest tests/resilience tests/plugins/test_failing_services.py tests/stack/test_stops.py $(ARGS)
 
-check: $(DEV_READY) ## lint, types, floors, dependencies
+check: $(DEV_READY) ## lint, types, floors, dependencies, prose
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
 	PYTHONPATH=plugins $(VENV)/bin/lint-imports
 	$(VENV)/bin/deptry .
+	$(PY) .ci/prose.py
 
 format: $(DEV_READY) ## rewrite the sources in their one format
 	$(VENV)/bin/ruff format $(SOURCES)
