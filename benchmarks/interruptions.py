@@ -120,13 +120,13 @@ class Result:
 
     @property
     def is_equal(self) -> bool:
-        """Tell whether the weights are those of the uninterrupted job, after exactly one interruption."""
+        """Return whether the weights are those of the uninterrupted job, after exactly one interruption."""
         same = self.weights_sha256 == self.uninterrupted_sha256
         return same and self.status == "Completed" and self.interruptions == 1
 
     @property
     def is_good(self) -> bool:
-        """Tell whether it is equal and, where S3 had a whole checkpoint, went on from one."""
+        """Return whether it is equal and, where S3 had a whole checkpoint, went on from one."""
         return self.is_equal and (self.resumed_at > 0 or not self.megabytes_per_s)
 
     @property
@@ -252,7 +252,7 @@ def checkpoints(engine: Engine, name: str) -> dict[str, dict[str, int]]:
 
 
 def has_whole_checkpoint(engine: Engine, name: str) -> bool:
-    """Tell whether S3 has every file of some checkpoint, as its manifest names them."""
+    """Return whether S3 has every file of some checkpoint, as its manifest names them."""
     for step, sizes in checkpoints(engine, name).items():
         if "manifest.json" not in sizes:
             continue

@@ -148,7 +148,7 @@ class Account(TorchDispatchMode):
 
 @contextmanager
 def offloads_seen(account: Account) -> Iterator[None]:
-    """Tell the account what `save_on_cpu` takes, until it gives it back."""
+    """Add what `save_on_cpu` takes to the account, until it is given back."""
 
     class Seen(save_on_cpu):
         def __init__(self, **settings: Any) -> None:

@@ -367,12 +367,12 @@ def look(scene: Scene, contestant: Contestant) -> None:
 
 
 def has_done(scene: Scene, contestant: Contestant, step: int) -> bool:
-    """Tell whether the contestant's first job has done so many steps."""
+    """Return whether the contestant's first job has done so many steps."""
     return any(mark.step >= step for mark in marks_of(scene, contestant))
 
 
 def is_over(contestant: Contestant) -> bool:
-    """Tell whether task and jobs have ended."""
+    """Return whether task and jobs have ended."""
     jobs_ended = all(job["TrainingJobStatus"] in ENDED for job in contestant.jobs)
     return contestant.ended_at is not None and bool(contestant.jobs) and jobs_ended
 

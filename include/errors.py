@@ -84,7 +84,7 @@ class TrainingRunError(Exception):
     """Base of every error a training run reports on purpose.
 
     Args:
-        what: one sentence that says what is wrong.
+        what: one sentence that names what is wrong.
         where: the place: a field, a task, a job, a file.
         got: the value that was found.
         allowed: the values that would have been right.

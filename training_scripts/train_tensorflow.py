@@ -1,6 +1,6 @@
 """Train a decoder on token shards by TensorFlow: one process, mirrored on a host, over hosts, or by parameter servers.
 
-AWS's toolkit says which by TF_CONFIG (`parameter_server` or `multi_worker_mirrored_strategy` of the estimator's
+AWS's toolkit names it by TF_CONFIG (`parameter_server` or `multi_worker_mirrored_strategy` of the estimator's
 `distribution`); without it the hyperparameter `num_replicas` mirrors on this host. Channels, hyperparameters, metric
 lines and exit codes are those of train_ddp.py; checkpoints are `<base>/checkpoints/step-*.npz`, the model `model.npz`.
 """

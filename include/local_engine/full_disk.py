@@ -20,7 +20,7 @@ _SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Tell whether an error says that the disk, or the user's share of it, is full."""
+    """Return whether an error says that the disk, or the user's share of it, is full."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", None) in _SQLITE_FULL
     return isinstance(error, OSError) and error.errno in _FULL

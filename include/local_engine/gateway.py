@@ -115,5 +115,5 @@ class Gateway:
 
 
 def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
-    """Tell whether an unsigned request is a call of some service rather than of S3."""
+    """Return whether an unsigned request is a call of some service rather than of S3."""
     return is_form(environ) or "HTTP_SMITHY_PROTOCOL" in environ

@@ -59,7 +59,7 @@ class JobRow:
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether the job has ended for good."""
+        """Return whether the job has ended for good."""
         return self.status in TERMINAL_STATUSES
 
 

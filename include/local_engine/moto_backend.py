@@ -73,7 +73,7 @@ class MotoBackend:
         return [body]
 
     def was_used(self, service: str) -> bool:
-        """Tell whether a client has called this service (by signing name) since the start."""
+        """Return whether a client has called this service (by signing name) since the start."""
         return service in self._used
 
     def role_trust(self, role_name: str) -> str | None:

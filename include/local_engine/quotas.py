@@ -46,7 +46,7 @@ _SMALL_GPU_INSTANCES = {"training job usage": 2, "processing job usage": 1}
 
 
 class QuotaError(ValueError):
-    """A document of quotas is malformed; the message says where, what was got and what is allowed."""
+    """A document of quotas is malformed; the message states where, what was got and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ class RunnerCare:
 
 
 def _is_unclaimed(job: JobRow) -> bool:
-    """Tell whether no runner has taken the job up; a late one may have, since the job was read."""
+    """Return whether no runner has taken the job up; a late one may have, since the job was read."""
     return job.runner_pid is None and not job.is_terminal
 
 

@@ -20,14 +20,14 @@ class EngineWorld:
     moto: MotoBackend
 
     def has_objects(self, bucket: str, prefix: str) -> bool:
-        """Tell whether the bucket exists and holds a key with this prefix."""
+        """Return whether the bucket exists and holds a key with this prefix."""
         try:
             return next(iter(self.objects.list(bucket, prefix)), None) is not None
         except S3Error:
             return False
 
     def has_bucket(self, bucket: str) -> bool:
-        """Tell whether the bucket exists."""
+        """Return whether the bucket exists."""
         try:
             self.objects.head_bucket(bucket)
         except S3Error:

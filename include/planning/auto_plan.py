@@ -188,14 +188,14 @@ def _vocabulary(conf: RunConf) -> int:
 
 
 def _is_copies(candidate: Candidate) -> bool:
-    """Tell whether train_ddp.py can do it: whole copies, nothing computed twice."""
+    """Return whether train_ddp.py can do it: whole copies, nothing computed twice."""
     mesh = candidate.mesh
     is_whole = mesh.dp_shard == mesh.tp == mesh.pp == 1
     return is_whole and candidate.batching.recompute is Recompute.NONE
 
 
 def _is_sharded(candidate: Candidate) -> bool:
-    """Tell whether the model is spread over the ranks, where there are several."""
+    """Return whether the model is spread over the ranks, where there are several."""
     mesh = candidate.mesh
     return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
 

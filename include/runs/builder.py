@@ -107,7 +107,7 @@ def job_record(
 ) -> JobRecord:
     """Return the record of a job from its snapshot (`JobSnapshot.to_dict`), with its cost.
 
-    `attempts` says which job of its task this is: 1 for the first.
+    `attempts` is this job's number among those of its task: 1 for the first.
     """
     same = {name: snapshot.get(name) for name in _SAME_NAMES}
     return JobRecord(

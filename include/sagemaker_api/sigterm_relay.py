@@ -60,7 +60,7 @@ def command_line(folder: Path) -> list[str]:
 
 
 def runs(arguments: list[str], program: str) -> bool:
-    """Tell whether a command line is an interpreter's that runs the program, not a launcher's."""
+    """Return whether a command line is an interpreter's that runs the program, not a launcher's."""
     for argument in arguments[1:]:
         if Path(argument).name == Path(program).name:
             return True

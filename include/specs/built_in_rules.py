@@ -36,7 +36,7 @@ def built_in_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) ->
 
 
 def is_built_in(spec: TrainingJobSpec) -> bool:
-    """Tell whether the job's image is an algorithm of the table and no script replaces it."""
+    """Return whether the job's image is an algorithm of the table and no script replaces it."""
     return _algorithm(spec) is not None
 
 

@@ -37,7 +37,7 @@ class AirflowApi:
         return dict(answer.json()) if answer.ok else None
 
     def has_dag(self, dag_id: str) -> bool:
-        """Tell whether the DAG was parsed and can be triggered."""
+        """Return whether the DAG was parsed and can be triggered."""
         return self._call("GET", f"/dags/{quote(dag_id)}", allow_missing=True) is not None
 
     def import_errors(self) -> list[dict[str, Any]]:

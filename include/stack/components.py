@@ -35,7 +35,7 @@ class Component:
 
     @property
     def takes_children_along(self) -> bool:
-        """Tell whether what it forked is of no use without it and must end with it.
+        """Return whether what it forked is of no use without it and must end with it.
 
         An executor without its scheduler is; the engine's jobs outlive a killed engine on purpose.
         """

@@ -22,7 +22,7 @@ _SET_POOL = (
 
 
 def is_migrated(home: Home) -> bool:
-    """Tell whether the database has the tables of the installed Airflow and providers, and the pool."""
+    """Return whether the database has the tables of the installed Airflow and providers, and the pool."""
     marker = _marker(home)
     return home.database.exists() and marker.exists() and marker.read_text() == _versions()
 

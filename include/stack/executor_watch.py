@@ -78,7 +78,7 @@ class ExecutorWatch:
         }
 
     def _holds_a_task(self, lost_s: float) -> bool:
-        """Tell whether a task is queued although a worker waits for one, some time after a busy worker was lost."""
+        """Return whether a task is queued although a worker waits for one, some time after a busy worker was lost."""
         if lost_s > TAKEN_S:
             self._busy_lost_at = None
         return lost_s >= GRACE_S and any(self._workers.values()) and self._num_queued() > 0

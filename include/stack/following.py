@@ -47,7 +47,7 @@ class RunView:
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether nothing will happen to this run any more."""
+        """Return whether nothing will happen to this run any more."""
         return self.state in FINISHED
 
 

@@ -38,7 +38,7 @@ class ProcessEntry:
 
     @property
     def is_dead(self) -> bool:
-        """Tell whether only the exit status is left of it."""
+        """Return whether only the exit status is left of it."""
         return self.state in "ZX"
 
 
@@ -177,7 +177,7 @@ def session_members(session: int) -> list[int]:
 
 
 def is_running(pid: int, *, start_ticks: int | None = None) -> bool:
-    """Tell whether process `pid` runs and, with `start_ticks`, is still the same one."""
+    """Return whether process `pid` runs and, with `start_ticks`, is still the same one."""
     entry = process_table().get(pid)
     return entry is not None and start_ticks in (None, entry.start_ticks)
 

@@ -90,7 +90,7 @@ def bring_up(stack: Stack, *, dag_id: str, display: Display) -> AirflowApi:
 
 
 def is_triggerable(api: AirflowApi, dag_id: str) -> bool:
-    """Tell whether the DAG is known.
+    """Return whether the DAG is known.
 
     Raises:
         TrainingRunError: it is not, because its file cannot be imported.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from include.stack.home import Home
 
 START_LIMIT_S = 180.0
-POLL_S = 0.2
+POLL_S = 0.5
 SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 
@@ -43,7 +43,7 @@ class Record:
     engine: str
 
     def is_alive(self) -> bool:
-        """Tell whether the supervisor that wrote this still runs."""
+        """Return whether the supervisor that wrote this still runs."""
         return processes.is_running(self.pid, start_ticks=self.start_ticks)
 
 
@@ -127,7 +127,7 @@ class Stack:
             time.sleep(POLL_S)
 
     def is_healthy(self) -> bool:
-        """Tell whether the engine and all of Airflow's services answer."""
+        """Return whether the engine and all of Airflow's services answer."""
         return is_engine_ready(self.addresses.engine) and not self.unhealthy()
 
     def unhealthy(self) -> list[str]:
@@ -216,7 +216,7 @@ def acquire(home: Home) -> IO[str]:
 
 
 def is_engine_ready(url: str) -> bool:
-    """Tell whether the engine answers at `url`."""
+    """Return whether the engine answers at `url`."""
     try:
         answer: dict[str, Any] = requests.get(f"{url}/_engine/health", timeout=2).json()
     except (requests.RequestException, ValueError):

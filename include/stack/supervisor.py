@@ -53,7 +53,7 @@ class Supervisor:
         return self._running[name].process.pid
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether a component of this name was started."""
+        """Return whether a component of this name was started."""
         return name in self._running
 
     def pids(self) -> set[int]:

@@ -38,7 +38,7 @@ CHANCE = "probability:"
 
 
 class EvaluationError(Exception):
-    """The model or the rows are not what is expected; the message says what."""
+    """The model or the rows are not what is expected; the message states what."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -39,7 +39,7 @@ MISSING = ("", "NA", "NaN", "null")
 
 
 class TableError(Exception):
-    """The table cannot be split; the message says why."""
+    """The table cannot be split; the message states why."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

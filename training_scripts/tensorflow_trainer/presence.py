@@ -10,7 +10,7 @@ LOOK_S = 0.1
 
 
 def is_there(address: str, *, timeout_s: float) -> bool:
-    """Tell whether `host:port` takes a connection."""
+    """Return whether `host:port` takes a connection."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=timeout_s).close()

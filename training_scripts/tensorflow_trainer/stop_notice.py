@@ -30,7 +30,7 @@ def hear(on_notice: Callable[[], None], *, port: int = PORT) -> int:
 
 
 def tell(host: str, *, port: int = PORT) -> None:
-    """Tell the coordinator; to be said again until it is gone, since it may not hear yet."""
+    """Notify the coordinator; repeat until it is gone, since it may not listen yet."""
     with suppress(OSError), socket.create_connection((host, port), timeout=LIMIT_S) as connection:
         connection.sendall(LINE)
 

@@ -1,6 +1,6 @@
 """The ways of TensorFlow to train over several processors and hosts, behind one interface.
 
-The launcher of AWS's toolkit says which by `TF_CONFIG`: one with parameter servers, one with workers alone, or none. A
+The launcher of AWS's toolkit names it by `TF_CONFIG`: one with parameter servers, one with workers alone, or none. A
 global batch is cut into equal parts, one for each replica; every way makes the same step of the mean gradient.
 """
 

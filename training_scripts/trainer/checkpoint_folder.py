@@ -37,7 +37,7 @@ class Checkpoint:
 
     @property
     def is_sharded(self) -> bool:
-        """Tell whether it is one of train_fsdp.py."""
+        """Return whether it is one of train_fsdp.py."""
         return (self.path / ".metadata").exists()
 
     def refuse_shards(self) -> None:

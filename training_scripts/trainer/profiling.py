@@ -36,7 +36,7 @@ class StepTraces:
     Where there is a step before a span it is the profiler's warm-up. A trace that fails costs a warning.
 
     Args:
-        path_of: says where the trace of a span goes.
+        path_of: returns the path of a span's trace.
     """
 
     def __init__(

@@ -17,10 +17,10 @@ class World(Protocol):
     """State outside the request that a Create checks."""
 
     def has_objects(self, bucket: str, prefix: str) -> bool:
-        """Tell whether the bucket exists and holds a key with this prefix."""
+        """Return whether the bucket exists and holds a key with this prefix."""
 
     def has_bucket(self, bucket: str) -> bool:
-        """Tell whether the bucket exists."""
+        """Return whether the bucket exists."""
 
     def role_trust(self, role_name: str) -> str | None:
         """Return the role's trust policy as JSON, None when there is no such role."""

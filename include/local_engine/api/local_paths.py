@@ -6,5 +6,5 @@ from posixpath import normpath
 
 
 def is_folder_path(path: str) -> bool:
-    """Tell whether a path can be a folder of its own in a container: absolute, not the root, without NUL."""
+    """Return whether a path can be a folder of its own in a container: absolute, not the root, without NUL."""
     return path.startswith("/") and normpath(path).strip("/") != "" and "\0" not in path

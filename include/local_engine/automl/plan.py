@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def maximize(self) -> bool:
-        """Tell whether a higher objective is better."""
+        """Return whether a higher objective is better."""
         return self.objective not in MINIMIZED
 
     @property
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def has_ensemble(self) -> bool:
-        """Tell whether the last candidate is made of those before."""
+        """Return whether the last candidate is made of those before."""
         return self.mode is Mode.ENSEMBLING and self.max_candidates >= MIN_CANDIDATES_FOR_ENSEMBLE
 
 

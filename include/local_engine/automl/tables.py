@@ -55,7 +55,7 @@ class StepKind(StrEnum):
 
     @property
     def is_candidate(self) -> bool:
-        """Tell whether it leaves a model."""
+        """Return whether it leaves a model."""
         return self.job_kind is JobKind.TRAINING
 
 
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def has_completed(self) -> bool:
-        """Tell whether its job did what it was to do."""
+        """Return whether its job did what it was to do."""
         return self.result is not None and self.result["Status"] == "Completed"
 
 
@@ -102,7 +102,7 @@ class AutoMLRow:
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether the job has ended for good."""
+        """Return whether the job has ended for good."""
         return self.status not in RUNNING
 
 

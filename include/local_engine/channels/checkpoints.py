@@ -123,7 +123,7 @@ class MirroredFolder:
 
     @property
     def is_abandoned(self) -> bool:
-        """Tell whether the instance has vanished."""
+        """Return whether the instance has vanished."""
         return self._is_abandoned.is_set()
 
     def restore(self) -> int:

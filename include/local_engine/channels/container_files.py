@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class OddFileError(Exception):
-    """An entry that is neither a regular file nor a folder of the instance; the message says so: `is a socket`."""
+    """An entry that is neither a regular file nor a folder of the instance; the message states so: `is a socket`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class ContainerFiles:
             walk.leave(len(walk.descriptors))
 
     def exists(self, path: str) -> bool:
-        """Tell whether an entry is there, whatever it is."""
+        """Return whether an entry is there, whatever it is."""
         parent, _, name = path.rpartition("/")
         try:
             with self._opened(parent) as (descriptor, _):

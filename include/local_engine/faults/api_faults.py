@@ -63,7 +63,7 @@ class ApiFaults:
 
 
 def hits(fault: Fault, *, target: str, operation: str) -> bool:
-    """Tell whether the fault is meant for this operation.
+    """Return whether the fault is meant for this operation.
 
     Without an operation a throttle is for all of SageMaker's, a quota for those that start instances.
     """

@@ -39,11 +39,11 @@ class Entry:
 
     @property
     def is_spent(self) -> bool:
-        """Tell whether it has come as often as it may."""
+        """Return whether it has come as often as it may."""
         return self.fault.count is not None and len(self.fired_at) >= self.fault.count
 
     def is_open(self, at: float) -> bool:
-        """Tell whether a request at this time (epoch seconds) can be hit."""
+        """Return whether a request at this time (epoch seconds) can be hit."""
         fault = self.fault
         begins_at = self.put_at + (0.0 if fault.at is None else fault.at.seconds or 0.0)
         lasts_s = fault.duration_s if fault.what in WINDOWED_KINDS else None

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class FaultError(ValueError):
-    """A fault that cannot be; the message says where, what was got and what is allowed."""
+    """A fault that cannot be; the message states where, what was got and what is allowed."""
 
 
 class FaultKind(StrEnum):
@@ -49,12 +49,12 @@ class FaultKind(StrEnum):
 
     @property
     def is_of_compute(self) -> bool:
-        """Tell whether it hits a job's instances, not a request to a service."""
+        """Return whether it hits a job's instances, not a request to a service."""
         return self in COMPUTE_KINDS
 
     @property
     def is_of_s3(self) -> bool:
-        """Tell whether it hits requests to S3."""
+        """Return whether it hits requests to S3."""
         return self in {FaultKind.S3_ERROR, FaultKind.S3_STALL, FaultKind.S3_TRUNCATE}
 
 
@@ -183,11 +183,11 @@ class Fault:
             )
 
     def hits_job(self, name: str, attempt: int) -> bool:
-        """Tell whether it is meant for this start of the instances of a job."""
+        """Return whether it is meant for this start of the instances of a job."""
         return fnmatchcase(name, self.job) and self.attempt in {None, attempt}
 
     def hits_host(self, name: str) -> bool:
-        """Tell whether it is meant for this host."""
+        """Return whether it is meant for this host."""
         return self.hosts is None or name in self.hosts
 
     def as_json(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class S3Faults:
 
 
 def hits(fault: Fault, operation: str, bucket: str, key: str) -> bool:
-    """Tell whether the fault is meant for such a request; half an object can only come of GetObject."""
+    """Return whether the fault is meant for such a request; half an object can only come of GetObject."""
     if fault.what is FaultKind.S3_TRUNCATE and operation != _READS:
         return False
     return (

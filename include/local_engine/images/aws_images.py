@@ -71,7 +71,7 @@ class ImageName:
 
     @property
     def is_public_aws(self) -> bool:
-        """Tell whether it is in AWS's public registry of deep learning containers."""
+        """Return whether it is in AWS's public registry of deep learning containers."""
         return self.registry == PUBLIC_REGISTRY
 
 
@@ -83,7 +83,7 @@ class Repository:
     tags: frozenset[str]
 
     def has_tag(self, tag: str) -> bool:
-        """Tell whether the tag is a known one, or extends one as the same image's longer names do."""
+        """Return whether the tag is a known one, or extends one as the same image's longer names do."""
         parts = tag.split("-")
         heads = ("-".join(parts[:number]) for number in range(len(parts), 0, -1))
         return any(head in self.tags and _MORE.fullmatch(tag[len(head) :]) for head in heads)
@@ -102,7 +102,7 @@ class AwsImages:
         return frozenset(a for each in self.repositories.values() for a in each.accounts.values())
 
     def is_aws(self, name: ImageName) -> bool:
-        """Tell whether an image is one of AWS's registries, whatever it is called there."""
+        """Return whether an image is one of AWS's registries, whatever it is called there."""
         return name.is_public_aws or name.account in self.accounts
 
     def problem(self, name: ImageName) -> str | None:

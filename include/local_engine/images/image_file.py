@@ -36,7 +36,7 @@ class ImageFileError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFile:
-    """One engine image, as its file says.
+    """One engine image, as its file describes it.
 
     `text` is the file; pip reads it as requirements and installs exactly these, without looking for dependencies.
     `repositories` are the last names of the container repositories that it stands in for, unless Trainyard's own
@@ -159,7 +159,7 @@ def _content(path: Path) -> str:
 
 
 def _is_pinned(requirement: str) -> bool:
-    """Tell whether a line without comment is empty, an option of pip or a package of one version."""
+    """Return whether a line without comment is empty, an option of pip or a package of one version."""
     return not requirement or requirement.startswith("-") or "==" in requirement
 
 

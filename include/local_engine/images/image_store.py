@@ -59,7 +59,7 @@ class ImageStore:
         return self.folder / f"{image.name}-{key}"
 
     def is_built(self, image: ImageFile) -> bool:
-        """Tell whether the image is complete, and its interpreter still there."""
+        """Return whether the image is complete, and its interpreter still there."""
         place = self.place(image)
         return (place / MARKER).exists() and (place / "bin" / "python").is_file()
 
@@ -168,7 +168,7 @@ def _identity(environment: Path) -> str:
 
 
 def _is_of_another(place: Path) -> bool:
-    """Tell whether a build lies above an environment that is there and is not this interpreter's."""
+    """Return whether a build lies above an environment that is there and is not this interpreter's."""
     records = place.glob(f"lib/python3*/site-packages/{BELOW}")
     below = [Path(each.read_text(encoding="utf-8").strip()) for each in records]
     own = environment_prefix()

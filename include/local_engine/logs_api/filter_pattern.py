@@ -22,7 +22,7 @@ class FilterPattern:
     none_of: tuple[str, ...] = ()
 
     def matches(self, message: str) -> bool:
-        """Tell whether the message passes."""
+        """Return whether the message passes."""
         return (
             all(term in message for term in self.all_of)
             and (not self.any_of or any(term in message for term in self.any_of))

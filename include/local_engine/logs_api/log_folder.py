@@ -36,7 +36,7 @@ class LogFolder:
     root: Path
 
     def has_group(self, group: str) -> bool:
-        """Tell whether the group exists: it does from its first stream on."""
+        """Return whether the group exists: it does from its first stream on."""
         return group in GROUPS and next(self._files(GROUPS[group], ""), None) is not None
 
     def stream_names(self, group: str, prefix: str = "") -> list[str]:

@@ -39,7 +39,7 @@ class TimeRange:
     end: int | None = None
 
     def __contains__(self, timestamp: int) -> bool:
-        """Tell whether the time lies in the range."""
+        """Return whether the time lies in the range."""
         after_start = self.start is None or timestamp >= self.start
         return after_start and (self.end is None or timestamp < self.end)
 

@@ -19,7 +19,7 @@ MAKE_KEY = "import sys, paramiko; paramiko.ECDSAKey.generate().write_private_key
 
 
 class NoKeyError(Exception):
-    """The image's Python cannot make a key; the message says what it lacks and what to do."""
+    """The image's Python cannot make a key; the message states what it lacks and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

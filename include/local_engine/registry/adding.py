@@ -30,7 +30,7 @@ class NewPackage:
 
     @property
     def fingerprint(self) -> str:
-        """Return what tells whether two requests with one token are the same."""
+        """Return the key by which two requests with one token are compared."""
         body = {key: value for key, value in self.request.items() if key != "ClientToken"}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 

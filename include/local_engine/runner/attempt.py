@@ -251,7 +251,7 @@ class Attempt:
                 )
 
     def _has_volume(self, host: HostPlan) -> bool:
-        """Tell whether the host's checkpoint folder has to be a disk of its own."""
+        """Return whether the host's checkpoint folder has to be a disk of its own."""
         able = self.ground.has_mounts and "CheckpointConfig" in self.job.request
         return able and self.faults.will_fill(host.name)
 

@@ -32,7 +32,7 @@ CAPACITY_ERROR = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityRequest:
-    """One attempt's request for instances. `order` tells whether somebody wants the job to end."""
+    """One attempt's request for instances. `order` reports whether somebody wants the job to end."""
 
     book: FaultBook
     job: str
@@ -60,7 +60,7 @@ class CapacityRequest:
         return ending
 
     def _is_short(self, shortages: list[Fault], *, waited_s: float) -> bool:
-        """Tell whether a claimed shortage lasts; one that its user took out of the book is over."""
+        """Return whether a claimed shortage lasts; one that its user took out of the book is over."""
         left = [each for each in shortages if each.duration_s is None or waited_s < each.duration_s]
         return bool(left) and not {each.id for each in left}.isdisjoint(self.book.ids())
 

@@ -45,7 +45,7 @@ class Disturbances:
 
     @property
     def are_under_way(self) -> bool:
-        """Tell whether one lasts."""
+        """Return whether one lasts."""
         return bool(self._under_way)
 
     def begin(self, fault: Fault, cluster: Cluster) -> None:

@@ -70,7 +70,7 @@ class AttemptFaults:
                 raise HostsLostError(_ENDINGS[fault.what])
 
     def will_fill(self, host: str) -> bool:
-        """Tell whether the host's checkpoint folder may become full, as known when first asked."""
+        """Return whether the host's checkpoint folder may become full, as known when first asked."""
         if self._known is None:
             self._known = [f for f in self.moments.awaited if f.what is FaultKind.DISK_FULL]
         return any(each.hits_host(host) for each in self._known)

@@ -32,17 +32,17 @@ class Ground:
 
     @property
     def has_network(self) -> bool:
-        """Tell whether each instance has a network of its own."""
+        """Return whether each instance has a network of its own."""
         return "net" in self.features
 
     @property
     def has_overlay(self) -> bool:
-        """Tell whether folders can be shown copy-on-write."""
+        """Return whether folders can be shown copy-on-write."""
         return "overlay" in self.features
 
     @property
     def has_mounts(self) -> bool:
-        """Tell whether /opt/ml is a real one."""
+        """Return whether /opt/ml is a real one."""
         return "mount" in self.features
 
     @property

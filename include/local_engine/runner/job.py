@@ -112,7 +112,7 @@ class Job:
         self.store.update_state(self.kind, self.name, change)
 
     def say(self, host: str, text: str) -> None:
-        """Tell the user in a host's log what the engine met; the log may be closed already."""
+        """Write into a host's log what the engine met; the log may be closed already."""
         log.warning("%s: %s", host, text)
         say_in_newest(self.folder / "logs", host, text)
 

@@ -97,7 +97,7 @@ def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
 
 
 def may_start_mpirun(request: Mapping[str, Any]) -> bool:
-    """Tell whether an entry point of the job's own may start mpirun, which AWS's images have whether asked or not.
+    """Return whether an entry point of the job's own may start mpirun, which AWS's images have whether asked or not.
 
     It names it, or is the SDK v3's, whose drivers come in a channel.
     """
@@ -137,7 +137,7 @@ def _is_there(launcher: Launcher, places: str) -> bool:
 
 
 def _has_model_parallel(runtime: ImageRuntime) -> bool:
-    """Tell whether `torch.sagemaker` (version 2) or `smdistributed.modelparallel` (version 1) can be imported."""
+    """Return whether `torch.sagemaker` (version 2) or `smdistributed.modelparallel` (version 1) can be imported."""
     if SMP in wanted_shims(runtime.family, {}):
         return True
     packages = ("torch/sagemaker", "smdistributed/modelparallel")

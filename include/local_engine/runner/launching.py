@@ -127,7 +127,7 @@ def _releases(store: JobStore, row: JobRow) -> bool:
 
 
 def _is_as_seen(row: JobRow, now: JobRow) -> bool:
-    """Tell whether the job still runs, by word of the store, under the runner that died."""
+    """Return whether the job still runs, by word of the store, under the runner that died."""
     return not now.is_terminal and now.runner_pid == row.runner_pid
 
 

@@ -33,7 +33,7 @@ MAX_REASON_CHARS = 1024
 
 
 def has_ended(kind: JobKind, state: dict[str, Any]) -> bool:
-    """Tell whether the job has ended; from then on nothing moves its state."""
+    """Return whether the job has ended; from then on nothing moves its state."""
     return state.get(kind.status_key) in TERMINAL_STATUSES
 
 

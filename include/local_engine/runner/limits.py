@@ -63,6 +63,6 @@ def num_retries(transitions: Sequence[dict[str, Any]]) -> int:
 
 
 def may_retry(request: dict[str, Any], transitions: Sequence[dict[str, Any]]) -> bool:
-    """Tell whether RetryStrategy lets the job start again after an InternalServerError."""
+    """Return whether RetryStrategy lets the job start again after an InternalServerError."""
     allowed: int = request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
     return num_retries(transitions) < allowed

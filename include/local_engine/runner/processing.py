@@ -50,7 +50,7 @@ PROCESSING_INSIDE = "/opt/ml/processing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessingRun:
-    """One processing job being run. `order` tells whether somebody wants it to end."""
+    """One processing job being run. `order` reports whether somebody wants it to end."""
 
     job: Job
     order: Callable[[], Ending | None]

@@ -41,7 +41,7 @@ SERVICE_FAULT = "InternalServerError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """One training job being run. `order` tells whether somebody wants it to end."""
+    """One training job being run. `order` reports whether somebody wants it to end."""
 
     job: Job
     order: Callable[[], Ending | None]

@@ -1,6 +1,6 @@
 """Buckets and objects on disk, for several processes and threads at once.
 
-Layout under the root: ``index.sqlite`` says which objects exist (`index`), ``blobs/`` holds their
+Layout under the root: ``index.sqlite`` lists the objects (`index`), ``blobs/`` holds their
 bytes (`blobs`), ``staging/`` what is being written. A write goes: stage the bytes, then in one
 transaction move the blob into place and point the key at it, then remove the blob it replaced. A
 process killed at any point leaves the old or the new object; what it leaves behind beside that,

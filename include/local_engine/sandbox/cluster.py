@@ -31,7 +31,7 @@ SETUP_LIMIT_S = 120.0
 
 
 class SandboxError(Exception):
-    """The instances could not be set up; the message says what the machine refused."""
+    """The instances could not be set up; the message states what the machine refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class ForbiddenTargetError(ValueError):
 
 
 def is_of_this_machine(address: str) -> bool:
-    """Tell whether an IP address is this machine's own, a link's or no single host's."""
+    """Return whether an IP address is this machine's own, a link's or no single host's."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     each = mapped or parsed

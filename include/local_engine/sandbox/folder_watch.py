@@ -37,7 +37,7 @@ class FolderWatch:
         self._watch_all()
 
     def has_changed(self) -> bool:
-        """Tell whether anything was written since the last question."""
+        """Return whether anything was written since the last question."""
         if self._descriptor is None:
             return False
         try:

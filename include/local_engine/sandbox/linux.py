@@ -181,5 +181,5 @@ def set_process_name(name: str) -> None:
 
 
 def in_user_namespace() -> bool:
-    """Tell whether this process is in a user namespace of its own making, not the machine's."""
+    """Return whether this process is in a user namespace of its own making, not the machine's."""
     return Path("/proc/self/uid_map").read_text(encoding="ascii").split() != WHOLE_MACHINE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int | None, start_ticks: int | None) -> bool:
-    """Tell whether this very process runs; a zombie does not, nor another one with its number."""
+    """Return whether this very process runs; a zombie does not, nor another one with its number."""
     if pid is None:
         return False
     try:
@@ -26,7 +26,7 @@ def start_ticks_of(pid: int) -> int:
 
 
 def is_flock_held(path: Path) -> bool:
-    """Tell whether any process holds a lock on the file, without touching the lock."""
+    """Return whether any process holds a lock on the file, without touching the lock."""
     try:
         inode = path.stat().st_ino
         with Path("/proc/locks").open(encoding="ascii") as file:

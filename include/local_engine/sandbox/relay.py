@@ -19,7 +19,7 @@ class Relay:
     """Accepts on listeners that live in other network namespaces and connects from this one."""
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
-        """`target` says where to connect; asked anew each time, since an engine may restart."""
+        """`target` returns the address to connect to; asked anew each time, since an engine may restart."""
         self._target = target
 
     def serve(self, listener: socket.socket) -> None:

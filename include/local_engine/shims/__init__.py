@@ -56,7 +56,7 @@ def packages_folder(environments: Iterable[Path]) -> Path | None:
 
 
 def is_on(value: str | None) -> bool:
-    """Tell whether a hyperparameter says yes: the toolkit decodes JSON, and takes text as it is."""
+    """Return whether a hyperparameter says yes: the toolkit decodes JSON, and takes text as it is."""
     if value is None:
         return False
     try:

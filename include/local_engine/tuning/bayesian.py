@@ -133,12 +133,12 @@ def _near(centre: Floats, reach: float, is_categorical: Flags, rng: np.random.Ge
 
 
 def _are_at_one_of(points: Floats, candidates: Floats) -> Flags:
-    """Tell of each candidate whether it was tried already."""
+    """Return for each candidate whether it was tried already."""
     return np.asarray((candidates[:, None, :] == points[None, :, :]).all(axis=2).any(axis=1))
 
 
 def _are_near_one_of(running: Floats, candidates: Floats) -> Flags:
-    """Tell of each candidate whether it is too near a trial that runs to teach anything else."""
+    """Return for each candidate whether it is too near a trial that runs to teach anything else."""
     gaps = np.abs(candidates[:, None, :] - running[None, :, :]).max(axis=2)
     return np.asarray((gaps < MIN_GAP).any(axis=1))
 

@@ -37,7 +37,7 @@ class Criteria:
     on_convergence: bool = False
 
     def are_met(self, progress: Progress, *, maximize: bool) -> bool:
-        """Tell whether the search may end."""
+        """Return whether the search may end."""
         reached = (
             self.target is not None
             and progress.best is not None

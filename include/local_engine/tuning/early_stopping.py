@@ -22,7 +22,7 @@ Curve = tuple[float, ...]
 
 
 def is_below_median(curve: Curve, finished: Sequence[Curve], *, maximize: bool) -> bool:
-    """Tell whether a running trial shall stop, by the rule of TrainingJobEarlyStoppingType Auto.
+    """Return whether a running trial shall stop, by the rule of TrainingJobEarlyStoppingType Auto.
 
     It is worse at its epoch than the median of the running averages up to the same epoch of the trials
     that have finished. Source: "Stop Training Jobs Early", SageMaker developer guide. With finished
@@ -87,7 +87,7 @@ class Hyperband:
     def stops(
         self, number: int, curves: Mapping[int, Curve], *, seen: int = 0, maximize: bool
     ) -> bool:
-        """Tell whether trial `number` shall stop, given the curves of all trials by number.
+        """Return whether trial `number` shall stop, given the curves of all trials by number.
 
         `seen` is how much of its curve was looked at before: each rung is looked at once, with what is
         known of the others then.

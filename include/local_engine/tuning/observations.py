@@ -36,5 +36,5 @@ class Observation:
 
 
 def is_better(value: float, other: float, *, maximize: bool) -> bool:
-    """Tell whether one objective is better than another."""
+    """Return whether one objective is better than another."""
     return value > other if maximize else value < other

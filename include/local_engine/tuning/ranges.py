@@ -21,7 +21,7 @@ Point = dict[str, str]
 
 
 class RangeError(Exception):
-    """A range cannot be searched; the message says why."""
+    """A range cannot be searched; the message states why."""
 
 
 class Kind(StrEnum):

@@ -78,7 +78,7 @@ class TuningRow:
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether the search has ended for good."""
+        """Return whether the search has ended for good."""
         return self.status not in RUNNING
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class UnfitError(Exception):
-    """The program needs the real interpreter; the message says why."""
+    """The program needs the real interpreter; the message states why."""
 
 
 class Kind(StrEnum):

@@ -44,7 +44,7 @@ class ParentProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether it runs."""
+        """Return whether it runs."""
         return is_alive(self.pid, self.start_ticks)
 
 
@@ -73,7 +73,7 @@ class WarmParent:
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether programs start warm already."""
+        """Return whether programs start warm already."""
         process = self._process
         return process is not None and process.is_alive and (self._folder / "ready").exists()
 

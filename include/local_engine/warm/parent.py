@@ -76,7 +76,7 @@ class Keeper:
         self._seen_at = time.monotonic()
 
     def is_needed(self) -> bool:
-        """Tell whether the owner or an engine lives, or did a moment ago."""
+        """Return whether the owner or an engine lives, or did a moment ago."""
         now = time.monotonic()
         if is_alive(*self._owner) or is_flock_held(self._lock):
             self._seen_at = now

@@ -170,7 +170,7 @@ class Supervisor:
                     _kill(child, number, group=False)
 
     def _catches(self, pid: int, number: int) -> bool:
-        """Tell whether the program has a handler: without, process 1 does not get a signal."""
+        """Return whether the program has a handler: without, process 1 does not get a signal."""
         descriptor = os.open(f"{pid}/status", os.O_RDONLY, dir_fd=self._host_proc)
         with os.fdopen(descriptor, "rb") as file:
             for line in file:

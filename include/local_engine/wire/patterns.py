@@ -13,7 +13,7 @@ _ASTRAL_RANGE = r"\\U00010000-\\U0010FFFF"
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Tell whether the whole text matches, as `String.matches` does."""
+    """Return whether the whole text matches, as `String.matches` does."""
     return _compile(pattern).fullmatch(text) is not None
 
 

@@ -25,7 +25,7 @@ def service_of(environ: WSGIEnvironment) -> str | None:
 
 
 def is_form(environ: WSGIEnvironment) -> bool:
-    """Tell whether the request is of the query protocol, whose answers are XML."""
+    """Return whether the request is of the query protocol, whose answers are XML."""
     content_type: str = environ.get("CONTENT_TYPE", "")
     return content_type.startswith("application/x-www-form-urlencoded")
 

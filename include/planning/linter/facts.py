@@ -64,7 +64,7 @@ class JobFacts:
         return None if self.instance is None else max(1, self.instance.num_accelerators)
 
     def holds(self, condition: Condition) -> bool:
-        """Tell whether a condition of the table holds."""
+        """Return whether a condition of the table holds."""
         return self._claim(condition) is not condition.is_negated
 
     def _claim(self, condition: Condition) -> bool:

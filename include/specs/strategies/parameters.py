@@ -39,7 +39,7 @@ class Allowed:
         )
 
     def takes(self, value: object) -> bool:
-        """Tell whether a value is allowed."""
+        """Return whether a value is allowed."""
         if self.kind in {bool, str}:
             return isinstance(value, self.kind) and (not self.choices or value in self.choices)
         if isinstance(value, bool) or not isinstance(value, (int, float)):

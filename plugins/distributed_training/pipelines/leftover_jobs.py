@@ -41,7 +41,7 @@ def stop_leftover_jobs(
     trial_tasks: Iterable[str] = (),
     num_mapped: int = 0,
 ) -> list[str]:
-    """Tell the jobs of these tasks that still run to stop, and return their names.
+    """Stop the jobs of these tasks that still run, and return their names.
 
     The names are derived, not read from what the tasks left: a task may be gone before it could tell
     which job it had just created. A job of that name that writes outside this run belongs to another

@@ -210,7 +210,7 @@ class ReportOperator(ClosingReportOperator):
         *,
         report: str,
     ) -> None:
-        """Tell the conf's topic of a run that failed."""
+        """Notify the conf's topic of a run that failed."""
         from distributed_training.pipelines.failure_message import tell_failure
 
         state = facts[run_state.PREFLIGHT].result or {}

@@ -1,7 +1,7 @@
 """Checkpoints that every rank writes a part of, in a folder that may lie on several hosts.
 
 A checkpoint is a folder as train_ddp.py's, `step-00000080`, with the files of torch.distributed.checkpoint in it:
-`__<rank>_0.distcp` holds a rank's shards, `.metadata` says where each piece of each tensor lies, so that torch's own
+`__<rank>_0.distcp` holds a rank's shards, `.metadata` holds the place of each piece of each tensor, so that torch's own
 tools read it. On each host lie the files of its ranks; `manifest.json`, on rank 0's, names all of them with their
 checksums and is written when all are durable. The platform brings the hosts' files together in S3, and at a start to
 every host.
@@ -124,7 +124,7 @@ class ShardFolder(CheckpointFolder):
 
     @property
     def _leads(self) -> bool:
-        """Tell whether this rank acts for its host."""
+        """Return whether this rank acts for its host."""
         return self._ranks.local_rank == 0
 
     def _together(self, act: Callable[[], Any], *, what: str) -> list[Any]:

@@ -29,7 +29,7 @@ KINDS = frozenset({"numeric", "categorical", "text", "datetime"})
 
 
 class TableError(Exception):
-    """The data cannot be learned from; the message says why, in words for its owner."""
+    """The data cannot be learned from; the message states why, in words for its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ def value_of(
 
 
 def is_better(value: float, other: float, *, metric: str) -> bool:
-    """Tell whether a value of a metric is better than another."""
+    """Return whether a value of a metric is better than another."""
     return gain(value, other, metric=metric) > 0
 
 

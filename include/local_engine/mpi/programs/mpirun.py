@@ -65,7 +65,7 @@ def with_placement(options: Sequence[str]) -> list[str]:
 
 
 def is_idle(export: str, environment: Mapping[str, str]) -> bool:
-    """Tell whether exporting this (`NAME` or `NAME=value`) to the ranks changes nothing for them."""
+    """Return whether exporting this (`NAME` or `NAME=value`) to the ranks changes nothing for them."""
     name, has_value, value = export.partition("=")
     if name == "LD_PRELOAD" and Path(value).name.startswith(HOST_NAME_LIBRARY):
         return True

@@ -225,7 +225,7 @@ def _after_each_round(training: Training, statistics: StatisticsFile) -> Any:
             return False
 
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002  # the interface
-            """Tell of the round."""
+            """Report the round."""
             seconds = time.monotonic() - self.began
             training.after_round(model, evals_log, statistics, seconds=seconds)
             return False

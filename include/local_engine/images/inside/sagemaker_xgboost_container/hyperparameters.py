@@ -29,7 +29,7 @@ class Interval:
     is_high_open: bool = False
 
     def __contains__(self, value: float) -> bool:
-        """Tell whether the number lies in it."""
+        """Return whether the number lies in it."""
         above = value > self.low if self.is_low_open else value >= self.low
         below = value < self.high if self.is_high_open else value <= self.high
         return above and below

@@ -46,15 +46,15 @@ class StatisticsFile:
         self._write({**header, "host": host, "max_steps": max_steps, "tensors": {}})
 
     def round(self, number: int, *, loss: float | None, seconds: float) -> None:
-        """Tell of one round of boosting, counted from 1."""
+        """Report one round of boosting, counted from 1."""
         self._record("step", number, loss=loss, step_seconds=seconds)
 
     def validation(self, number: int, *, loss: float) -> None:
-        """Tell the loss on the validation data."""
+        """Report the loss on the validation data."""
         self._record("validation", number, loss=loss)
 
     def trees(self, number: int, model: Any) -> None:
-        """Tell which features the model rests on, and how large the last round's trees are."""
+        """Report which features the model rests on, and how large the last round's trees are."""
         counts = model.get_score(importance_type="weight")
         total = sum(counts.values()) or 1
         self._record(
@@ -65,7 +65,7 @@ class StatisticsFile:
         )
 
     def mark(self, number: int, mark: str) -> None:
-        """Tell of an event, such as done."""
+        """Report an event, such as done."""
         self._record("mark", number, mark=mark)
 
     def close(self) -> None:
