@@ -76,7 +76,7 @@ def mlp() -> Workload:
 
 
 def main() -> int:
-    """Measure what the command line asks for; return 0 where the aims are met."""
+    """Measure what the command line asks for; return 0 if the aims are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300, help="pairs of steps")
     parser.add_argument("--model", choices=("gpt", "mlp"), help="only one of both")

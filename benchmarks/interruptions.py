@@ -323,7 +323,7 @@ def interrupt(
 
 
 def weights_of(engine: Engine, name: str) -> str:
-    """Return the SHA-256 of the final weights as the job printed it last, empty where it did not."""
+    """Return the SHA-256 of the final weights as the job printed it last, empty if it did not."""
     streams = engine.logs.describe_log_streams(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/algo-1-"
     )["logStreams"]

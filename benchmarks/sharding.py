@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def run(tool: str, data: Path, out: Path, shards: int) -> dict[str, Any]:
-    """Return one run's figures; `failed` holds the reason where there are none."""
+    """Return one run's figures; `failed` holds the reason if there are none."""
     shutil.rmtree(out, ignore_errors=True)
     os.sync()  # the run before must not make this one wait for the disk
     python = str(PEERS_PYTHON) if tool.startswith(PEERS_ONLY) else sys.executable

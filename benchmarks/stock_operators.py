@@ -101,7 +101,7 @@ class Outcome:
 class Case:
     """One fault: when it strikes, what does it, and what the DAG needs for it.
 
-    `strike` is called once for each contestant when its job has done STRUCK_STEP; None where something else strikes.
+    `strike` is called once for each contestant when its job has done STRUCK_STEP; None if something else strikes.
     """
 
     name: str

@@ -25,7 +25,7 @@ class Hardware:
     """Capabilities of one instance type for distributed training.
 
     Attributes:
-        bf16_tflops: dense peak of one accelerator; None where bf16 is not in its hardware.
+        bf16_tflops: dense peak of one accelerator; None if bf16 is not in its hardware.
         fp32_tflops: likewise, without TF32.
         memory_gb_per_s: of the accelerator's own memory, 10^9 bytes.
         link: NVLink or PCIe, between the accelerators of an instance.
@@ -44,7 +44,7 @@ class Hardware:
     network_gbps: float
 
     def peak_tflops(self, precision: str) -> float | None:
-        """Return the peak of one accelerator at `bf16` or `fp32`; None where the hardware lacks it."""
+        """Return the peak of one accelerator at `bf16` or `fp32`; None if the hardware lacks it."""
         return self.fp32_tflops if precision == "fp32" else self.bf16_tflops
 
 

@@ -104,9 +104,9 @@ class StrategySupport:
 
     Attributes:
         devices: cpu, gpu, trainium.
-        instance_types: None where AWS names none.
+        instance_types: None if AWS names none.
         legacy_instance_types: those that still run, with AWS's statement about them.
-        images: repository names that have the library; empty where any framework image has it.
+        images: repository names that have the library; empty if any framework image has it.
         versions: library to its first and last (minor) version; None for no last one.
     """
 

@@ -96,7 +96,7 @@ def _run(engine: Engine, host: str, port: int) -> None:
 
 
 def _builds_images(word: str) -> bool:
-    """Return whether the engine builds images; the word may come from the environment, where nobody checked it.
+    """Return whether the engine builds images; the word may come from the environment, which nobody checked.
 
     Raises:
         ValueError: It is no such word.

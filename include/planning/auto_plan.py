@@ -76,7 +76,7 @@ def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
-    """Return the params with the planner's choices in the place of "auto"; the params themselves where there is none.
+    """Return the params with the planner's choices in the place of "auto"; the params themselves if there is none.
 
     Raises:
         SpecError: the rest of the conf is wrong, or is nothing that can be planned.
@@ -195,7 +195,7 @@ def _is_copies(candidate: Candidate) -> bool:
 
 
 def _is_sharded(candidate: Candidate) -> bool:
-    """Return whether the model is spread over the ranks, where there are several."""
+    """Return whether the model is spread over the ranks, if there are several."""
     mesh = candidate.mesh
     return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
 

@@ -35,7 +35,7 @@ class Candidate:
         usable_bytes: of one accelerator.
         worst: what takes most of its room outside of the steps.
         hours: of the whole training, with its start.
-        cost_usd: of the whole training; None where the price is unknown.
+        cost_usd: of the whole training; None if the price is unknown.
     """
 
     shape: ModelShape

@@ -31,7 +31,7 @@ class Cell:
     """One training of a comparison: a strategy on a number of ranks.
 
     Attributes:
-        distribution: the SDK's, with the ranks of an instance where it can say them.
+        distribution: the SDK's, with the ranks of an instance if it can say them.
     """
 
     name: str

@@ -36,7 +36,7 @@ class Mesh:
 
     @property
     def strategy(self) -> str:
-        """`single`, `ddp`, `fsdp` or `hsdp`, with `tp` and `pp` where there are such axes."""
+        """`single`, `ddp`, `fsdp` or `hsdp`, with `tp` and `pp` if there are such axes."""
         names = []
         if self.dp_shard > 1:
             names.append("hsdp" if self.dp_replicate > 1 else "fsdp")

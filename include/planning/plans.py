@@ -106,7 +106,7 @@ def make_plans(
 def clusters(request: PlanRequest) -> Iterator[Cluster]:
     """Yield what there is to choose from: every type by itself, and several of the largest of each family.
 
-    Several small instances are left out where one larger holds as many accelerators: always try that first.
+    Several small instances are left out if one larger holds as many accelerators: always try that first.
     """
     known = hardware()
     chosen = [known[name] for name in request.instance_types] or list(known.values())

@@ -90,7 +90,7 @@ def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> 
 
     Args:
         conf: what the run shall do.
-        searched_usd: what the search cost; where that is not known, the most it can have cost counts.
+        searched_usd: what the search cost; if that is not known, the most it can have cost counts.
     """
     if conf.budget_usd is None:
         return None

@@ -22,7 +22,7 @@ class SearchCost:
     """The most a search can cost.
 
     Attributes:
-        once_usd: every trial for its longest time, within the search's time and its part of the budget; None where the
+        once_usd: every trial for its longest time, within the search's time and its part of the budget; None if the
             price is unknown.
         ceiling_usd: the same with every attempt of the search: a budget bounds all of them together.
         trial_usd: one trial for its longest time.
@@ -36,7 +36,7 @@ class SearchCost:
 
 
 def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
-    """Return the most that the conf's search can cost; None where it has none.
+    """Return the most that the conf's search can cost; None if it has none.
 
     Worked example: 12 trials on 2 x ml.m5.large at 0.115 USD/h for 3600 s each: 12 x 0.23 = 2.76 USD; with a budget of
     4 USD, half of which may go into the search: 2 USD.

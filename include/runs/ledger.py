@@ -73,7 +73,7 @@ class LedgerEntry:
         """Return the entry as it ended.
 
         Args:
-            snapshot: of the ended job (`JobSnapshot.to_dict`); None where the service knows no such job.
+            snapshot: of the ended job (`JobSnapshot.to_dict`); None if the service knows no such job.
             at: when that was seen.
         """
         if snapshot is None:

@@ -120,15 +120,15 @@ class RunRecord:
     Attributes:
         status: `succeeded`, `failed`, `running`, or `stopped by a rule`.
         history: metric events of the training script, oldest first (`event`, `time` and the event's
-            values), thinned where there are very many.
+            values), thinned if there are very many.
         resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
             none.
         cost: total_usd, is_complete, ceiling_usd, saved_usd, usd_per_million_tokens, prices.
-        continuity: `Continuity.to_dict()` of the training task; None where it was not measured.
-        rules: the content of rules.json, what the rules found in the training; None where it was not judged.
-        profile: where the training's time went, the summary of profile.json; None where nobody looked.
-        tuning: the content of tuning.json, the search before the training; None where there was none.
-        ledger: `Ledger.to_dict()`: what the run created that costs money; None where nobody kept one.
+        continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
+        rules: the content of rules.json, what the rules found in the training; None if it was not judged.
+        profile: where the training's time went, the summary of profile.json; None if nobody looked.
+        tuning: the content of tuning.json, the search before the training; None if there was none.
+        ledger: `Ledger.to_dict()`: what the run created that costs money; None if nobody kept one.
         verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
             where none did.
         failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None

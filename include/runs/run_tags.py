@@ -28,7 +28,7 @@ class Owner:
     """The task that created a paid thing.
 
     Attributes:
-        deployment: the Airflow it belongs to, as its connection's extra `trainyard.deployment` names it; None where
+        deployment: the Airflow it belongs to, as its connection's extra `trainyard.deployment` names it; None if
             it names none.
     """
 
@@ -54,7 +54,7 @@ class Owner:
 
     @classmethod
     def from_tags(cls, tags: Mapping[str, str]) -> Self | None:
-        """Return whose the thing is; None where the tags do not say."""
+        """Return whose the thing is; None if the tags do not say."""
         if not {DAG, RUN_ID, TASK} <= set(tags):
             return None
         return cls(

@@ -188,7 +188,7 @@ def is_unknown_job(code: str, message: str) -> bool:
 
 
 def _cause(reason: str, logs: str) -> FailureRow | None:
-    """Return the row of the reason; where it is silent or an after-effect, that of the logs."""
+    """Return the row of the reason; if it is silent or an after-effect, that of the logs."""
     row = _match(reason)
     is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)
     deeper = _match(logs) if is_vague and logs else None

@@ -97,7 +97,7 @@ _GPU_ALARM = _Watched(
 def render_alarms(
     training: MonitoredTraining, *, actions: Sequence[str], tags: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the PutMetricAlarm requests: idle, memory, disk, and idle GPUs where there are any.
+    """Yield the PutMetricAlarm requests: idle, memory, disk, and idle GPUs if there are any.
 
     An alarm looks at ten metrics at most, so a large training has several of each kind. A metric without data, as
     before the training and after it, is no alarm.

@@ -163,7 +163,7 @@ _JAVA_CLASSES = (
 
 @cache
 def _pattern(text: str) -> re.Pattern[str] | None:
-    """Return the compiled pattern; None where there is none or Python cannot read it."""
+    """Return the compiled pattern; None if there is none or Python cannot read it."""
     for java, python in _JAVA_CLASSES:
         text = text.replace(java, python)
     try:

@@ -21,7 +21,7 @@ class RuleStop:
     """Rule, by its given name, that stopped a job; the step, and whether the task fails by it.
 
     Attributes:
-        onset: the first of the violations that led to the stop; None where it is not known.
+        onset: the first of the violations that led to the stop; None if it is not known.
     """
 
     rule: str
@@ -39,7 +39,7 @@ class RuleStop:
 
     @classmethod
     def from_tags(cls, tags: Iterable[Mapping[str, str]]) -> Self | None:
-        """Return what a job's tags say; None where no rule of ours stopped it."""
+        """Return what a job's tags say; None if no rule of ours stopped it."""
         values = {each["Key"]: each["Value"] for each in tags}
         if _KEY not in values:
             return None
@@ -58,14 +58,14 @@ def remedy_tag(remedy: str) -> dict[str, str]:
 
 
 def remedy_of(tags: Iterable[Mapping[str, str]]) -> str | None:
-    """Return what a human chose after a job's stop, by its tags; None where nobody did."""
+    """Return what a human chose after a job's stop, by its tags; None if nobody did."""
     return next((each["Value"] for each in tags if each["Key"] == _REMEDY_KEY), None)
 
 
 def service_stop(
     evaluations: Iterable[Mapping[str, Any]],
 ) -> tuple[RuleStop, str] | None:
-    """Return the rule of the service's own Debugger that stopped a job, and its details; None where none did.
+    """Return the rule of the service's own Debugger that stopped a job, and its details; None if none did.
 
     Args:
         evaluations: as `JobSnapshot.rule_evaluations` has them.

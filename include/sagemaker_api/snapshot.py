@@ -135,7 +135,7 @@ class JobSnapshot:
 
     @property
     def waiting_seconds(self) -> float | None:
-        """Seconds without working instances, over all waits; None where the service tells no transitions.
+        """Seconds without working instances, over all waits; None if the service tells no transitions.
 
         A wait that lasts counts up to the moment of the answer's last change.
         """

@@ -88,7 +88,7 @@ def render_training_job(
 def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, Channel]:
     """Return the channel that brings the code to a container that can fetch none; the SDK v2 has the same.
 
-    Where the other channels name instance groups it names all of them, or the service would refuse the job.
+    If the other channels name instance groups it names all of them, or the service would refuse the job.
     """
     if not (spec.entry_point and spec.enable_network_isolation):
         return {}

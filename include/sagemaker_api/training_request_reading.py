@@ -186,7 +186,7 @@ def _value(request: Mapping[str, Any], path: _Path) -> Any:
 
 
 def _taken(request: dict[str, Any], path: _Path) -> Any:
-    """Return the value at a path and take it out; None where there is none."""
+    """Return the value at a path and take it out; None if there is none."""
     parent = _value(request, path[:-1]) if path[:-1] else request
     return parent.pop(path[-1], None) if isinstance(parent, dict) else None
 

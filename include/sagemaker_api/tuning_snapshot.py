@@ -31,7 +31,7 @@ class SearchFacts:
         static: the static hyperparameters of its definition, without those of the service and the toolkit.
         counters: how many trials and objectives are in which state; it changes whenever one of them does.
         has_criteria: whether the search may complete before all its trials.
-        max_jobs: how many trials there may be; None where the search does not say.
+        max_jobs: how many trials there may be; None if the search does not say.
     """
 
     strategy: str

@@ -39,7 +39,7 @@ def distribution_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
 
 
 def num_launcher_hyperparameters(spec: TrainingJobSpec) -> int:
-    """Return how many hyperparameters the distribution takes; 0 where it is wrong."""
+    """Return how many hyperparameters the distribution takes; 0 if it is wrong."""
     try:
         launch = read_distribution(spec.distribution)
     except SpecError:

@@ -29,7 +29,7 @@ class Notifications:
     """An SNS topic, and what is published there.
 
     Attributes:
-        on: the occasions; all of them where it is not said.
+        on: the occasions; all of them if it is not said.
     """
 
     topic_arn: str

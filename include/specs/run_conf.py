@@ -43,7 +43,7 @@ class RunConf:
         max_quota_wait_s: how long a training is asked for again that the account's quota has no room for; 0 = for ever.
         max_retry_attempts: how often the service starts the training again after an error of its own, on the instances
             that it has; all starts together get max_run_s. 0 = never.
-        budget_usd: None = no ceiling. deadline_h: hours that the planner lets the training take, where it is asked.
+        budget_usd: None = no ceiling. deadline_h: hours that the planner lets the training take, if it is asked.
         warmup_steps: None = a tenth of max_steps, as `warmup_of` has it.
         precision: "auto" = bf16 if all types of the run have it in hardware, else fp32 (`training_precision`). The
             hyperparameter `compile` follows likewise (`is_compiled`).
@@ -51,7 +51,7 @@ class RunConf:
             its own hyperparameters). "auto" is resolved by include.planning.auto_plan, before a conf is read.
         hyperparameters: further ones, put over those the other fields make.
         rules: what judges the training, as include.rules.configuration reads it; empty = every rule, robust profile.
-        debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" where it can.
+        debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" if it can.
         watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
             rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
         on_rule_stop: what follows a stop, as include.rules.rule_retry reads it; empty = nothing.
@@ -215,7 +215,7 @@ class RunConf:
     def processes_per_host(self) -> int | None:
         """Ranks of one instance as the job's request has them.
 
-        None where rungs have different numbers of accelerators: the toolkit then starts a rank for each.
+        None if rungs have different numbers of accelerators: the toolkit then starts a rank for each.
         """
         counts = {self.ranks_on(rung.instance_type) for rung in self.rungs}
         return counts.pop() if len(counts) == 1 else None

@@ -77,7 +77,7 @@ class Search:
 
 
 def search_of(conf: RunConf) -> Search | None:
-    """Return the conf's search; None where it has none."""
+    """Return the conf's search; None if it has none."""
     if not conf.tune:
         return None
     steps, ranges = trial_steps(conf), read_ranges(conf)[0]

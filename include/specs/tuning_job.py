@@ -141,7 +141,7 @@ class TuningJobSpec:
 
     @property
     def num_trials(self) -> int | None:
-        """The most trials there may be; None where only time or criteria end the search."""
+        """The most trials there may be; None if only time or criteria end the search."""
         if self.max_jobs is None and self.strategy is Strategy.GRID:
             total = 1
             for each in self.ranges.values():

@@ -86,7 +86,7 @@ class AirflowApi:
         )
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
-        """Return an XCom value, None where the task has not pushed it."""
+        """Return an XCom value, None if the task has not pushed it."""
         path = (
             f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/xcomEntries/{quote(key)}"
         )

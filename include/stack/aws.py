@@ -64,7 +64,7 @@ class AwsEndpoint:
         self._metrics: dict[str, dict[str, float]] = {}
 
     def job(self, name: str, *, kind: str) -> JobView | None:
-        """Return a job as it is now, None where the endpoint does not answer or know it (yet)."""
+        """Return a job as it is now, None if the endpoint does not answer or know it (yet)."""
         try:
             if kind == "tuning":
                 return self._search(name)
@@ -135,7 +135,7 @@ class AwsEndpoint:
         )
 
     def job_status(self, name: str, *, kind: str) -> str | None:
-        """Return the status of a training, processing or tuning job; None where there is no such job.
+        """Return the status of a training, processing or tuning job; None if there is no such job.
 
         Raises:
             ClientError: the service refused to tell.

@@ -114,7 +114,7 @@ def _is_healthy(home: Home, record: Record) -> bool:
 
 
 def _knows_its_dag(api: AirflowApi) -> bool:
-    """Return whether the DAG can be run; also where a file cannot be imported, which Airflow's own pages then tell."""
+    """Return whether the DAG can be run; also if a file cannot be imported, which Airflow's own pages then tell."""
     return api.has_dag(DAG_ID) or bool(api.import_errors())
 
 

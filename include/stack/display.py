@@ -1,4 +1,4 @@
-"""A run in the terminal: a table that redraws itself, or plain lines where there is none."""
+"""A run in the terminal: a table that redraws itself, or plain lines if there is none."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class ForkServer:
             self._server = None
 
     def _ask(self, request: dict[str, object]) -> int | None:
-        """Send a request and return the pid of the answer, None where the server is gone."""
+        """Send a request and return the pid of the answer, None if the server is gone."""
         if self._server is None:
             self.warm_up()
         server = self._server

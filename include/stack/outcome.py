@@ -23,7 +23,7 @@ REPORT_TASK = "report"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The run's report on this disk; a part is None where the run did not get that far.
+    """The run's report on this disk; a part is None if the run did not get that far.
 
     `not_fetched` says of each object that could not be copied where it lies and why.
     """
@@ -33,7 +33,7 @@ class Report:
     not_fetched: tuple[str, ...] = ()
 
     def content(self) -> dict[str, Any]:
-        """Return report.json, empty where there is none."""
+        """Return report.json, empty if there is none."""
         return {} if self.json_file is None else dict(json.loads(self.json_file.read_text()))
 
 

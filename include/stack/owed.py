@@ -32,7 +32,7 @@ class Owed:
 
 
 def still_owed(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> list[Owed]:
-    """Return what the run's ledger holds that has not ended; nothing where the run never came to have one."""
+    """Return what the run's ledger holds that has not ended; nothing if the run never came to have one."""
     prepared = api.xcom(dag_id, run_id, PREFLIGHT_TASK, "return_value")
     uri = prepared.get("ledger_uri") if isinstance(prepared, dict) else None
     return list(_unsettled(aws, str(uri))) if uri else []

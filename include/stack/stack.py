@@ -182,7 +182,7 @@ class Stack:
 
 
 def read_record(home: Home) -> Record | None:
-    """Return the record of the stack that runs in this home, None where none does."""
+    """Return the record of the stack that runs in this home, None if none does."""
     try:
         record = Record(**json.loads(home.record.read_text()))
     except (OSError, ValueError, TypeError):

@@ -30,7 +30,7 @@ class SearchEstimate:
     """Ceiling of a search's cost, by the on-demand price.
 
     Attributes:
-        trial_usd: of one trial that runs for the whole of max_run; None where a price is unknown.
+        trial_usd: of one trial that runs for the whole of max_run; None if a price is unknown.
         total_usd: of all trials; None likewise, or where neither their number nor the search's time is bounded.
         wave_usd: of the trials that run at a time.
         note: how it was worked out, in one sentence.
@@ -48,7 +48,7 @@ class Ceiling:
 
     Attributes:
         budget_usd: what is left for this search; None = no bound.
-        usd_per_s: price of one second of one trial, all its instances together; None where it is unknown.
+        usd_per_s: price of one second of one trial, all its instances together; None if it is unknown.
         max_runtime_s: of the whole search since its creation; None = no bound. The service ends it there by itself.
     """
 
@@ -71,7 +71,7 @@ class SearchVerdict:
 
 
 def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> float | None:
-    """Return the on-demand price of one second of a trial; None where it is unknown.
+    """Return the on-demand price of one second of a trial; None if it is unknown.
 
     Of several instance types that a trial may get, the dearest counts. Worked example: 2 x ml.m5.large at 0.115 USD/h
     are 0.23 / 3600 = 0.0000639 USD.
@@ -156,7 +156,7 @@ def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: fl
 
 
 def spent_usd(trials: Sequence[Trial], *, ceiling: Ceiling, now: float) -> float | None:
-    """Return what the trials have cost by now; None where the price is unknown.
+    """Return what the trials have cost by now; None if the price is unknown.
 
     A second of a trial that runs costs what one of the trials with a result did, on spot less than on demand; before
     there is any, the on-demand price.
@@ -184,7 +184,7 @@ def judge(
         created_at: when the search began, epoch seconds.
         now: the service's clock, epoch seconds.
         reaction_s: until the next look, which would be too late.
-        max_jobs: how many trials there will be; None where that is open. After the last one the search ends by itself.
+        max_jobs: how many trials there will be; None if that is open. After the last one the search ends by itself.
     """
     running = [each for each in trials if not each.is_terminal]
     if not running and max_jobs is not None and len(trials) >= max_jobs:
@@ -234,7 +234,7 @@ def _out_of_time(
 
 
 def _first_end_s(trials: Sequence[Trial], running: Sequence[Trial], now: float) -> float | None:
-    """Return the seconds until a trial should end, where none runs the next one; None where none has shown how long.
+    """Return the seconds until a trial should end, if none runs the next one; None if none has shown how long.
 
     A trial takes as long as the median of those that ended with a result; one that takes longer may end any moment.
     """

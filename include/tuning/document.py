@@ -31,15 +31,15 @@ def tuning_document(
     """Return the document, JSON-safe.
 
     Its keys: `search` (strategy, objective, numbers, ranges), `trials` in their order, `result`
-    (`TuningResult.to_dict()`; None where the search failed), `importance` (shares with quartiles, or `why_unknown`),
+    (`TuningResult.to_dict()`; None if the search failed), `importance` (shares with quartiles, or `why_unknown`),
     and `hyperparameters` of the final training with their origins.
 
     Args:
         conf: what was asked for; its search is on.
         trials: all of them, in the order of their numbers.
         result: what the search handed on.
-        chosen: the final training's hyperparameters; empty where there was none.
-        num_steps: of the longest trials, where they differ from the conf's.
+        chosen: the final training's hyperparameters; empty if there was none.
+        num_steps: of the longest trials, if they differ from the conf's.
     """
     search = search_of(conf)
     assert search is not None  # noqa: S101  # said above

@@ -45,7 +45,7 @@ class Importance:
     why_unknown: str | None = None
 
     def to_dict(self) -> dict[str, float]:
-        """Return name -> share; empty where it is not known."""
+        """Return name -> share; empty if it is not known."""
         return {each.name: each.share for each in self.shares}
 
 
@@ -103,7 +103,7 @@ def importance(
 def _shares(points: Sequence[Point], names: Sequence[str], *, seed: int) -> tuple[Share, ...]:
     """Return the mean and the quartiles over resampled trials: bagging, which also tells how sure the shares are.
 
-    None where fewer than two of the samples tell anything.
+    None if fewer than two of the samples tell anything.
     """
     draw = random.Random(seed)  # noqa: S311  # resampling
     samples = [draw.choices(points, k=len(points)) for _ in range(_NUM_RESAMPLES)]
@@ -117,7 +117,7 @@ def _shares(points: Sequence[Point], names: Sequence[str], *, seed: int) -> tupl
 
 
 def _fanova(points: Sequence[Point], names: Sequence[str], *, seed: int) -> dict[str, float]:
-    """Return each name's share by Optuna's functional ANOVA; nothing where nothing differs."""
+    """Return each name's share by Optuna's functional ANOVA; nothing if nothing differs."""
     import optuna
     from optuna.importance import FanovaImportanceEvaluator
     from optuna.trial import create_trial

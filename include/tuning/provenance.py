@@ -25,7 +25,7 @@ class Chosen:
     """One hyperparameter as the training got it.
 
     Attributes:
-        instead_of: of a tuned one, what the conf or its default would have given; None where neither says.
+        instead_of: of a tuned one, what the conf or its default would have given; None if neither says.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Chosen:
 def provenance(sent: Mapping[str, Any], *, conf: RunConf, tuned: Mapping[str, Any]) -> list[Chosen]:
     """Return each hyperparameter that the training is sent, the tuned ones first.
 
-    A field of the conf that has its default's value counts as default, also where somebody wrote that value.
+    A field of the conf that has its default's value counts as default, also if somebody wrote that value.
 
     Args:
         sent: the training job's hyperparameters.

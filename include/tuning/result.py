@@ -46,7 +46,7 @@ class BestTrial:
     Attributes:
         tuned_hyperparameters: the values that won, as text without JSON quotes.
         hyperparameters: these and the static ones, without those of the toolkit and without secrets.
-        model_artifacts: S3 URI of its model; None where it was stopped before it wrote one.
+        model_artifacts: S3 URI of its model; None if it was stopped before it wrote one.
     """
 
     training_job_name: str
@@ -67,14 +67,14 @@ class TuningResult:
 
     Attributes:
         status: `Completed`, or `Stopped` where a ceiling ended it.
-        is_complete: False where the search was cut short, so that `best` is only the best so far.
+        is_complete: False if the search was cut short, so that `best` is only the best so far.
         num_trials: by status: Completed, Failed, Stopped.
         billable_seconds: of all trials, each per instance.
-        cost_usd: of all trials; None where the price is unknown. `estimated_cost_usd`: the most it could have cost.
+        cost_usd: of all trials; None if the price is unknown. `estimated_cost_usd`: the most it could have cost.
         earlier_cost_usd: of the task's searches before this one, stopped or failed; 0 without a budget, which alone
             asks for it.
         trials_uri: the Parquet of all trials (`include.tuning.trials`).
-        importance: each tuned hyperparameter's share of the objective's variance, 0 to 1; empty where unknown.
+        importance: each tuned hyperparameter's share of the objective's variance, 0 to 1; empty if unknown.
     """
 
     tuning_job_name: str

@@ -23,12 +23,12 @@ class Trial:
     """One trial. Times are epoch seconds, durations seconds.
 
     Attributes:
-        definition: the name of its training job definition; None where the search has one without a name.
+        definition: the name of its training job definition; None if the search has one without a name.
         status: its training job's: InProgress, Completed, Failed, Stopping, Stopped.
         objective: the final value; None while it runs, or where it never printed one.
         tuned_hyperparameters: the values it was given, as text without JSON quotes.
         billable_seconds: per instance; of a trial that runs, the seconds so far.
-        cost_usd: by the catalogue's price; None where that is unknown.
+        cost_usd: by the catalogue's price; None if that is unknown.
         is_early_stopped: it was stopped as one that would not win, while the search went on.
         resumed_from: the training job that it goes on from; None for a fresh start.
     """

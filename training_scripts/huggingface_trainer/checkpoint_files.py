@@ -41,7 +41,7 @@ def complete(checkpoint: Path, *, identity: Mapping[str, Any], history: bytes) -
 
 
 def newest(folder: Path, *, identity: Mapping[str, Any]) -> Path | None:
-    """Return the newest checkpoint whose files are all there; None where there is none.
+    """Return the newest checkpoint whose files are all there; None if there is none.
 
     Raises:
         CheckpointError: it is another run's.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def divergence(
     logs: Mapping[str, Any], *, since: int, step: int, hp: HuggingFaceHyperparameters
 ) -> NonFiniteError | None:
-    """Return the error of a run whose weights are NaN or about to be; None where all is well.
+    """Return the error of a run whose weights are NaN or about to be; None if all is well.
 
     Each rank finds the same: the Trainer logs the mean loss of all ranks, and the norm of their mean gradient. One step
     that is not finite makes the mean of all since the last line so. With fp16 the scaler skips the step of a norm that

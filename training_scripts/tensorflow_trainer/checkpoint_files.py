@@ -41,7 +41,7 @@ def save(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def newest(folder: Path) -> tuple[Path, int, dict[str, np.ndarray]] | None:
-    """Return path, step and arrays of the newest checkpoint that is whole; None where there is none."""
+    """Return path, step and arrays of the newest checkpoint that is whole; None if there is none."""
     for step in reversed(_steps(folder)):
         path = folder / f"step-{step:08d}.npz"
         content = path.read_bytes()

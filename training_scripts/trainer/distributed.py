@@ -99,7 +99,7 @@ class Ranks:
 
 
 def raise_together(failures: Sequence[tuple[type[TrainerError], tuple[str, ...]] | None]) -> None:
-    """Raise one error with the findings of all ranks, each once, naming ranks where they differ."""
+    """Raise one error with the findings of all ranks, each once, naming ranks if they differ."""
     failed = {rank: failure for rank, failure in enumerate(failures) if failure}
     if not failed:
         return

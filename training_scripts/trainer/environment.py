@@ -48,7 +48,7 @@ class ContainerPaths:
         )
 
     def read_config(self, name: str) -> dict[str, Any] | None:
-        """Return the content of `<base>/input/config/<name>.json`; None where the job has none."""
+        """Return the content of `<base>/input/config/<name>.json`; None if the job has none."""
         path = self.base_dir / "input" / "config" / f"{name}.json"
         if not path.is_file():
             return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Sums over all ranks; `accuracy` is None where nothing is right or wrong."""
+    """Sums over all ranks; `accuracy` is None if nothing is right or wrong."""
 
     loss: float
     num_units: int

@@ -34,7 +34,7 @@ class FrameworkHyperparameters(Hyperparameters):
 
     @property
     def save_every(self) -> int | None:
-        """Return the steps between checkpoints; None where only the end and a stop make one."""
+        """Return the steps between checkpoints; None if only the end and a stop make one."""
         return (
             None if self.checkpoint_interval < 0 else self.checkpoint_interval or CHECKPOINT_EVERY
         )

@@ -31,7 +31,7 @@ PLACE = re.compile(r"([\w.]+):(\w+)")
 
 
 def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> list[str]:
-    """Return what the script would refuse on so many ranks; nothing where it does not say what it takes."""
+    """Return what the script would refuse on so many ranks; nothing if it does not say what it takes."""
     kind = declared(script)
     if kind is None:
         return []
@@ -42,7 +42,7 @@ def judge(script: Path, hyperparameters: Mapping[str, Any], *, ranks: int) -> li
 
 
 def declared(script: Path) -> type[Hyperparameters] | None:
-    """Return the class that a script names; None where it names none or is no Python. It is read, not run.
+    """Return the class that a script names; None if it names none or is no Python. It is read, not run.
 
     Fails with what importing the class's module fails with, or AttributeError: that has no such class.
     """

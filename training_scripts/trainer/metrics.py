@@ -139,7 +139,7 @@ class MetricsWriter:
     def write_alive(self, step: int | None) -> None:
         """Say that training goes on, if nothing was printed for a while; cheap to call often.
 
-        Before the `start` line, where no step is known, the line is `setup`. Listeners hear of it on every rank, as a
+        Before the `start` line, if no step is known, the line is `setup`. Listeners hear of it on every rank, as a
         `beat`.
         """
         if step is not None:

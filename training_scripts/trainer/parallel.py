@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_parallel(model: nn.Module, ranks: Ranks, *, compiled: bool) -> nn.Module:
-    """Return the model, wrapped where there is more than one rank."""
+    """Return the model, wrapped if there is more than one rank."""
     model = torch.compile(model) if compiled else model  # type: ignore[assignment]
     if ranks.world_size == 1:
         return model

@@ -33,7 +33,7 @@ NO_TRACE = "steps %d to %d have no trace: %s"
 class StepTraces:
     """Traces the steps of `spans`; on other steps it does nothing.
 
-    Where there is a step before a span it is the profiler's warm-up. A trace that fails costs a warning.
+    If there is a step before a span it is the profiler's warm-up. A trace that fails costs a warning.
 
     Args:
         path_of: returns the path of a span's trace.

@@ -72,7 +72,7 @@ class Retention:
     Args:
         layout: of the folder.
         keep: how many of the newest stay in any case.
-        s3: where the platform copies the folder to; None where that is not known.
+        s3: where the platform copies the folder to; None if that is not known.
         is_synced: whether it does. Without that what is durable here is all there is.
         is_restored: whether the platform filled the folder at this start.
         asked_every_s: the pause between two looks.
@@ -119,7 +119,7 @@ class Retention:
             layout: of the folder.
             keep: how many of the newest stay in any case.
             folder: where the checkpoints are.
-            config: the content of input/config/checkpointconfig.json; None where there is none.
+            config: the content of input/config/checkpointconfig.json; None if there is none.
             environ: the container's variables.
         """
         uri = (config or {}).get("S3Uri") or environ.get(CHECKPOINT_VARIABLE)

@@ -57,7 +57,7 @@ class Task(Protocol):
         """Return the loss summed over the batch's units."""
 
     def num_correct(self, outputs: Tensor, batch: Batch) -> Tensor | None:
-        """Return how many units are predicted rightly, None where there is no right or wrong."""
+        """Return how many units are predicted rightly, None if there is no right or wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
 
 
 def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float) -> str | None:
-    """Let a new job take over the pool of an ended one that matches it; return whose, None where there is none.
+    """Let a new job take over the pool of an ended one that matches it; return whose, None if there is none.
 
     The oldest pool that is available goes first. A pool is taken by one job, however many ask at a time.
     """

@@ -114,7 +114,7 @@ def tabular(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_algorithms(config: Mapping[str, Any]) -> list[str]:
-    """Return the names in AlgorithmsConfig, none where it is not given."""
+    """Return the names in AlgorithmsConfig, none if it is not given."""
     given = config.get("CandidateGenerationConfig", {}).get("AlgorithmsConfig", [])
     return [name for each in given for name in each["AutoMLAlgorithms"]]
 

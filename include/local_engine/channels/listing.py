@@ -226,7 +226,7 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
 
 
 def shuffle_seed(channel: Mapping[str, Any]) -> int | None:
-    """Return the seed of the channel's ShuffleConfig; None where it has none."""
+    """Return the seed of the channel's ShuffleConfig; None if it has none."""
     seed: int | None = channel.get("ShuffleConfig", {}).get("Seed")
     return seed
 
@@ -242,7 +242,7 @@ def shuffled(files: Sequence[ChannelFile], *, seed: int | None, epoch: int) -> l
 def files_of_host(
     files: Sequence[ChannelFile], channel: Mapping[str, Any], *, host: Host, hosts: Sequence[Host]
 ) -> list[ChannelFile] | None:
-    """Return the share of one instance; None where the channel is not for its instance group.
+    """Return the share of one instance; None if the channel is not for its instance group.
 
     FullyReplicated gives all to every instance, ShardedByS3Key every n-th to each of n.
     """

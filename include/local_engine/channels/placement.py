@@ -1,4 +1,4 @@
-"""Objects as files in an instance's folder: linked where nothing can change them, else copied."""
+"""Objects as files in an instance's folder: linked if nothing can change them, else copied."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def hits(fault: Fault, *, target: str, operation: str) -> bool:
 
 
 def _asked(environ: WSGIEnvironment) -> Asked | None:
-    """Return what the request asks for, leaving its body to be read again; None where it does not say."""
+    """Return what the request asks for, leaving its body to be read again; None if it does not say."""
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     is_form = environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded")
     if (not operation and not is_form) or service_of(environ) == "s3":

@@ -96,7 +96,7 @@ class FaultBook:
             return [_entry(db, row) for row in db.execute("SELECT * FROM faults ORDER BY position")]
 
     def schedule(self) -> Schedule | None:
-        """Return the seeded schedule, None where there is none."""
+        """Return the seeded schedule, None if there is none."""
         with self._database.read() as db:
             row = db.execute("SELECT schedule FROM fault_schedule").fetchone()
         return None if row is None else read_plan(json.loads(row["schedule"]))[1]

@@ -31,7 +31,7 @@ class S3Faults:
         Args:
             operation: the API's name, such as PutObject.
             bucket: empty for ListBuckets.
-            key: the object's, or the prefix of a listing; empty where a request names neither.
+            key: the object's, or the prefix of a listing; empty if a request names neither.
         """
         for fault in self.book.open_for_requests(_KINDS):
             if hits(fault, operation, bucket, key) and self.book.claim(fault):

@@ -129,7 +129,7 @@ def _python(base: str | None) -> str | None:
 
 
 def _containers(entry: Mapping[str, Any], processor: str | None) -> list[str | None]:
-    """Return what a tag ends in: of CUDA and system, after the Neuron SDK's version where there is one."""
+    """Return what a tag ends in: of CUDA and system, after the Neuron SDK's version if there is one."""
     given = entry.get("container_version")
     found = given.get(processor) if isinstance(given, dict) else given
     is_arm = entry["repository"].endswith(("-graviton", "-arm64"))

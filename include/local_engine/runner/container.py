@@ -97,7 +97,7 @@ def base_environment(
     """Return what the image and the platform set for every process of the job.
 
     `stubs` is the folder of the warm workers' programs, `endpoint_url` the engine as it is reached
-    from inside; None where a job must not reach it.
+    from inside; None if a job must not reach it.
     """
     path = [
         *([f"{stubs}/bin"] if stubs else []),

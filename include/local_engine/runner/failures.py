@@ -52,7 +52,7 @@ def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> 
     """Return the reason of a failed job.
 
     The container's own `words` come from /opt/ml/output/failure; of them as much as leaves room for
-    the exit code in the 1024 characters of the API. Where the container found no words, the last
+    the exit code in the 1024 characters of the API. If the container found no words, the last
     line of its log stands in, which the service leaves to the reader.
     """
     prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"

@@ -46,7 +46,7 @@ _NVIDIA_SMI = (
 class Process:
     """One process: its parent, its processor seconds with those of the children it has waited for.
 
-    `space` tells processes of one PID namespace from those of others; 0 where it could not be read.
+    `space` tells processes of one PID namespace from those of others; 0 if it could not be read.
     """
 
     pid: int
@@ -79,9 +79,9 @@ def read_processes(proc: Path = _PROC) -> dict[int, Process]:
 
 
 def family(processes: Mapping[int, Process], first: int) -> list[Process]:
-    """Return a process, all of its PID namespace and all that descend from them; empty where it has ended.
+    """Return a process, all of its PID namespace and all that descend from them; empty if it has ended.
 
-    A program that the warm parent runs descends from that one, but is in the instance's namespace. Where the machine
+    A program that the warm parent runs descends from that one, but is in the instance's namespace. If the machine
     gave the instance none of its own, it is in that of this process, which says nothing.
     """
     if first not in processes:
@@ -103,7 +103,7 @@ def family(processes: Mapping[int, Process], first: int) -> list[Process]:
 
 
 def resident_bytes(pid: int, proc: Path = _PROC) -> int:
-    """Return a process's memory, what it shares with others divided among them; 0 where it has ended."""
+    """Return a process's memory, what it shares with others divided among them; 0 if it has ended."""
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
@@ -124,7 +124,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def read_gpus() -> dict[str, float]:
-    """Return the GPUs' metrics of this machine, added up; empty where it has none."""
+    """Return the GPUs' metrics of this machine, added up; empty if it has none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}

@@ -64,7 +64,7 @@ def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
 def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Path:
     """Return the folder that takes an instance's files of one channel.
 
-    It lies outside /opt/ml, to be mounted in it; where nothing can be mounted, where it is read.
+    It lies outside /opt/ml, to be mounted in it; if nothing can be mounted, it is where programs read it.
     """
     if ground.has_mounts:
         return job.host_folder(host.name) / "channels" / name

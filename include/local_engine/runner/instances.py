@@ -112,7 +112,7 @@ def make_cluster(
 
 
 def _needed(runtime: ImageRuntime) -> list[str]:
-    """Return the folders of this machine that an instance sees also where they lie in /tmp."""
+    """Return the folders of this machine that an instance sees also if they lie in /tmp."""
     sources = [str(runtime.source_folder)] if runtime.source_folder is not None else []
     layers = [str(each) for each in runtime.layers]
     return [str(runtime.prefix), *layers, str(runtime.base_prefix), *sources]

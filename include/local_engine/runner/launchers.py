@@ -54,7 +54,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
 def missing_launcher(
     hyperparameters: Mapping[str, str], runtime: ImageRuntime, *, system_places: str = SYSTEM_PLACES
 ) -> str | None:
-    """Return why the job cannot be run as it asks to be; None where it can, or asks for nothing.
+    """Return why the job cannot be run as it asks to be; None if it can, or asks for nothing.
 
     Worked: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
     TensorFlow's parameter server, which this engine does not have. ...`
@@ -80,7 +80,7 @@ def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRun
 def missing_layer(
     hyperparameters: Mapping[str, str], runtime: ImageRuntime, ground: Ground
 ) -> str | None:
-    """Return why the image cannot show SageMaker's own libraries on this machine; None where it can or need not."""
+    """Return why the image cannot show SageMaker's own libraries on this machine; None if it can or need not."""
     wanted = wanted_shims(runtime.family, hyperparameters)
     if not wanted or ground.has_overlay:
         return None
@@ -108,7 +108,7 @@ def may_start_mpirun(request: Mapping[str, Any]) -> bool:
 
 
 def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | None:
-    """Return why the launcher cannot work on this machine; None where it can, or nothing is asked for.
+    """Return why the launcher cannot work on this machine; None if it can, or nothing is asked for.
 
     An MPI launch needs a port 22 on each instance, and an `sshd` beside the machine's own programs.
     """

@@ -56,7 +56,7 @@ def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[t
 
 
 def parsed_actions(text: str) -> list[dict[str, str]] | None:
-    """Return the actions of an `action_json`; None where it is none.
+    """Return the actions of an `action_json`; None if it is none.
 
     The SDK's `ActionList.serialize` escapes its quotes once more, for a shell that is not there.
     """
@@ -125,7 +125,7 @@ class _Topics:
     region: str
 
     def call(self, action: str, **parameters: str) -> str:
-        """Return the ARN in the answer; empty where there is none.
+        """Return the ARN in the answer; empty if there is none.
 
         Fails with OSError: the engine is away or refuses.
         """

@@ -106,7 +106,7 @@ class TrainingRun:
             self.rules.deliver()
 
     def _is_over(self) -> bool:
-        """Make one attempt; return False where another has to follow.
+        """Make one attempt; return False if another has to follow.
 
         Raises:
             JobError: The job failed by what is no retry's to mend, or has no retry left.

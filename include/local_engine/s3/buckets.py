@@ -25,7 +25,7 @@ class BucketTable:
     clock: Callable[[], float]
 
     def create_bucket(self, name: str, *, region: str = "us-east-1") -> bool:
-        """Create the bucket; return False where it exists already, in whatever region.
+        """Create the bucket; return False if it exists already, in whatever region.
 
         Raises:
             S3Error: InvalidBucketName.

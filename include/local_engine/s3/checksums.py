@@ -70,7 +70,7 @@ class Digests:
             digest.update(data)
 
     def value(self, algorithm: str) -> str | None:
-        """Return the base64 value, or None where this algorithm was not computed."""
+        """Return the base64 value, or None if this algorithm was not computed."""
         digest = self._running.get(algorithm)
         return None if digest is None else encode(digest.digest())
 
@@ -91,7 +91,7 @@ def encode(digest: bytes) -> str:
 
 
 def decode(text: str, *, size: int) -> bytes | None:
-    """Return the digest's bytes, or None where `text` is not base64 of `size` bytes."""
+    """Return the digest's bytes, or None if `text` is not base64 of `size` bytes."""
     try:
         value = base64.b64decode(text, validate=True)
     except binascii.Error:
@@ -102,7 +102,7 @@ def decode(text: str, *, size: int) -> bytes | None:
 def composite(algorithm: str, values: list[str]) -> str | None:
     """Return the checksum of a multipart object over its parts' checksums: base64 of it, and -N.
 
-    None where `algorithm` cannot be computed. Source: S3 user guide, "Checking object integrity",
+    None if `algorithm` cannot be computed. Source: S3 user guide, "Checking object integrity",
     composite checksums.
     """
     if not is_computed(algorithm):

@@ -19,7 +19,7 @@ _REFLECTED_POLYNOMIALS = {
 def combine(algorithm: str, pieces: list[tuple[str, int]]) -> str | None:
     """Return the base64 CRC of the joined pieces, each (base64 CRC, length in bytes).
 
-    None where `algorithm` is not a CRC, and so cannot be combined.
+    None if `algorithm` is not a CRC, and so cannot be combined.
     """
     if algorithm not in _REFLECTED_POLYNOMIALS:
         return None

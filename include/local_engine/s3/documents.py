@@ -21,7 +21,7 @@ def read_xml(document: bytes, root: str) -> ET.Element:
     """Return the parsed document with namespaces dropped.
 
     Raises:
-        S3Error: MalformedXML, also where the root element is not `root`.
+        S3Error: MalformedXML, also if the root element is not `root`.
     """
     if b"<!DOCTYPE" in document:
         raise S3Error("MalformedXML")

@@ -110,12 +110,12 @@ def names_etag(condition: str, etag: str) -> bool:
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return (offset, length) of a Range header, None where there is none S3 would follow.
+    """Return (offset, length) of a Range header, None if there is none S3 would follow.
 
     Worked: bytes=-3 of 10 -> (7, 3).
 
     Raises:
-        S3Error: InvalidRange, where no byte of the range exists.
+        S3Error: InvalidRange, if no byte of the range exists.
     """
     found = _RANGE.fullmatch(header or "")
     if found is None or found.group(1) == found.group(2) == "":

@@ -104,7 +104,7 @@ class BucketInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadInfo:
-    """One multipart upload under way. `checksum_algorithm` is empty where none was asked for."""
+    """One multipart upload under way. `checksum_algorithm` is empty if none was asked for."""
 
     id: str
     bucket: str

@@ -131,7 +131,7 @@ class Payload:
         """Return the whole upload as bytes.
 
         Raises:
-            S3Error: MalformedXML, where it is larger than `limit_bytes`; BadDigest.
+            S3Error: MalformedXML, if it is larger than `limit_bytes`; BadDigest.
         """
         buffer = memoryview(bytearray(min(limit_bytes, self._declared_size() or limit_bytes) + 1))
         size = (self._chunked or self._raw).readinto(buffer)

@@ -18,7 +18,7 @@ def check_expiry(query: Mapping[str, str], *, now: float) -> None:
     """Refuse a presigned request after its time; `now` is in epoch seconds.
 
     Raises:
-        S3Error: AccessDenied, also where the time cannot be read.
+        S3Error: AccessDenied, also if the time cannot be read.
     """
     ends_at = _ends_at(query)
     if ends_at is not None and now > ends_at:

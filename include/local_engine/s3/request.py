@@ -19,7 +19,7 @@ _HOST_MARKS = (".s3.", ".s3-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Request:
-    """One request. `bucket` and `key` are empty where the address names none."""
+    """One request. `bucket` and `key` are empty if the address names none."""
 
     method: str
     bucket: str
@@ -45,7 +45,7 @@ class S3Request:
                 yield name[len(prefix) :].lower(), value
 
     def date_header(self, name: str) -> float | None:
-        """Return a date header in epoch seconds, or None where absent or unreadable."""
+        """Return a date header in epoch seconds, or None if absent or unreadable."""
         text = self.header(name)
         try:
             return None if text is None else parsedate_to_datetime(text).timestamp()
@@ -78,7 +78,7 @@ class S3Request:
 
     @property
     def region(self) -> str:
-        """The region the request was signed for; us-east-1 where it is not signed."""
+        """The region the request was signed for; us-east-1 if it is not signed."""
         credential = self.query.get("X-Amz-Credential", "")
         scope = credential or self.environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2]
         words = scope.partition(",")[0].split("/")

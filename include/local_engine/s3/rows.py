@@ -36,7 +36,7 @@ def object_info(row: tuple[Any, ...]) -> ObjectInfo:
 
 
 def find_object(db: sqlite3.Connection, bucket: str, key: str) -> ObjectInfo | None:
-    """Return the object, or None where the key has none."""
+    """Return the object, or None if the key has none."""
     query = f"SELECT {OBJECT_COLUMNS} FROM objects WHERE bucket = ? AND key = ?"  # noqa: S608 (fixed text)
     row = db.execute(query, (bucket, key.encode())).fetchone()
     return None if row is None else object_info(row)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 class Overlay:
     """A folder of the machine of which an instance sees a copy-on-write version at `target`.
 
-    The entries of the folder `added`, where there is one, are seen there too, and first.
+    The entries of the folder `added`, if there is one, are seen there too, and first.
     """
 
     lower: str

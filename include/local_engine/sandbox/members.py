@@ -24,7 +24,7 @@ class Member:
 def members(first: int) -> list[Member]:
     """Return the processes of the instance whose process 1 this is, that one first; none once it has ended.
 
-    They are those of its PID namespace; where it has none of its own, its descendants.
+    They are those of its PID namespace; if it has none of its own, its descendants.
     """
     everyone = {each.pid: each for each in _everyone()}
     if first not in everyone:

@@ -14,7 +14,7 @@ BRIDGE = "cluster"
 
 
 def ip_program() -> str | None:
-    """Return the path of iproute2's `ip`, or None where it is not installed."""
+    """Return the path of iproute2's `ip`, or None if it is not installed."""
     return shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
 
 

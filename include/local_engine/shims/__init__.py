@@ -1,6 +1,6 @@
 """SageMaker's two closed PyTorch libraries as names that scripts import: `torch.sagemaker` and `smdistributed`.
 
-`packages/` has what a job's image shows beside its own packages, and only where AWS's image has it: SMP's image, and a
+`packages/` has what a job's image shows beside its own packages, and only if AWS's image has it: SMP's image, and a
 job that asks for SMDDP. They map to FSDP, tensor parallelism and gloo or NCCL of torch itself. The engine imports none
 of it, and nothing is written into an environment: an instance sees the folder as a layer of a copy-on-write mount.
 """

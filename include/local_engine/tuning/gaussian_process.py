@@ -91,7 +91,7 @@ class GaussianProcess:
         return mean, np.sqrt(variance)
 
     def log_expected_improvement(self, points: Floats) -> Floats:
-        """Return the logarithm of how much below the least loss each point is to be expected, 0 where above.
+        """Return the logarithm of how much below the least loss each point is to be expected, 0 if above.
 
         As a logarithm, because the improvement itself is 0 to the machine at most points of a search that is nearly
         done (Ament et al., "Unexpected Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023).

@@ -57,7 +57,7 @@ def training_request(
 
 
 def read_curve(path: Path, metric: str) -> tuple[float, ...]:
-    """Return the metric's values in a job's metrics file, in order; none where there is no file.
+    """Return the metric's values in a job's metrics file, in order; none if there is no file.
 
     A line that is not whole, yet or for ever, is left out.
     """

@@ -20,11 +20,11 @@ class JobFacts:
 
     Attributes:
         strategy: None for a plain process on each instance.
-        instance: the type that the strategy's ranks run on; None where the catalogue does not know it.
+        instance: the type that the strategy's ranks run on; None if the catalogue does not know it.
         instance_count: of that type.
         framework: the estimator's.
-        library: torch or tensorflow with its (major, minor) version; None where neither image nor spec says so.
-        image: repository name of the image; None where it is looked up.
+        library: torch or tensorflow with its (major, minor) version; None if neither image nor spec says so.
+        image: repository name of the image; None if it is looked up.
         flags: those of `include.catalog.strategy_support.FLAGS` that hold.
         where: put before a finding's place, such as a ladder's rung.
         inputs: the channels.
@@ -47,7 +47,7 @@ class JobFacts:
 
     @property
     def device(self) -> str:
-        """`cpu`, `gpu` or `trainium`; empty where the type is unknown."""
+        """`cpu`, `gpu` or `trainium`; empty if the type is unknown."""
         if self.instance is None:
             return ""
         if not self.instance.num_accelerators:
@@ -56,7 +56,7 @@ class JobFacts:
 
     @property
     def ranks_per_instance(self) -> int | None:
-        """Ranks that the launcher starts on each instance; None where the type is unknown."""
+        """Ranks that the launcher starts on each instance; None if the type is unknown."""
         if self.strategy is None:
             return 1
         if self.strategy.processes_per_host is not None:

@@ -27,7 +27,7 @@ def cell_record(
     Args:
         cell: as `Cell.to_dict` has it.
         asked: the run's params.
-        job: the snapshot of its last job; None where it came to none.
+        job: the snapshot of its last job; None if it came to none.
         task_state: of its task.
         failure: the error of its task, as `TrainingRunError.to_dict`.
         measures: what the job's output says.

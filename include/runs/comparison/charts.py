@@ -19,7 +19,7 @@ _BAR, _ROW = 14, 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One strategy over its numbers of ranks. `spans`: the least and most of each point, where there are any."""
+    """One strategy over its numbers of ranks. `spans`: the least and most of each point, if there are any."""
 
     label: str
     css: str

@@ -25,7 +25,7 @@ class Row:
         epoch_seconds, epoch_usd: of one pass over the train split at its speed, without start-up.
         loss_difference: the largest, over the steps that both logged, as a part of the reference's loss.
         validation_difference: the same of the last validation loss.
-        agrees: whether both are within the tolerance; None where there is nothing to hold them against.
+        agrees: whether both are within the tolerance; None if there is nothing to hold them against.
     """
 
     name: str
@@ -154,7 +154,7 @@ def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> R
 def loss_difference(cell: CellRecord, reference: CellRecord) -> float | None:
     """Return the largest difference of two trainings' losses at one step, as a part of the reference's.
 
-    None where they logged no step in common, and for the reference itself.
+    None if they logged no step in common, and for the reference itself.
     """
     if cell.name == reference.name:
         return None

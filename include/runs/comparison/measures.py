@@ -19,7 +19,7 @@ _RATES = {"tokens_per_second": "tokens", "samples_per_second": "samples"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """One training, measured. None and empty where its files do not say.
+    """One training, measured. None and empty if its files do not say.
 
     Attributes:
         samples_per_second: over all ranks, after the warm-up, without evaluations and checkpoints.
@@ -80,7 +80,7 @@ def measures_of(
 
     Args:
         metric_lines: lines that are no JSON object (a torn one) are passed over.
-        summary: None where there is none: the training did not come to its end.
+        summary: None if there is none: the training did not come to its end.
         units_per_sample: tokens of one sample, where the speed is told in tokens.
     """
     events = list(_objects(metric_lines))

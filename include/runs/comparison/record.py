@@ -19,7 +19,7 @@ class CellRecord:
     Attributes:
         status: the job's, or that of the task that came to no job.
         failure: why it did not complete, in words.
-        cost_usd: of all its attempts; None where it is not known.
+        cost_usd: of all its attempts; None if it is not known.
         price_usd_per_hour: of one instance.
     """
 
@@ -48,7 +48,7 @@ class CellRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRecord:
-    """One run. Times are epoch seconds; None and empty where the run did not come so far.
+    """One run. Times are epoch seconds; None and empty if the run did not come so far.
 
     Attributes:
         conf: the run's params. plan: what preflight worked out.
@@ -78,7 +78,7 @@ class ComparisonRecord:
 
     @property
     def status(self) -> str:
-        """`failed` where nothing can be compared, `incomplete` where a cell failed, else `succeeded`."""
+        """`failed` if nothing can be compared, `incomplete` where a cell failed, else `succeeded`."""
         if not self.measured:
             return "failed"
         return "succeeded" if len(self.measured) == len(self.cells) else "incomplete"

@@ -19,7 +19,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """An attempt's part of its job's bill; None where the bill is not known."""
+    """An attempt's part of its job's bill; None if the bill is not known."""
 
     billed_seconds: float | None
     billed_usd: float | None
@@ -32,7 +32,7 @@ def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
 
 
 def shares_of(lives: Sequence[Life]) -> list[Share]:
-    """Return each attempt's share: by its time on instances; even where none had any."""
+    """Return each attempt's share: by its time on instances; even if none had any."""
     on_instances: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for life in lives:

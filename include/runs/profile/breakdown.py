@@ -23,7 +23,7 @@ class RankBreakdown:
 
     Attributes:
         mean_seconds, parts: means over its steps; the parts add up to the mean.
-        local_seconds: median from a step's begin to its first collective; None where it was not measured.
+        local_seconds: median from a step's begin to its first collective; None if it was not measured.
     """
 
     rank: int

@@ -19,7 +19,7 @@ class Remedy:
 
     Attributes:
         title: of the issue, with `{rank}` for its rank.
-        part: of a step, whose share is what the issue costs at most; None where no part shows it.
+        part: of a step, whose share is what the issue costs at most; None if no part shows it.
     """
 
     title: str
@@ -99,7 +99,7 @@ class Hindrance:
     """One thing that a rule found.
 
     Attributes:
-        cost: share of all step time that it can have cost, 0 to 1; None where that is not known.
+        cost: share of all step time that it can have cost, 0 to 1; None if that is not known.
         evidence: the rule's own sentence, with its numbers.
     """
 
@@ -116,7 +116,7 @@ class Diagnosis:
     """The bottleneck by name.
 
     Attributes:
-        bottleneck: what a rule found that costs most time; None where none found any, and `largest` says what a step
+        bottleneck: what a rule found that costs most time; None if none found any, and `largest` says what a step
             consists of.
         hindrances: everything that the rules found, the dearest first.
         not_judged: rule to why it judged nothing.

@@ -35,7 +35,7 @@ class MemoryUse:
 
     @property
     def growth(self) -> float | None:
-        """The late mean over the early one, less 1; None where there are too few samples."""
+        """The late mean over the early one, less 1; None if there are too few samples."""
         if not self.early or self.late is None:
             return None
         return self.late / self.early - 1

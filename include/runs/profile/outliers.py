@@ -25,7 +25,7 @@ class Outlier:
 
     Attributes:
         seconds: of the rank that took longest.
-        part: what exceeded its median most, on `rank`, by `excess_seconds`; None where parts were not measured.
+        part: what exceeded its median most, on `rank`, by `excess_seconds`; None if parts were not measured.
         beside: what else happened at that time.
     """
 
@@ -97,7 +97,7 @@ def _outlier(
     middle: float,
     beside: str,
 ) -> Outlier:
-    """Name the part that grew most; waiting for another rank only where no rank did anything slowly itself."""
+    """Name the part that grew most; waiting for another rank only if no rank did anything slowly itself."""
     grown = [
         (each.parts[part] - usual[each.rank, part], each.rank, part)
         for each in ranks

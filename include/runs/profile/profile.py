@@ -45,9 +45,9 @@ class RankWait:
     """Straggler measure of a rank: busy time before the first collective, and waiting time in it.
 
     Attributes:
-        local_seconds: median; None where it was not measured. score: fastest rank's over its own, 1 is the fastest.
+        local_seconds: median; None if it was not measured. score: fastest rank's over its own, 1 is the fastest.
         points: (step, local seconds), thinned.
-        issue: what rule Straggler says of it; empty where nothing.
+        issue: what rule Straggler says of it; empty if nothing.
     """
 
     rank: int
@@ -64,8 +64,8 @@ class Profile:
 
     Attributes:
         num_steps: that survived. num_first_steps: of them the first ones of starts, which the means leave out.
-        why_no_steps: why the parts about steps are empty; empty where they are not.
-        why_no_stragglers: why ranks cannot be compared; empty where they can.
+        why_no_steps: why the parts about steps are empty; empty if they are not.
+        why_no_stragglers: why ranks cannot be compared; empty if they can.
         verdicts: of the rules that judge speed, hosts and memory.
     """
 

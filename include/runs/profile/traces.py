@@ -39,7 +39,7 @@ class Trace:
 
 
 def trace_of(file: str, *, num_bytes: int) -> Trace | None:
-    """Return what a file's name says; None where it is no trace."""
+    """Return what a file's name says; None if it is no trace."""
     found = _NAME.fullmatch(file.rpartition("/")[2])
     if found is None:
         return None

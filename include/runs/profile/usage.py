@@ -49,7 +49,7 @@ class Usage:
     """One metric of all hosts.
 
     Attributes:
-        why_none: why there is nothing of it on some hosts, or on any; empty where all have it.
+        why_none: why there is nothing of it on some hosts, or on any; empty if all have it.
     """
 
     metric: Metric

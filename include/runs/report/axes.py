@@ -125,7 +125,7 @@ def count_axis(most: int, *, start: float, end: float) -> Axis:
 def log_axis(low: float, high: float, *, start: float, end: float, num_ticks: int) -> LogAxis:
     """Return the logarithmic axis that ends exactly at `low` and `high`, both positive, `low` below `high`.
 
-    Its ticks are the powers of ten, with 2 and 5 times them where there are too few.
+    Its ticks are the powers of ten, with 2 and 5 times them if there are too few.
     """
     ticks: tuple[float, ...] = ()
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

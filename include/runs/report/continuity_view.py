@@ -53,7 +53,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuityView:
-    """The section: `is_compact` where nothing was interrupted, `why_unknown` where all else is not."""
+    """The section: `is_compact` if nothing was interrupted, `why_unknown` where all else is not."""
 
     sentence: str
     tone: str
@@ -68,12 +68,12 @@ class ContinuityView:
 
 
 def continuity_of(record: RunRecord) -> Continuity | None:
-    """Return the record's continuity; None where it was not measured."""
+    """Return the record's continuity; None if it was not measured."""
     return None if record.continuity is None else Continuity.from_dict(record.continuity)
 
 
 def continuity_view(record: RunRecord) -> ContinuityView | None:
-    """Return the section; None where continuity was not measured or no job came to be."""
+    """Return the section; None if continuity was not measured or no job came to be."""
     continuity = continuity_of(record)
     if continuity is None or not continuity.attempts:
         return None

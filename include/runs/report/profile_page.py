@@ -69,7 +69,7 @@ def render_profile_html(profile: Profile, *, run_id: str, subtitle: str = "") ->
 
 
 def profile_section(summary: Mapping[str, Any] | None, *, run_id: str) -> ProfileSection | None:
-    """Return the report's section, from what report.json holds of the profile; None where there is none."""
+    """Return the report's section, from what report.json holds of the profile; None if there is none."""
     if summary is None:
         return None
     found = summary["bottleneck"]

@@ -31,7 +31,7 @@ class RulesView:
 
 
 def rules_view(record: RunRecord) -> RulesView | None:
-    """Return the section; None where nothing was judged."""
+    """Return the section; None if nothing was judged."""
     if record.rules is None or not record.rules["verdicts"]:
         return None
     rows = verdict_rows(record.rules["verdicts"])

@@ -85,7 +85,7 @@ def failure_view(record: RunRecord) -> FailureView | None:
 
 
 def verdict_view(record: RunRecord) -> FailureView | None:
-    """Return what a rule said that ended the training; None where none did."""
+    """Return what a rule said that ended the training; None if none did."""
     if record.verdict is None:
         return None
     told = record.verdict

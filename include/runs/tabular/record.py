@@ -14,7 +14,7 @@ MINIMIZED = frozenset({"MSE", "RMSE", "MAE"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabularRecord:
-    """One run. Times are epoch seconds; None and empty where the run did not come so far.
+    """One run. Times are epoch seconds; None and empty if the run did not come so far.
 
     Attributes:
         conf: the run's params.

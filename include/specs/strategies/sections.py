@@ -54,7 +54,7 @@ class Sections:
         return frozenset(self.settings)
 
     def get(self, section: str, key: str) -> Any:
-        """Return a setting; None where it is not written."""
+        """Return a setting; None if it is not written."""
         return self.settings.get(section, {}).get(key)
 
 
@@ -152,7 +152,7 @@ def _is_right(key: str, value: object) -> bool:
 
 
 def wrong_name(where: str, name: str, known: Iterable[str]) -> Finding:
-    """Return the finding for a name that the SDK does not have at this place, with the right one where it is known."""
+    """Return the finding for a name that the SDK does not have at this place, with the right one if it is known."""
     path = f"{where}.{name}"
     if name in WRONG_NAMES:
         return Finding(where=path, what="is in no SDK", next_step=f"write {WRONG_NAMES[name]}")

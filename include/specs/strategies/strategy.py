@@ -26,7 +26,7 @@ class Target:
 
     Attributes:
         framework: the estimator's: pytorch, tensorflow, huggingface, ...
-        instance_type: None where the job has instance groups.
+        instance_type: None if the job has instance groups.
     """
 
     framework: str

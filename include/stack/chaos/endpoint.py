@@ -33,7 +33,7 @@ class ChaosEndpoint:
         self._aws = AwsEndpoint(url)
 
     def training_step(self) -> int:
-        """Return how far the training is that runs now, 0 where none does or none can be seen."""
+        """Return how far the training is that runs now, 0 if none does or none can be seen."""
         with suppress(BotoCoreError, ClientError):
             found = self._sagemaker.list_training_jobs(
                 NameContains=TRAINING_JOBS, StatusEquals="InProgress"

@@ -95,7 +95,7 @@ class AutoMLReportOperator(ClosingReportOperator):
         )
 
     def _json(self, uri: str) -> dict[str, Any] | None:
-        """Return a document of the run; None, and a warning, where it cannot be had."""
+        """Return a document of the run; None, and a warning, if it cannot be had."""
         try:
             document: dict[str, Any] = json.loads(self.objects.read(uri))
         except (TrainingRunError, ValueError) as error:
@@ -105,6 +105,6 @@ class AutoMLReportOperator(ClosingReportOperator):
 
 
 def _importance(analysis: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the columns' importance; nothing where the explanation is of another kind."""
+    """Return the columns' importance; nothing if the explanation is of another kind."""
     found = (analysis or {}).get("explanations", {}).get("permutation_importance", {})
     return list(found.get("global_importance", ()))

@@ -27,7 +27,7 @@ def closed_ledger(
     limit_s: float = CLOSING_LIMIT_S,
     pause: Callable[[float], None] = time.sleep,
 ) -> Ledger | None:
-    """Return the ledger once it is empty, or as it is after `limit_s`; None where S3 or the service refused to tell."""
+    """Return the ledger once it is empty, or as it is after `limit_s`; None if S3 or the service refused to tell."""
     from botocore.exceptions import BotoCoreError
 
     deadline = time.monotonic() + limit_s

@@ -45,7 +45,7 @@ class ClosingReportOperator(ConnectedOperator):
         """Skip the task if it cannot write where preflight, which failed, has said what is wrong.
 
         Args:
-            state: preflight's result; empty or None where it has none.
+            state: preflight's result; empty or None if it has none.
 
         Raises:
             AirflowSkipException: there is no report, and preflight's message is the only one.
@@ -65,7 +65,7 @@ class ClosingReportOperator(ConnectedOperator):
             raise AirflowSkipException(text) from None
 
     def _closed_ledger(self, paths: RunPaths) -> Ledger | None:
-        """Return the ledger once everything in it has ended; None where it cannot be read."""
+        """Return the ledger once everything in it has ended; None if it cannot be read."""
         from distributed_training.hooks.ledger import RunLedger
 
         return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
@@ -81,5 +81,5 @@ class ClosingReportOperator(ConnectedOperator):
 
 
 def unsettled_names(ledger: Ledger | None) -> list[str] | None:
-    """Return what may still cost money; None where the ledger could not be read."""
+    """Return what may still cost money; None if the ledger could not be read."""
     return None if ledger is None else [each.name for each in ledger.unsettled]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def cell_spec(
     cell: Cell, *, run: RunConf, paths: RunPaths, dataset_uri: str, role: str
 ) -> TrainingJobSpec:
-    """Return the training job of one cell. It keeps checkpoints in S3 only where spot capacity may be taken from it.
+    """Return the training job of one cell. It keeps checkpoints in S3 only if spot capacity may be taken from it.
 
     Args:
         cell: the strategy and its ranks.

@@ -97,7 +97,7 @@ class ComparisonReportOperator(ClosingReportOperator):
         )
 
     def _measures(self, job: Mapping[str, Any], asked: Mapping[str, Any]) -> Measures:
-        """Return what the job's output says; nothing, and a warning, where it cannot be read."""
+        """Return what the job's output says; nothing, and a warning, if it cannot be read."""
         artifact = str(job.get("model_artifact") or "")
         uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
         try:

@@ -63,10 +63,10 @@ def write_proof(
         logs: a boto3 client of CloudWatch Logs.
         objects: where to write.
         jobs: the training task's jobs, oldest first.
-        shard_index: the parsed index.json of the data set; None where there is none.
+        shard_index: the parsed index.json of the data set; None if there is none.
         conf: of the run: its rules, and what it says of the training.
         to: the report's prefix, `s3://bucket/...`.
-        output: the training's output path, below which the verdicts of its jobs lie; None where nothing watched it.
+        output: the training's output path, below which the verdicts of its jobs lie; None if nothing watched it.
 
     Raises:
         TrainingRunError: the bucket refuses.
@@ -97,7 +97,7 @@ def _watched(
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the verdicts that were written beside the training's jobs, and the jobs that started and have none.
 
-    None, and no job, where no verdicts were written, or only some of nothing: without a record of the ranks, or a word
+    None, and no job, if no verdicts were written, or only some of nothing: without a record of the ranks, or a word
     of the service's rules.
     """
     if output is None:
@@ -139,7 +139,7 @@ def _judged(
 
 
 def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
-    """Write the lines of all jobs to the file; return why it is empty where they cannot be read."""
+    """Write the lines of all jobs to the file; return why it is empty if they cannot be read."""
     try:
         write_log(file, _lines(logs, jobs))
     except (ClientError, BotoCoreError) as error:

@@ -227,7 +227,7 @@ class ReportOperator(ClosingReportOperator):
     def _profile(
         self, training: Mapping[str, Any], conf: Mapping[str, Any], paths: RunPaths
     ) -> dict[str, Any] | None:
-        """Return the profile's summary; None where no training ran, or none that syncs a folder."""
+        """Return the profile's summary; None if no training ran, or none that syncs a folder."""
         from distributed_training.pipelines.run_profile import write_profile
 
         return write_profile(

@@ -168,7 +168,7 @@ def with_judge(spec: TrainingJobSpec, conf: RunConf) -> TrainingJobSpec:
 def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) -> TuningJobSpec:
     """Return the search of a run: its training, cut to the steps of a trial, with the searched hyperparameters open.
 
-    A trial is evaluated a few times, so that a poor one can be told early, and saves checkpoints only where spot
+    A trial is evaluated a few times, so that a poor one can be told early, and saves checkpoints only if spot
     capacity may be taken from it.
 
     Raises:
@@ -362,7 +362,7 @@ def _evaluation_image(conf: RunConf, training: Mapping[str, Any], instance_type:
 
 
 def _capacity(conf: RunConf) -> dict[str, Any]:
-    """Return what the job runs on: the ladder where there is one, else its one rung."""
+    """Return what the job runs on: the ladder if there is one, else its one rung."""
     if conf.capacity_ladder:
         return {
             "capacity_ladder": conf.capacity_ladder,

@@ -44,13 +44,13 @@ def write_profile(
 ) -> dict[str, Any] | None:
     """Write profile.html, profile.json and the statistics below `to`; return what report.json holds of the profile.
 
-    Nothing is written, and None returned, where no training ran, or none that syncs a folder. Statistics that cannot be
+    Nothing is written, and None returned, if no training ran, or none that syncs a folder. Statistics that cannot be
     read make a profile that says so. Of a training with Debugger's hook, whose every job writes to a place of its own,
     it is the profile of the last job.
 
     Args:
         client: a boto3 client of S3.
-        training: the training task's result, as of its last job; empty where none ran.
+        training: the training task's result, as of its last job; empty if none ran.
         conf: of the run: its rules, and what it says of the training.
         run_id: of the run, for the page.
         to: the report's prefix, `s3://bucket/...`.

@@ -62,7 +62,7 @@ def write_search_account(
         objects: where to write.
         conf: the run's, as preflight read it.
         paths: of the run.
-        facts: of the tuning task; None where it was skipped.
+        facts: of the tuning task; None if it was skipped.
     """
     from botocore.exceptions import BotoCoreError
 
@@ -77,7 +77,7 @@ def write_search_account(
 
 
 def conf_as_trained(conf: Mapping[str, Any], searched: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the run's conf with the winner's hyperparameters in it; as it is where there is no winner."""
+    """Return the run's conf with the winner's hyperparameters in it; as it is if there is no winner."""
     if not searched:
         return dict(conf)
     tuned = TuningResult.from_dict(searched).best.tuned_values

@@ -130,7 +130,7 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
 
 def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
-    """Return how the training is watched, as `WatchPlan.to_dict`; None where it is not."""
+    """Return how the training is watched, as `WatchPlan.to_dict`; None if it is not."""
     conf = RunState.of(context).conf
     if not conf.watch_rules:
         return None

@@ -32,7 +32,7 @@ class Fetched:
     Attributes:
         files: compressed JSON lines, one file for each that the training wrote.
         traces: also those that stayed where they are, for their size, with their address.
-        why_none: why there are no files; empty where there are some.
+        why_none: why there are no files; empty if there are some.
     """
 
     files: tuple[Path, ...] = ()

@@ -186,7 +186,7 @@ class Rounds:
         self._uri = uri
 
     def asked(self, number: int) -> list[dict[str, Any]] | None:
-        """Return the trials of a round; None where nobody has asked for it."""
+        """Return the trials of a round; None if nobody has asked for it."""
         return self._read(f"asked-{number}.json")
 
     def note_asked(self, number: int, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -304,7 +304,7 @@ def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> di
 
 
 def _cost(job: Mapping[str, Any]) -> float | None:
-    """Return what all attempts of the job cost; None where one of them is not known."""
+    """Return what all attempts of the job cost; None if one of them is not known."""
     attempts = [*job.get("earlier_attempts", ()), job]
     total, is_complete = total_usd(job_cost(each) for each in attempts)
     return total if is_complete else None

@@ -73,7 +73,7 @@ class ShardIndex:
 
     @property
     def unigram_loss(self) -> float | None:
-        """Return the unigram baseline in nats per token, None where the index has none."""
+        """Return the unigram baseline in nats per token, None if the index has none."""
         value = (self.content.get("baseline") or {}).get("unigram_loss_nats")
         return None if value is None else float(value)
 
@@ -143,7 +143,7 @@ def sha256_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The values of one column in one shard; `present` is 0 where a whole number is missing."""
+    """The values of one column in one shard; `present` is 0 if a whole number is missing."""
 
     values: Tensor
     present: Tensor | None

@@ -135,7 +135,7 @@ class ShardedCheckpointer(Checkpointer):
 
 
 def _like(tensor: Tensor, copy: Tensor) -> Tensor:
-    """Return `copy` as a shard of the same whole, where it is: `DTensor.from_local` would move it to the mesh's GPU."""
+    """Return `copy` as a shard of the same whole, if it is: `DTensor.from_local` would move it to the mesh's GPU."""
     if not isinstance(tensor, DTensor):
         return copy
     return DTensor(copy, tensor._spec, requires_grad=False)  # noqa: SLF001 as FSDP2 makes its own

@@ -24,7 +24,7 @@ class RankMesh:
 
     Attributes:
         whole: with `AXES`.
-        context: the ranks that split a sequence; None where no sequence is split.
+        context: the ranks that split a sequence; None if no sequence is split.
         stage_group: the ranks that have the same layers.
     """
 

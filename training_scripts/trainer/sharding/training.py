@@ -75,7 +75,7 @@ class ShardedTraining(Training):
         return self.num_parameters
 
     def parallelize(self) -> None:
-        """Set `parallel` and, where there are stages, `pipeline`."""
+        """Set `parallel` and, if there are stages, `pipeline`."""
         if self.mesh is None:
             super().parallelize()
             return

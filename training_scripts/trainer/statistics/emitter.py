@@ -70,7 +70,7 @@ class Emitter:
 
     Args:
         model: whose activations are looked at; None for none.
-        checksums: None where no other rank holds the same parameters.
+        checksums: None if no other rank holds the same parameters.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Emitter:
             hear("host", record)
 
     def new_confusion(self, num_classes: int) -> ConfusionCount | None:
-        """Return what counts a validation's predictions; None where nothing is written of so many classes."""
+        """Return what counts a validation's predictions; None if nothing is written of so many classes."""
         is_wanted = self._choice.is_on and 1 < num_classes <= MOST_CLASSES
         return ConfusionCount(num_classes) if is_wanted else None
 
@@ -337,7 +337,7 @@ class Emitter:
 
     @_survives
     def _note_weights(self, l2: Sequence[float]) -> None:
-        """Keep the norms, also where only a change or a spread is wanted: it says little without."""
+        """Keep the norms, also if only a change or a spread is wanted: it says little without."""
         own = self._tensors
         self._note(WEIGHTS, ALL_NUMBERS, {"l2": l2})
         if self._due(WEIGHTS, SPREAD):

@@ -93,7 +93,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def rates(before: Counters, now: Counters) -> dict[str, float]:
-    """Return percentages and bytes per second between two readings; nothing where no time has passed."""
+    """Return percentages and bytes per second between two readings; nothing if no time has passed."""
     seconds, ticks = now.at - before.at, now.total - before.total
     if seconds <= 0 or ticks <= 0:
         return {}

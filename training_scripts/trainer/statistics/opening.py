@@ -143,7 +143,7 @@ def _hook(paths: ContainerPaths) -> tuple[dict[str, Any] | None, bool]:
 
 
 def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
-    """Return where this host puts its statistics, and the newest attempt there; None where it does not.
+    """Return where this host puts its statistics, and the newest attempt there; None if it does not.
 
     The host's first rank asks, for all of them.
     """
@@ -165,7 +165,7 @@ def _shipping(ranks: Ranks) -> tuple[S3Prefix | None, int | None]:
 def _place(
     paths: ContainerPaths, hook: dict[str, Any] | None, *, is_shipped: bool
 ) -> tuple[Path, int] | None:
-    """Return the folder of the statistics and the newest attempt in it; None where it cannot be told."""
+    """Return the folder of the statistics and the newest attempt in it; None if it cannot be told."""
     try:
         folder = choose_folder(paths.base_dir, paths.output_data_dir, hook, is_shipped=is_shipped)
         return folder, newest_attempt(folder)
@@ -185,7 +185,7 @@ def _pid_namespace(ranks: Ranks) -> str:
 
 
 def _board(paths: ContainerPaths) -> dict[str, Any] | None:
-    """Return the job's TensorBoardOutputConfig; an empty one where it cannot be read."""
+    """Return the job's TensorBoardOutputConfig; an empty one if it cannot be read."""
     try:
         return paths.read_config("tensorboardoutputconfig")
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """The parameters of a model and their gradients as a few numbers each, and clipping by the norms that are there anyway.
 
 Norms are those of all elements. Everything else is of the whole tensor up to 16,384 elements, and of as many in runs
-of 16 at even distances where there are more: that costs a hundredth, and no copy of the parameters. Sharded parameters
+of 16 at even distances if there are more: that costs a hundredth, and no copy of the parameters. Sharded parameters
 have the same interface: a subclass overrides what adds up over ranks (`norms`, `total`, `local`, `added_up`).
 """
 
@@ -142,6 +142,6 @@ def _percentiles(sample: Tensor) -> Tensor:
 
 
 def _variance(l2: float, mean: float, count: int) -> float:
-    """Return the variance; NaN where a number is not finite, 0 where rounding leaves it below."""
+    """Return the variance; NaN where a number is not finite, 0 if rounding leaves it below."""
     value = l2 * l2 / max(1, count) - mean * mean
     return value if math.isnan(value) else max(0.0, value)

@@ -77,7 +77,7 @@ class ZeroTraining(Training):
         return self.engine
 
     def make_checksums(self) -> ReplicaChecksums | None:
-        """Return what compares this rank's parameters with those of its replicas; None where they lie in shards."""
+        """Return what compares this rank's parameters with those of its replicas; None if they lie in shards."""
         return super().make_checksums() if stage_of(self.config) < 3 else None
 
     def exchanging(self, exchanges: bool) -> AbstractContextManager[Any]:  # noqa: ARG002 the engine knows

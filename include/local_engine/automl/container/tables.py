@@ -46,7 +46,7 @@ def read_channel(folder: Path, *, is_parquet: bool, is_gzip: bool) -> pd.DataFra
 
 @dataclass(frozen=True)
 class Tables:
-    """The training rows, the validation rows where there are any, and their schema."""
+    """The training rows, the validation rows if there are any, and their schema."""
 
     schema: dict[str, Any]
     train: pd.DataFrame
@@ -126,7 +126,7 @@ def target_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array:
 
 
 def weights_of(rows: pd.DataFrame, schema: dict[str, Any]) -> Array | None:
-    """Return the sample weights, None where the schema names no such column."""
+    """Return the sample weights, None if the schema names no such column."""
     if schema["weight"] is None:
         return None
     return np.asarray(as_numbers(rows[schema["weight"]]), dtype=float)

@@ -1,7 +1,7 @@
 """Stand-in for Open MPI 4's `mpirun`, whose command line AWS's toolkit writes: has Open MPI 5's do it.
 
 Open MPI 5 takes long options with two dashes only, and its daemon is `prted`; the toolkit waits for one called `orted`.
-Where the image has Open MPI 4, nothing is changed. The toolkit has a library preloaded that makes a container call
+If the image has Open MPI 4, nothing is changed. The toolkit has a library preloaded that makes a container call
 itself `algo-1`; an instance here has that name, and with a preloaded library no rank could start warm.
 """
 
@@ -35,7 +35,7 @@ def for_open_mpi_5(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     """Return the command line as Open MPI 5 takes it; the program and what follows stay as they are.
 
     A variable to export that is not set is left out; Open MPI would leave it out with a warning. Open MPI 5 binds ranks
-    to cores where nothing is said, and fills the first host with all of them where it may use more ranks than cores:
+    to cores if nothing is said, and fills the first host with all of them where it may use more ranks than cores:
     what is not said is what Open MPI 4 does with hosts of given slots.
 
     Worked: `-bind-to none -map-by slot -mca btl ^openib train -x 1` becomes `--bind-to none --map-by slot -mca btl

@@ -24,7 +24,7 @@ class Checkpoints:
     folder: Path
 
     def newest(self) -> tuple[Path | None, int]:
-        """Return the newest checkpoint and the number of rounds in it; (None, 0) where there is none."""
+        """Return the newest checkpoint and the number of rounds in it; (None, 0) if there is none."""
         rounds = self._rounds()
         if not rounds:
             return None, 0

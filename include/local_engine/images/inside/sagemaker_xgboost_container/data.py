@@ -66,7 +66,7 @@ def content_type(given: str | None) -> str:
 
 
 def read_matrix(folder: Path, kind: str, *, has_weights: bool) -> Any | None:
-    """Return the xgboost.DMatrix of all files below the folder; None where there are none.
+    """Return the xgboost.DMatrix of all files below the folder; None if there are none.
 
     Raises:
         UserError: A file is not of its kind.

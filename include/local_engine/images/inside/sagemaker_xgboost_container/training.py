@@ -1,4 +1,4 @@
-"""The entry of AWS's toolkit into the XGBoost image: a script where there is one, else the algorithm."""
+"""The entry of AWS's toolkit into the XGBoost image: a script if there is one, else the algorithm."""
 
 from __future__ import annotations
 

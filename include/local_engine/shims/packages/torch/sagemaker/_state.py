@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class State:
-    """The properties of `torch.sagemaker.state`; groups are None where the script's own FSDP decides.
+    """The properties of `torch.sagemaker.state`; groups are None if the script's own FSDP decides.
 
     `mesh` has the axes replicate, shard and tensor, in this order, the tensor ranks nearest to each other.
     """
