@@ -157,6 +157,14 @@ class Evaluation:
                 found += [(run.name, issue) for issue in run.take(record)]
         return found
 
+    def begin_job(self) -> None:
+        """Keep what the rules know of the training, and drop what they found: the next records are another job's.
+
+        What is still wrong then is an issue of that job too.
+        """
+        for run in self._runs:
+            run.begin_job()
+
     def _readers_of(self, kind: type[Record]) -> list[_RuleRun]:
         if kind not in self._readers:
             self._readers[kind] = [run for run in self._runs if run.reads(kind)]
@@ -186,6 +194,8 @@ class _RuleRun:
         self._rows: dict[tuple[int, str], Row] = {}
         self._issues: list[Issue] = []
         self._known: set[tuple[int, int, str]] = set()
+        self._of_earlier_job: set[tuple[int, str]] = set()
+        """Rows that an earlier job reported."""
         self._num_judged = 0
         self._is_warming_up = False
         self._error: str | None = None
@@ -221,6 +231,14 @@ class _RuleRun:
                 del self._rows[of_rank, key]
             else:
                 row.roll_back(start.step)
+
+    def begin_job(self) -> None:
+        """Drop what was found, and report anew what is still violated."""
+        self._issues, self._known = [], set()
+        self._num_judged, self._is_warming_up = 0, False
+        self._of_earlier_job = {
+            place for place, row in self._rows.items() if row.length == self._rule.persistence
+        }
 
     def verdict(self, *, is_final: bool) -> Verdict:
         """Return what was found so far."""
@@ -273,9 +291,10 @@ class _RuleRun:
                 self._rows[place].add(step, is_met=False)
             return None
         row = self._rows.setdefault(place, Row(rule.persistence))
-        is_reported = row.length == rule.persistence
+        is_reported = row.length == rule.persistence and place not in self._of_earlier_job
         if is_reported or row.add(step, is_met=True) < rule.persistence:
             return None
+        self._of_earlier_job.discard(place)
         if (step, rank, judgement.key) in self._known:
             return None  # the same step, taken again after a restart
         self._known.add((step, rank, judgement.key))

@@ -29,6 +29,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from include.errors import ContractError
 from include.rules.records import Record, Start
 from include.rules.statistics_file import StatisticsReader
 
@@ -61,8 +62,8 @@ class LiveFeed:
     """The reading positions in all files of one job's statistics.
 
     Args:
-        since: files whose header is older (epoch seconds) are an earlier job's, left in the checkpoint folder that both
-            share; they are passed over.
+        since: files whose header is older (epoch seconds) are those of the training's earlier jobs, which have the same
+            prefix. A wrong line in them ends their reading, no more.
     """
 
     def __init__(self, *, since: float = 0.0) -> None:
@@ -111,17 +112,31 @@ class LiveFeed:
         stream = self._streams[attempt, rank]
         if stream.is_skipped:
             return
-        stream.take(stream.files[part], piece.start, data, previous=self._last_attempt(rank))
-        stream.is_skipped = stream.started_at is not None and stream.started_at < self._since
+        try:
+            stream.take(stream.files[part], piece.start, data, previous=self._last_attempt(rank))
+        except ContractError as error:
+            if not self._is_earlier(stream):
+                raise
+            stream.is_skipped = True
+            log.warning("The statistics of an earlier job are left out from here on: %s", error)
+
+    def earlier_records(self) -> list[Record]:
+        """Return as `records` those of the training's earlier jobs; ask for these first."""
+        return self._drain(are_earlier=True)
 
     def records(self) -> list[Record]:
         """Return the records of what was taken since the last call: attempt by attempt, within one by time."""
+        return self._drain(are_earlier=False)
+
+    def _is_earlier(self, stream: _Stream) -> bool:
+        return stream.started_at is not None and stream.started_at < self._since
+
+    def _drain(self, *, are_earlier: bool) -> list[Record]:
         ready = []
         for stream in self._streams.values():
-            while stream.ready:
+            while stream.ready and self._is_earlier(stream) is are_earlier:
                 attempt, timed = stream.ready.popleft()
-                if not stream.is_skipped:
-                    ready.append((attempt, stream.rank, timed))
+                ready.append((attempt, stream.rank, timed))
         ready.sort(key=itemgetter(0))
         records: list[Record] = []
         for attempt, same in groupby(ready, key=itemgetter(0)):

@@ -55,7 +55,8 @@ class LiveEvaluation:
     Args:
         rules: what judges.
         facts: of the run.
-        since: when the job was created, epoch seconds; statistics of earlier jobs are passed over.
+        since: when the job was created, epoch seconds. Rules know what the training's earlier jobs wrote, and report
+            only what they find in this one.
     """
 
     def __init__(
@@ -94,6 +95,9 @@ class LiveEvaluation:
             trains_since: when the instances last began to train; None where they do not. Only the silence of ranks
                 that were heard of since then says anything.
         """
+        if earlier := self._feed.earlier_records():
+            self._evaluation.feed(earlier)
+            self._evaluation.begin_job()
         records = self._feed.records()
         for record in records:
             if record.time is not None:

@@ -1,4 +1,4 @@
-"""What the hosts of a job put to S3, read as it comes: only what is new, and nothing of an earlier job."""
+"""What the hosts of a training's jobs put to S3, read as it comes: only what is new."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Bucket:
     def __init__(self, engine: RunningEngine, s3: Any, prefix: str) -> None:
         self.engine, self.s3, self.prefix = engine, s3, prefix
         self.asked: list[str] = []
+        self.earlier: list[Any] = []
 
     def put(self, stream: str, number: int, rank: int, *lines: dict[str, Any]) -> None:
         content = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
@@ -56,6 +57,7 @@ class Bucket:
             sizes = await statistics.look(s3)
             for piece in feed.wanted(sizes, is_final=final):
                 feed.take(piece, await statistics.read(s3, piece))
+            self.earlier = feed.earlier_records()
             return feed.records()
 
     def _note(self, model: Any, **_: Any) -> None:
@@ -67,7 +69,7 @@ def bucket(engine: RunningEngine, s3: Any, tmp_path: Any) -> Bucket:
     return Bucket(engine, s3, f"{tmp_path.name}/train-statistics/")
 
 
-def of_job(bucket: Bucket, *, created_at: float = 0.0) -> SyncedStatistics:
+def of_job(bucket: Bucket) -> SyncedStatistics:
     described = {
         "TrainingJobName": "train-1",
         "TrainingJobStatus": "InProgress",
@@ -75,9 +77,7 @@ def of_job(bucket: Bucket, *, created_at: float = 0.0) -> SyncedStatistics:
             "TRAINYARD_STATISTICS_S3_URI": f"s3://{bucket.engine.bucket}/{bucket.prefix}"
         },
     }
-    statistics = SyncedStatistics.of(JobSnapshot.from_describe(described))
-    statistics.since = created_at
-    return statistics
+    return SyncedStatistics.of(JobSnapshot.from_describe(described))
 
 
 def header(rank: int, attempt: int = 1) -> dict[str, Any]:
@@ -121,12 +121,12 @@ def test_a_later_attempt_goes_on_and_the_earlier_is_not_listed_any_more(bucket: 
     assert bucket.asked.count("ListObjectsV2") == 2
 
 
-def test_an_earlier_jobs_objects_are_not_read(bucket: Bucket) -> None:
+def test_an_earlier_jobs_objects_are_history(bucket: Bucket) -> None:
     bucket.put("0001.algo-1", 1, 0, header(0), step(1))
-    statistics = of_job(bucket, created_at=time.time() + 3600)
+    statistics, feed = of_job(bucket), LiveFeed(since=time.time() + 3600)
 
-    assert bucket.read(statistics, LiveFeed()) == []
-    assert "GetObject" not in bucket.asked
+    assert bucket.read(statistics, feed) == []
+    assert steps(bucket.earlier) == [(0, 1)]
 
 
 def test_a_long_job_is_read_in_bounded_pieces(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -124,6 +125,38 @@ def test_cutting_a_curve_changes_no_issue(
     whole = [spoil(each, kind, begin) for each in curve.records(every=every)]
 
     assert issues(cut(whole, ends), curve.facts) == issues(whole, curve.facts)
+
+
+@given(
+    family=st.sampled_from(sorted(FAMILIES)),
+    seed=st.integers(0, 1000),
+    kind=st.integers(0, 5),
+    begin=st.integers(50, 300),
+    ends=breaks(),
+)
+@settings(max_examples=20)
+def test_cutting_a_curve_into_jobs_changes_no_verdict(
+    family: str, seed: int, kind: int, begin: int, ends: Breaks
+) -> None:
+    curve = draw_curve(family, seed, max_steps=NUM_STEPS)
+    whole = [spoil(each, kind, begin) for each in curve.records(every=1)]
+
+    assert worst_over_jobs(cut(whole, ends), curve.facts) == {
+        (name, severity) for name, _, _, _, severity in issues(whole, curve.facts)
+    }
+
+
+def worst_over_jobs(records: Sequence[Record], facts: Facts) -> set[tuple[str, str]]:
+    """Return the rules with issues and their severities, each attempt being a job that is watched by itself."""
+    places = [at for at, each in enumerate(records) if isinstance(each, Start)]
+    found: set[tuple[str, str]] = set()
+    for begin, end in pairwise([*places, len(records)]):
+        evaluation = Evaluation(RULES, facts)
+        evaluation.feed(records[:begin])
+        evaluation.begin_job()
+        own = evaluation.feed(records[begin:end])
+        found |= {(name, str(issue.severity)) for name, issue in own}
+    return found
 
 
 def tensors(fault: str, step: int, begin: int) -> StepRecord:

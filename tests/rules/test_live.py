@@ -142,17 +142,83 @@ def test_any_cut_gives_the_verdicts_of_the_whole(seed: int, cut: int) -> None:
     assert len(issues) == sum(each.num_issues for each in offline)
 
 
-def test_earlier_jobs_are_passed_over() -> None:
-    bad = line({"kind": "step", "step": 1, "time": 501.0, "loss": "nan"})
-    good = line({"kind": "step", "step": 1, "time": 1001.0, "loss": 1.0})
-    there = {
-        name(0, 1): header(0, 1, time=500.0) + bad,
-        name(0, 2): header(0, 2, time=1000.0) + good,
-    }
+def attempt_of(number: int, *, begin: int, end: int, loss: float, time: float) -> dict[str, bytes]:
+    """Return the file of one attempt: steps `begin + 1` to `end` with this loss."""
+    steps = [
+        line({"kind": "step", "step": step, "time": time + step, "loss": loss})
+        for step in range(begin + 1, end + 1)
+    ]
+    return {name(0, number): header(0, number, step=begin, time=time) + b"".join(steps)}
+
+
+def test_earlier_jobs_are_history_and_their_issues_not_this_ones() -> None:
+    there = attempt_of(1, begin=0, end=100, loss=2.0, time=500.0)
+    spiked = attempt_of(2, begin=60, end=100, loss=9.0, time=1000.0)
+    before = LiveEvaluation(RULES, since=0.0)
+    healthy = LiveEvaluation(RULES, since=2000.0)
+    judging = LiveEvaluation(RULES, since=900.0)
+
+    # The window of the first job's losses is what the second job's first ones are compared with.
+    assert [
+        (rule, issue.step) for rule, issue in found_live(iter([{**there, **spiked}]), judging)
+    ] == [("LossSpike", 63)]
+    assert judging.num_records == 41
+    assert [issue.step for _, issue in found_live(iter([{**there, **spiked}]), before)] == [63]
+    calm = attempt_of(3, begin=60, end=90, loss=2.0, time=2500.0)
+    assert found_live(iter([{**there, **spiked, **calm}]), healthy) == []
+    assert all(not each.issues for each in healthy.verdicts(is_final=True))
+
+
+def test_what_is_still_wrong_in_the_next_job_is_its_issue_too() -> None:
+    there = attempt_of(1, begin=0, end=100, loss=2.0, time=500.0)
+    there |= attempt_of(2, begin=100, end=120, loss=9.0, time=900.0)
+    there |= attempt_of(3, begin=120, end=130, loss=9.0, time=2500.0)
+
+    found = found_live(iter([there]), LiveEvaluation(RULES, since=2000.0))
+
+    assert [(rule, issue.step, issue.onset) for rule, issue in found] == [("LossSpike", 121, 103)]
+
+
+def test_a_run_resumed_late_is_not_told_that_it_learned_nothing() -> None:
+    """4,000 steps, a rank killed late: what is left of the loss to learn is nothing, and that is no fault."""
+
+    def loss(step: int) -> float:
+        return 0.5 + 3.0 * (1 + step / 30) ** -0.7
+
+    def attempt(number: int, begin: int, end: int, time: float) -> dict[str, bytes]:
+        told = [
+            line(
+                {
+                    "kind": "step",
+                    "step": at,
+                    "time": time + at - begin,
+                    "loss": loss(at),
+                    "learning_rate": 1e-3,
+                }
+            )
+            for at in range(begin + 1, end + 1)
+        ]
+        return {name(0, number): header(0, number, step=begin, time=time) + b"".join(told)}
+
+    first, second = attempt(1, 0, 3520, 0.0), attempt(2, 3500, 4000, 9000.0)
+    knowing = LiveEvaluation(configured_rules([]), since=8000.0)
+    unknowing = LiveEvaluation(configured_rules([]), since=8000.0)
+
+    assert found_live(iter([{**first, **second}]), knowing) == []
+    assert found_live(iter([second]), unknowing) == []
+    verdicts = {each.name: each for each in knowing.verdicts(is_final=True)}
+    assert verdicts["NotLearning"].num_judged > 0
+    verdicts = {each.name: each for each in unknowing.verdicts(is_final=True)}
+    assert "they begin after step 3500" in str(verdicts["NotLearning"].not_evaluated)
+
+
+def test_a_wrong_line_of_an_earlier_job_is_no_fault_of_this_one() -> None:
+    there = {name(0, 1): header(0, 1, time=500.0) + b"{}\n"}
+    there |= attempt_of(2, begin=0, end=10, loss=2.0, time=1000.0)
     live = LiveEvaluation(RULES, since=900.0)
 
     assert found_live(iter([there]), live) == []
-    assert live.num_records == 2
+    assert live.num_records == 11
 
 
 def test_names_that_begin_anew_on_empty_disks_are_another_attempt() -> None:

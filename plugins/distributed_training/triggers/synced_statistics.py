@@ -31,17 +31,15 @@ def place_of_statistics(snapshot: JobSnapshot) -> str | None:
 
 @dataclass(slots=True)
 class SyncedStatistics:
-    """The statistics of one job: files that the platform copies, and objects that its hosts put.
+    """The statistics of a training: files that the platform copies, and objects that the hosts of its jobs put.
 
     Args:
         place: S3 prefix of the files, which grow; None for none.
         streams: S3 prefix of the hosts' objects, which never change: only those after the last one seen are listed.
-        since: objects that were put earlier (epoch seconds) are an earlier job's, and not read.
     """
 
     place: str | None
     streams: str | None = None
-    since: float = 0.0
     is_behind: bool = False
     """Whether a look left objects for the next one."""
     _bundled: BundledFiles = field(default_factory=BundledFiles)
@@ -52,8 +50,7 @@ class SyncedStatistics:
     def of(cls, snapshot: JobSnapshot) -> SyncedStatistics:
         """Return those of a job."""
         streams = None if snapshot.hook_s3_uri else snapshot.statistics_s3_uri
-        since = float(snapshot.created_at or 0.0)
-        return cls(place_of_statistics(snapshot), streams, since)
+        return cls(place_of_statistics(snapshot), streams)
 
     async def look(self, s3: Any) -> dict[str, int]:
         """Return the bytes of each file by its name.
@@ -111,9 +108,7 @@ class SyncedStatistics:
                 if fetched >= MOST_BYTES:
                     self.is_behind = True
                     return
-                # S3 tells whole seconds.
-                if each["LastModified"].timestamp() >= int(self.since):
-                    fetched += await self._take(s3, at, each["Key"])
+                fetched += await self._take(s3, at, each["Key"])
                 self._seen[name] = each["Key"]
             self.is_behind |= bool(answer.get("IsTruncated"))
             if not found and _attempt(name, at) < _attempt(names[-1], at):
