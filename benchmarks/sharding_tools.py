@@ -12,6 +12,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ Work = Callable[[], int]
 MDS_ROWS = 200_000
 
 
-def ours(data: Path, out: Path, shards: int) -> Work:
-    """Shard with Trainyard: splits by row hash, statistics, SHA-256, index."""
+def ours(data: Path, out: Path, shards: int, *, checksums: bool = True) -> Work:
+    """Shard with Trainyard: splits by row hash, statistics, checksums, index; as a first run, no digest being kept."""
+    os.environ["XDG_CACHE_HOME"] = str(out / "cache")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
     sys.path.insert(0, str(Path(__file__).parents[1]))
     # What a caller has loaded already, and what the peers are spared too.
     import include.sharding.column_pass  # noqa: F401
@@ -32,7 +35,7 @@ def ours(data: Path, out: Path, shards: int) -> Work:
     def work() -> int:
         result = shard_dataset(
             Source(uri=str(data)),
-            ShardSettings(num_shards=shards, target_column="label"),
+            ShardSettings(num_shards=shards, target_column="label", checksums=checksums),
             LocalObjects(out),
             destination="s3://bucket/benchmark",
             work_dir=out / "work",
@@ -282,6 +285,7 @@ def _ranges(rows: int, shards: int) -> Iterator[tuple[int, int]]:
 
 TOOLS: dict[str, Callable[[Path, Path, int], Work]] = {
     "trainyard": ours,
+    "trainyard-unchecked": partial(ours, checksums=False),
     "arrow-ipc": arrow_ipc,
     "arrow-ipc-lz4": arrow_ipc_lz4,
     "arrow-ipc-streamed": arrow_ipc_streamed,

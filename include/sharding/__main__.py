@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -31,6 +32,8 @@ RESOURCE_CONFIG = Path("/opt/ml/config/resourceconfig.json")
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code, 1 after an error that says what to do."""
     options = _parser().parse_args(arguments)
+    # Before numpy is loaded: threads of BLAS would spin beside the work, which calls none of it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         options.run(options)

@@ -40,12 +40,12 @@ class BufferPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One shard: its file relative to the data set's prefix, and its place in the split."""
+    """One shard: its file below the data set's prefix, and its place in the split; without checksums no SHA-256."""
 
     file: str
     rows: int
     bytes: int
-    sha256: str
+    sha256: str | None
     first_row: int
     columns: tuple[BufferPlace, ...]
     num_tokens: int | None = None
@@ -83,7 +83,12 @@ class SchemaColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardIndex:
-    """What `index/index.json` says. `from_json(to_json(index)) == index`."""
+    """What `index/index.json` says. `from_json(to_json(index)) == index`.
+
+    Attributes:
+        algorithms: how local sources (`source`), shards (`shards`) and rows (`rows`, for the split) were hashed; None
+            where they were not. Absent in version 1: SHA-256, SHA-256.
+    """
 
     kind: str
     fingerprint: str
@@ -95,6 +100,7 @@ class ShardIndex:
     dtype: str | None = None
     schema: tuple[SchemaColumn, ...] | None = None
     baseline: Mapping[str, float] | None = None
+    algorithms: Mapping[str, str | None] | None = None
     format: str = field(default=FORMAT)
     version: int = field(default=VERSION)
 

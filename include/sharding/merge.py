@@ -60,6 +60,7 @@ def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = 
             fingerprint=plan.fingerprint,
             source=plan.source,
             settings=plan.described,
+            algorithms=plan.algorithms,
             splits=splits,
             bad_rows={
                 "count": bad_rows.count,

@@ -39,8 +39,8 @@ class ObjectHead:
 class Objects(Protocol):
     """Object storage as sharding needs it. Every address is `s3://bucket/key`. Safe to call from several threads."""
 
-    def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
-        """Store the file's content, with the digest as metadata `sha256`; visible whole or not at all."""
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
+        """Store the file's content, with any digest as metadata `sha256`; visible whole or not at all."""
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return the object's head with its `sha256` metadata; None when there is no such object."""
@@ -70,7 +70,7 @@ class LocalObjects:
 
     root: Path
 
-    def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
         """Store the file; its digest goes into a second file beside the tree."""
         target, note = self._path(uri), self._note(uri)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,8 +83,9 @@ class LocalObjects:
             shutil.copyfile(path, arriving)
         note.unlink(missing_ok=True)
         arriving.replace(target)
-        arriving.write_text(json.dumps({"sha256": sha256}))
-        arriving.replace(note)
+        if sha256 is not None:
+            arriving.write_text(json.dumps({"sha256": sha256}))
+            arriving.replace(note)
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return size, digest and a mark made of size and time of change."""

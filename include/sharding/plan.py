@@ -37,6 +37,7 @@ class DatasetPlan:
         source: what the index says of the source.
         described: what the index says of the settings.
         num_parts: processes that share the work; 1 writes the index at once, more need a merge.
+        algorithms: what the index says of hashes.
         older_uri: where layout version 1 put the same source and settings.
     """
 
@@ -48,6 +49,7 @@ class DatasetPlan:
     described: dict[str, Any]
     num_parts: int = 1
     older_uri: str | None = None
+    algorithms: dict[str, str | None] | None = None
 
     def to_json(self) -> str:
         """Return the plan as a document for the processes of the parts."""
@@ -92,10 +94,11 @@ def plan_dataset(
     """
     fit_num_shards(settings, train_bytes=0)
     data_format, files = list_files(source, objects)
-    source_mark = fingerprint(files)
+    source_mark = fingerprint(files, checksums=settings.checksums)
     described = {**_described(settings, data_format, objects), "num_parts": num_parts}
     mark = _mark(source_mark, described)
-    older = _mark(source_mark, {**described, "layout_version": 1})
+    of_old = {key: value for key, value in described.items() if key != "checksums"}
+    older = _mark(source_mark, {**of_old, "layout_version": 1})
     plan = DatasetPlan(
         uri=dataset_uri(destination, mark),
         older_uri=dataset_uri(destination, older),
@@ -111,6 +114,11 @@ def plan_dataset(
             "fingerprint": source_mark,
             "format": data_format.value,
         },
+        algorithms={
+            "source": _source_algorithm(files, settings),
+            "shards": "sha256" if settings.checksums or num_parts > 1 else None,
+            "rows": "column-sum-splitmix64" if _is_table(data_format, settings) else "blake2b-64",
+        },
     )
     return plan, files
 
@@ -125,6 +133,21 @@ def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
             plan.older_uri,
             plan.uri,
         )
+
+
+def _source_algorithm(files: list[SourceFile], settings: ShardSettings) -> str:
+    """Return how the content of the source's files is told."""
+    if any(file.etag is not None for file in files):
+        return "etag"
+    if not settings.checksums:
+        return "time of change"
+    from include.sharding.source_digest import algorithm
+
+    return algorithm()
+
+
+def _is_table(data_format: DataFormat, settings: ShardSettings) -> bool:
+    return data_format is not DataFormat.TEXT and settings.text_column is None
 
 
 def _mark(source_mark: str, described: dict[str, Any]) -> str:

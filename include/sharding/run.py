@@ -97,7 +97,9 @@ def _shard(
         bad_rows=BadRows(plan.settings.max_bad_row_fraction),
     )
     existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
-    with Uploads(objects, plan.uri, existing=existing) as uploads:
+    with Uploads(
+        objects, plan.uri, existing=existing, checksums=plan.settings.checksums
+    ) as uploads:
         written = write_splits(reading, uploads, plan.uri, folder / "shards")
         check_unchanged(files)
         quarantine = folder / QUARANTINE_NAME
@@ -109,6 +111,7 @@ def _shard(
             fingerprint=plan.fingerprint,
             source=plan.source,
             settings=plan.described,
+            algorithms=plan.algorithms,
             splits=written.splits,
             bad_rows={
                 "count": reading.bad_rows.count,

@@ -80,6 +80,9 @@ class ShardSettings:
         target_shard_bytes: size that `num_shards=0` aims at.
         text_row_bytes: a text file is cut into rows of at least this size, at line ends.
         max_categories: distinct strings a category column may have.
+        checksums: whether local source files and shards are digested. Without, a source counts as the same while names,
+            sizes and times of change are, a run that was cut off sends every shard again, and the trainer checks sizes
+            alone. Parts of a data set keep their checksums: the merge goes by them.
         csv_options: keyword arguments of `pandas.read_csv` for files that plain csv rules cannot read.
     """
 
@@ -98,6 +101,7 @@ class ShardSettings:
     target_shard_bytes: int = 32 * 1024**2
     text_row_bytes: int = 8 * 1024
     max_categories: int = 10_000
+    checksums: bool = True
     csv_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

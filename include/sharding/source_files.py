@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-_DIGEST_PIECE_BYTES = 1024**2
 
 
 class FileStamp(NamedTuple):
@@ -82,17 +80,27 @@ def bytes_to_read(file: SourceFile) -> int:
     return file.size if file.max_bytes is None else min(file.size, file.max_bytes)
 
 
-def fingerprint(files: Iterable[SourceFile]) -> str:
-    """Return the SHA-256 over every file's name, size and content (an object's: its etag).
+def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
+    """Return the SHA-256 over every file's name, size and content.
+
+    The content goes in as an object's ETag, or a local file's digest; without checksums as its time of change.
 
     Raises:
         DataError: a file cannot be read.
     """
-    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="fingerprint") as pool:
-        files = list(files)
-        digest = hashlib.sha256()
-        for file, mark in zip(files, pool.map(_content_mark, files), strict=True):
-            digest.update(f"{file.name}\0{file.size}\0{file.max_bytes}\0{mark}\n".encode())
+    files = list(files)
+    marks = {file.uri: file.etag for file in files}
+    local = [file for file in files if file.etag is None]
+    if not checksums:
+        marks |= {file.uri: str(file.stamp and file.stamp.modified_ns) for file in local}
+    elif local:
+        from include.sharding.source_digest import digests_of
+
+        marks |= zip((file.uri for file in local), digests_of(local), strict=True)
+    digest = hashlib.sha256()
+    for file in files:
+        line = f"{file.name}\0{file.size}\0{file.max_bytes}\0{marks[file.uri]}\n"
+        digest.update(line.encode())
     return digest.hexdigest()
 
 
@@ -128,20 +136,6 @@ def suffix_of(name: str) -> str:
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
-
-
-def _content_mark(file: SourceFile) -> str:
-    if file.etag is not None:
-        return file.etag
-    digest = hashlib.sha256()
-    piece = bytearray(_DIGEST_PIECE_BYTES)
-    try:
-        with Path(file.uri).open("rb", buffering=0) as stream:
-            while count := stream.readinto(piece):
-                digest.update(memoryview(piece)[:count])
-    except OSError as error:
-        raise unreadable(file, error) from error
-    return digest.hexdigest()
 
 
 def unreadable(file: SourceFile, error: Exception) -> DataError:

@@ -65,7 +65,7 @@ def test_a_local_file_written_to_while_it_is_read_is_refused(
     class WritesMeanwhile(Store):
         __slots__ = ()
 
-        def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
+        def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
             write(tmp_path / "t.csv", 5000)  # as many bytes as before
             if keeps_times:
                 os.utime(tmp_path / "t.csv", ns=(status.st_atime_ns, status.st_mtime_ns))

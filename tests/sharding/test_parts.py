@@ -145,7 +145,7 @@ class CutOff(Store):
         super().__init__(root)
         object.__setattr__(self, "left", left)
 
-    def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
         super().put_file(path, uri, sha256=sha256)
         object.__setattr__(self, "left", self.left - 1)
         if self.left <= 0:

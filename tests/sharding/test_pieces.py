@@ -36,7 +36,7 @@ SHARDS = st.builds(
     file=NAMES,
     rows=COUNTS,
     bytes=COUNTS,
-    sha256=NAMES,
+    sha256=st.none() | NAMES,
     first_row=COUNTS,
     columns=st.lists(PLACES, max_size=3).map(tuple),
     num_tokens=st.none() | COUNTS,
@@ -188,7 +188,7 @@ class Slow(LocalObjects):
         object.__setattr__(self, "open_gate", threading.Event())
         object.__setattr__(self, "started", threading.Semaphore(0))
 
-    def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
         self.started.release()
         assert self.open_gate.wait(30)
         super().put_file(path, uri, sha256=sha256)

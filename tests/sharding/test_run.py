@@ -120,7 +120,7 @@ class Broken(Store):
         super().__init__(root)
         object.__setattr__(self, "left", left)
 
-    def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
         object.__setattr__(self, "left", self.left - 1)
         if self.left < 0:
             raise OSError("the network is gone")

@@ -25,13 +25,12 @@ class S3DatasetObjects:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def put_file(self, path: Path, uri: str, *, sha256: str) -> None:
-        """Upload the file in flat memory, large ones in parts, with its digest as metadata."""
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
+        """Upload the file in flat memory, large ones in parts, with its digest, if there is one, as metadata."""
         at = S3Address.parse(uri)
+        extra = {} if sha256 is None else {"Metadata": {"sha256": sha256}}
         with refusals_typed(uri):
-            self._client.upload_file(
-                str(path), at.bucket, at.key, ExtraArgs={"Metadata": {"sha256": sha256}}
-            )
+            self._client.upload_file(str(path), at.bucket, at.key, ExtraArgs=extra)
 
     def head(self, uri: str) -> ObjectHead | None:
         """Return the object's head with its digest; None when there is no such object."""

@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Write this instance's part; returns the exit code, 1 after an error that is also the job's ExitMessage."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # before numpy is loaded: its threads would spin
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
     client = boto3.client("s3", config=patient_config(None))
     try:
@@ -92,7 +95,7 @@ def _check_unchanged(plan: DatasetPlan, files: list[SourceFile]) -> None:
     Raises:
         DataError: the source has changed.
     """
-    found = fingerprint(files)
+    found = fingerprint(files, checksums=plan.settings.checksums)
     if found != plan.source["fingerprint"]:
         raise DataError(
             "the source has changed since the data set was planned",

@@ -127,9 +127,10 @@ def _fault(path: Path, shard: Mapping[str, Any], *, verify: bool) -> str | None:
             "index and the shards are not of the same data set, or the download was cut: give both "
             "channels the same prefix"
         )
-    if verify and (digest := sha256_of(path)) != shard["sha256"]:
+    stated = shard["sha256"]  # null where the data set was made without checksums
+    if verify and stated is not None and (digest := sha256_of(path)) != stated:
         return (
-            f"shard {path} has SHA-256 {digest}, the index says {shard['sha256']}; its content is "
+            f"shard {path} has SHA-256 {digest}, the index says {stated}; its content is "
             "damaged: shard again"
         )
     return None
