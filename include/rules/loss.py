@@ -12,9 +12,11 @@ from include.rules.records import Facts, Record, StepRecord
 from include.rules.rule import HEALTHY, Judgement, Rule, Watch
 from include.rules.series import (
     LEAST_OBSERVATIONS,
+    SIGMA_PER_MEDIAN,
     History,
     Row,
     median_and_mad,
+    noise_of,
 )
 
 if TYPE_CHECKING:
@@ -95,8 +97,9 @@ class LossSpike(LossRule):
     some 100 steps and leave out 200 to 500 batches.
 
     It diverges if for `stop_steps` steps each loss is above `stop_ratio` times the median and also above `stop_ratio`
-    times the highest loss that the run had before, and the second half of them is higher than the first. Spikes that
-    recover, harder data and another domain do not grow on; losses of zero and below have no such ratio.
+    times the highest loss that the run had before, and the median of the second half of them is above that of the
+    first by more than `stop_growth` and by more than four standard errors. Spikes that recover, harder data and another
+    domain do not grow on; losses of zero and below have no such ratio.
     """
 
     window: int = 100
@@ -106,6 +109,7 @@ class LossSpike(LossRule):
     stop_ratio: float = 2.0
     stop_patience: int = 5
     stop_steps: int = 100
+    stop_growth: float = 0.1
     warm_up: int = 50
 
     def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
@@ -165,7 +169,9 @@ class _LossSpike(Watch[StepRecord]):
             return False
         losses = self._high.between(row.onset - 1, step)
         half = len(losses) // 2
-        return median(losses[half:]) > median(losses[:half])
+        before, after = median(losses[:half]), median(losses[half:])
+        error = SIGMA_PER_MEDIAN * noise_of(losses) * math.sqrt(1 / half + 1 / (len(losses) - half))
+        return after - before > max(rule.stop_growth * before, 4 * error)
 
     def roll_back(self, step: int) -> None:
         for each in (self._seen, self._peaks, self._row, self._diverging, self._high):
