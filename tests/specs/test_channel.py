@@ -41,7 +41,7 @@ def test_the_fields_say_which_kind_it_is(value: dict[str, Any], kind: type) -> N
     [
         ("/local/path", "inputs.train.s3_data: is no S3 URI"),
         (5, "inputs.train: is no channel"),
-        ({"s3_uri": "s3://b/x"}, "inputs.train.s3_uri: is no key"),
+        ({"s3_uri": "s3://b/x"}, "inputs.train.s3_uri: is an unknown key"),
         (
             {"s3_data": "s3://b/x", "attribute_names": ["a"]},
             "inputs.train.attribute_names: goes only with s3_data_type AugmentedManifestFile",
