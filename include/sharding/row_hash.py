@@ -36,14 +36,12 @@ class RowHasher:
     def __init__(self) -> None:
         self._hashes = np.empty(0, dtype=np.uint64)
         self._stirred = np.empty(0, dtype=np.uint64)
-        self._shifted = np.empty(0, dtype=np.uint64)
         self._numbers = np.empty(0, dtype=np.float64)
 
     def start(self, num_rows: int) -> None:
         """Begin a batch."""
         if len(self._numbers) != num_rows:
             self._stirred = np.empty(num_rows, dtype=np.uint64)
-            self._shifted = np.empty(num_rows, dtype=np.uint64)
             self._numbers = np.empty(num_rows, dtype=np.float64)
         self._hashes = np.zeros(num_rows, dtype=np.uint64)
 
@@ -67,12 +65,11 @@ class RowHasher:
 
     def add_bits(self, name: str, bits: npt.NDArray[np.uint64]) -> None:
         """Take in a column that is hashed already."""
-        stirred, shifted = self._stirred, self._shifted
-        np.right_shift(bits, np.uint64(32), out=shifted)
-        np.bitwise_xor(bits, shifted, out=stirred)
+        stirred = self._stirred
+        # A small whole number has only the upper bits of a float64, of which a product keeps the lower ones at zero.
+        np.right_shift(bits, np.uint64(32), out=stirred)
+        stirred ^= bits
         stirred *= _column_constant(name)
-        np.right_shift(stirred, np.uint64(32), out=shifted)
-        stirred ^= shifted
         self._hashes += stirred
 
     def finish(self) -> npt.NDArray[np.uint64]:
