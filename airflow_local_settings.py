@@ -21,8 +21,18 @@ def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
     """Put a task that takes training instances into the pool, with a slot for each of them.
 
     Runs where the scheduler creates or clears a task, which tells the run; elsewhere nothing is changed. A pool that
-    the DAG's author chose stays.
+    the DAG's author chose stays. No error leaves it: that would end the scheduler's loop. With several teams, the pool
+    must be one without a team: tasks of other teams would never be scheduled in it.
     """
+    try:
+        _put_into_pool(task_instance, dag_run)
+    except Exception:
+        log.exception(
+            "Task %s stays in its pool: TRAINYARD_TRAINING_POOL could not be applied", task_instance
+        )
+
+
+def _put_into_pool(task_instance: Any, dag_run: Any) -> None:
     pool = os.environ.get("TRAINYARD_TRAINING_POOL")
     if not pool or dag_run is None or task_instance.pool not in {_DEFAULT_POOL, pool}:
         return
@@ -31,8 +41,8 @@ def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
     if task_instance.custom_operator_name not in set(PoolDemand):
         return
     demand = PoolDemand(task_instance.custom_operator_name)
-    task_instance.pool = pool
-    task_instance.pool_slots = demand.slots(dag_run.conf or {}, most=_pool_size())
+    slots = demand.slots(dag_run.conf or {}, most=_pool_size())
+    task_instance.pool, task_instance.pool_slots = pool, slots
 
 
 def _pool_size() -> int:

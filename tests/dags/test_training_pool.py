@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_local_settings import task_instance_mutation_hook
 from distributed_training.operators.training_job import TrainingJobOperator
 from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
 from include.planning.pool_slots import PoolDemand
@@ -128,3 +129,16 @@ def test_the_policy_is_applied_anew_to_a_task_that_is_cleared(bag: Any) -> None:
     instance.refresh_from_task(instance.task, pool_override=POOL, dag_run=run)
 
     assert (instance.pool, instance.pool_slots) == (POOL, 16)
+
+
+def test_a_run_that_cannot_be_read_leaves_its_tasks_where_they_are(
+    bag: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error in the hook would end the scheduler's loop."""
+    task = scheduled(bag.dags["train_end_to_end"], "train")
+    task.pool, task.pool_slots = "default_pool", 1
+
+    task_instance_mutation_hook(task, dag_run="no run")
+
+    assert (task.pool, task.pool_slots) == ("default_pool", 1)
+    assert "stays in its pool" in caplog.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,8 +36,11 @@ class StateStore:
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
-    def set(self, key: str, value: Any) -> None:
+    retentions: dict[str, timedelta | None] = field(default_factory=dict)
+
+    def set(self, key: str, value: Any, *, retention: timedelta | None = None) -> None:
         self.values[key] = json.loads(json.dumps(value))
+        self.retentions[key] = retention
 
 
 @dataclass

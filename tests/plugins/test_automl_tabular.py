@@ -235,7 +235,7 @@ def test_running_job_is_re_attached_known_to_the_janitor_and_stopped_by_a_kill(
     began = time.monotonic()
     asyncio.run(first.on_kill())
     event = asyncio.run(only_event(second))
-    assert event["snapshot"]["status"] == "Stopped"
+    assert event["job"]["status"] == "Stopped"
     assert time.monotonic() - began < 30
     running = sagemaker.list_processing_jobs(NameContains=name, StatusEquals="InProgress")
     assert running["ProcessingJobSummaries"] == []

@@ -335,10 +335,12 @@ def test_job_that_is_not_there_is_told_as_absent(aws_connection: RunningEngine) 
 def test_task_waits_while_the_watched_one_has_not_begun(
     aws_connection: RunningEngine, task: Any
 ) -> None:
-    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+    asked = {"task_id": "watch_rules", "watched_task_id": "train", "watch": PLAN}
     task.state = "scheduled"
     with pytest.raises(AirflowRescheduleException):
-        check.execute(task.context)
+        CheckRulesOperator(**asked, deferrable=False).execute(task.context)
+    with pytest.raises(TaskDeferred):
+        CheckRulesOperator(**asked).execute(task.context)
 
 
 @pytest.mark.slow

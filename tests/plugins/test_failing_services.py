@@ -259,7 +259,7 @@ def test_throttled_looks_and_logs_never_fail_a_running_job(
         event = first_event(trigger)
         assert num_hits[0] >= 2
 
-    assert event["snapshot"]["status"] == "Completed"
+    assert event["job"]["status"] == "Completed"
     told = [each for each in caplog.messages if each.startswith("[algo-1] line ")]
     assert told == [f"[algo-1] line {n}" for n in range(20)]
     assert len(job_names(sagemaker, task)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,9 +32,17 @@ MINE = follower(TRY, "host:1")
         (MINE, MINE, False),
         (follower(TaskInstance(), "host:2"), MINE, False),
         (None, MINE, False),
+        (follower(TRY, "host:2", deferred_at=1.0), MINE, False),
         (follower(TRY, "host:2"), None, False),
     ],
-    ids=["another triggerer", "itself", "a later try", "nobody", "outside a triggerer"],
+    ids=[
+        "another triggerer",
+        "itself",
+        "a later try",
+        "nobody",
+        "an earlier deferral",
+        "outside a triggerer",
+    ],
 )
 def test_only_another_triggerer_of_the_same_try_takes_over(noted, asks, is_taken):
     tags = [{"Key": "other", "Value": "x"}]
@@ -51,11 +60,15 @@ def test_cancelled_trigger_looks_who_follows_the_job(
     aws_connection, task, script, sagemaker, monkeypatch, task_instance, host, is_stopped
 ):
     first = submit(script(WAITS), task)
+    deferred_at = first.arguments["deferred_at"] = time.time() - 3600
     again = type(first)(**first.serialize()[1])
     first.task_instance, again.task_instance = TRY, task_instance
     name = first.followed.job_name
     arn = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobArn"]
     this_process = f"this:{os.getpid()}"
+
+    def mark_of(trigger: Any, host: str) -> Any:
+        return follower(trigger.task_instance, f"{host}:{os.getpid()}", deferred_at=deferred_at)
 
     def noted() -> Any:
         tags = {each["Key"]: each["Value"] for each in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
@@ -64,13 +77,12 @@ def test_cancelled_trigger_looks_who_follows_the_job(
     async def follow(trigger: Any, host: str) -> None:
         monkeypatch.setattr("socket.gethostname", lambda: host)
         following = asyncio.create_task(only_event(trigger))
-        mark = follower(trigger.task_instance, f"{host}:{os.getpid()}")
-        await wait_for(lambda: noted() == mark)
+        await wait_for(lambda: noted() == mark_of(trigger, host))
         following.cancel()
 
     async def take_over_and_cancel() -> None:
         await follow(first, "this")
-        assert noted() == follower(TRY, this_process)
+        assert noted() == follower(TRY, this_process, deferred_at=deferred_at)
         await follow(again, host)
         monkeypatch.setattr("socket.gethostname", lambda: "this")
         await first.on_kill()

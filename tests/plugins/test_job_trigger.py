@@ -104,7 +104,7 @@ def test_serialised_trigger_comes_back_the_same(aws_connection):
 
 
 @pytest.mark.parametrize(("age_s", "is_told"), [(0.0, False), (3600.0, True)], ids=["new", "old"])
-def test_restarted_trigger_says_that_the_log_starts_again(
+def test_restarted_trigger_marks_the_gap_in_the_log(
     aws_connection, task, script, caplog, age_s, is_told
 ):
     _, arguments = submit(script("print('one')\n"), task).serialize()
@@ -113,7 +113,7 @@ def test_restarted_trigger_says_that_the_log_starts_again(
         asyncio.run(only_event(again))
 
     told = f"{caplog.text}{events}"
-    assert ("starts again from its beginning" in told) is is_told
+    assert ("goes on with the last minute" in told) is is_told
 
 
 def test_trigger_outlives_a_killed_engine(steady_engine, task, script, caplog):
@@ -130,7 +130,7 @@ def test_trigger_outlives_a_killed_engine(steady_engine, task, script, caplog):
     with caplog.at_level(logging.INFO):
         event = asyncio.run(follow_through_a_crash())
 
-    assert event["snapshot"]["status"] == "Completed"
+    assert event["job"]["status"] == "Completed"
     told = [each for each in caplog.messages if each.startswith("[algo-1] line ")]
     assert told == [f"[algo-1] line {n}" for n in range(60)]
 
@@ -145,7 +145,7 @@ def test_on_kill_stops_the_job_and_the_trigger_sees_it(aws_connection, task, scr
 
     event = asyncio.run(kill_while_following())
 
-    assert event["snapshot"]["status"] == "Stopped"
+    assert event["job"]["status"] == "Stopped"
 
 
 def test_kill_is_repeated_until_the_service_answers(
@@ -162,7 +162,7 @@ def test_kill_is_repeated_until_the_service_answers(
         await killing
         return await asyncio.wait_for(only_event(trigger), 90)
 
-    assert asyncio.run(kill_during_an_outage())["snapshot"]["status"] == "Stopped"
+    assert asyncio.run(kill_during_an_outage())["job"]["status"] == "Stopped"
 
 
 def test_kill_that_never_arrives_says_so(steady_engine, task, script, caplog):
@@ -179,7 +179,7 @@ def test_log_that_may_not_be_read_costs_one_warning(engine, task, script, caplog
         point_service_elsewhere(monkeypatch, engine, service="logs", url=logs_url)
         event = asyncio.run(only_event(submit(script(COUNTS), task)))
 
-    assert event["snapshot"]["status"] == "Completed"
+    assert event["job"]["status"] == "Completed"
     assert caplog.text.count("followed without its log") == 1
 
 
@@ -198,7 +198,7 @@ def test_expired_credentials_are_waited_out(engine, caplog, monkeypatch):
         )
         event = asyncio.run(only_event(trigger))
 
-    assert event["snapshot"]["status"] == "Completed"
+    assert event["job"]["status"] == "Completed"
     assert caplog.text.count("ExpiredTokenException") == 6
 
 
@@ -243,7 +243,7 @@ def test_on_kill_of_an_ended_job_changes_nothing(aws_connection, task, script):
     event = asyncio.run(only_event(trigger))
     asyncio.run(trigger.on_kill())
 
-    assert event["snapshot"]["status"] == "Completed"
+    assert event["job"]["status"] == "Completed"
     jobs = SageMakerJobs(AwsClients(ConnectionArguments()), JobKind.TRAINING)
     now = jobs.describe(trigger.followed.job_name)
     assert now is not None

@@ -8,15 +8,18 @@ import logging
 import signal
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 
+from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.operators.training_job import TrainingJobOperator
 from include.errors import (
     InfrastructureError,
@@ -363,15 +366,61 @@ def timed_out(made: TrainingJobOperator, task: Any) -> Any:
     return made.resume_execution(TRIGGER_FAIL_REPR, error, task.context)
 
 
-def test_dead_trigger_is_replaced_by_waiting_in_the_worker(aws_connection, task, script, sagemaker):
-    deferred(operator(script(PRINTS), deferrable=True), task)
-    resumed = operator(script(PRINTS), deferrable=True)
-    result = resumed.resume_execution(
-        TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_FAILURE}, task.context
+def failed_trigger(made: TrainingJobOperator, task: Any) -> TaskDeferred:
+    """Resume the operator as Airflow does when its trigger failed, and return how it waits then."""
+    error = {"error": TriggerFailureReason.TRIGGER_FAILURE}
+    with pytest.raises(TaskDeferred) as waits:
+        made.resume_execution(TRIGGER_FAIL_REPR, error, task.context)
+    return waits.value
+
+
+def test_failed_trigger_takes_no_worker_and_the_job_is_found_again(
+    aws_connection, task, script, sagemaker
+):
+    first_event(deferred(operator(script(PRINTS), deferrable=True), task).trigger)
+    waits = failed_trigger(operator(script(PRINTS), deferrable=True), task)
+
+    result = operator(script(PRINTS), deferrable=True).resume_execution(
+        waits.method_name, {**(waits.kwargs or {}), "event": None}, task.context
     )
 
     assert result["status"] == "Completed"
     assert len(job_names(sagemaker, task)) == 1
+
+
+def test_triggers_that_go_on_failing_are_replaced_ever_more_seldom(aws_connection, task, script):
+    made, pauses_s = operator(script(PRINTS), deferrable=True), []
+    for _ in range(8):
+        moment = failed_trigger(made, task).trigger.moment
+        pauses_s.append((moment - datetime.now(UTC)).total_seconds())
+
+    assert 7 <= pauses_s[0] <= 12
+    assert 240 <= pauses_s[-1] <= 360
+
+
+def test_execution_timeout_counts_over_all_deferrals(aws_connection, task, script, sagemaker):
+    made = operator(script(WAITS), deferrable=True, execution_timeout=timedelta(hours=2))
+    task.start_date = datetime.now(UTC) - timedelta(hours=1)
+
+    first = deferred(made, task)
+    again = failed_trigger(made, task)
+
+    sagemaker.stop_training_job(TrainingJobName=task.xcoms["job_name"])
+    for each in (first, again):
+        assert timedelta(minutes=58) < each.timeout <= timedelta(hours=1)
+
+
+def test_what_was_reported_is_remembered_for_ever(task):
+    memory = TaskMemory(task.context)
+    memory.note_reported(2)
+    memory.note_verdict(1)
+    memory.note_job("job", {})
+
+    assert task.store.retentions == {
+        "reported_attempt": NEVER_EXPIRE,
+        "verdict_attempt": NEVER_EXPIRE,
+        "job": None,
+    }
 
 
 @pytest.mark.parametrize("is_deferred", [False, True], ids=["in-worker", "in-trigger"])

@@ -306,7 +306,7 @@ def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by
     asyncio.run(first.on_kill())
     assert describe(sagemaker, task)["HyperParameterTuningJobStatus"] in {"Stopping", "Stopped"}
     event = asyncio.run(only_event(second))
-    assert event["snapshot"]["status"] == "Stopped"
+    assert event["job"]["status"] == "Stopped"
     assert describe(sagemaker, task)["TrainingJobStatusCounters"]["InProgress"] == 0
 
     quick = search(code, static={"pause": 0.0}, max_jobs=1, max_parallel_jobs=1, budget_usd=1.0)

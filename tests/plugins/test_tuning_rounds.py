@@ -210,6 +210,18 @@ def test_only_what_a_trial_is_to_blame_for_is_a_result(aws_connection, task) -> 
     assert json.dumps(told)
 
 
+def test_a_trial_keeps_its_values_on_every_way_back(aws_connection, task, script) -> None:
+    made = TrialJobOperator(
+        task_id=task.task_id, spec=script("print(1)"), trial={"number": 3}, deferrable=False
+    )
+    TrialJobOperator.execute.__wrapped__(made, task.context)
+    quota = {"began_at": 0.0, "rung_began_at": 0.0}
+
+    for method, kwargs in (("execute_again", {}), ("execute_after_quota", {"quota": quota})):
+        told = made.resume_execution(method, {"event": None, **kwargs}, task.context)
+        assert told["trial"] == {"number": 3}
+
+
 def test_a_failed_trial_is_told_again_and_never_run_again(aws_connection, task, script) -> None:
     spec = script("raise ValueError('the width is odd')")
 

@@ -12,6 +12,7 @@ from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.triggers.interruptible import run_interruptible
 from distributed_training.triggers.watched_task import (
     LONGEST_ABSENCE_S,
+    NOT_BEGUN,
     RESTING,
     SHORTEST_ABSENCE_S,
     WatchedTask,
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 
     from distributed_training.hooks.jobs import SageMakerJobs
 
-NOT_BEGUN = frozenset({None, "none", "scheduled"})
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-_AGAIN_S = 5.0
+_AGAIN_S = 60.0
 _SETTLING_LOOKS = 20
 
 
@@ -91,14 +91,15 @@ class CheckRulesOperator(ConnectedOperator):
 
         Raises:
             SpecError: the plan's rules are wrong.
-            AirflowRescheduleException: the watched task has not begun: there is nothing to watch yet.
+            AirflowRescheduleException: the watched task has not begun, and no triggerer waits for it.
         """
         from airflow.sdk.exceptions import AirflowRescheduleException
 
         from include.rules.reactions import planned_reactions
 
         planned_reactions(self._plan)
-        if self.watched_task_id and self._watched_state(context) in NOT_BEGUN:
+        has_begun = self.watched_task_id is None or self._watched_state(context) not in NOT_BEGUN
+        if not self.deferrable and not has_begun:
             again = datetime.now(UTC) + timedelta(seconds=_AGAIN_S)
             raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
         return self.execute_complete(context, self._watch(context, absent_s=SHORTEST_ABSENCE_S))

@@ -16,6 +16,7 @@ from distributed_training.operators.task_memory import TaskMemory
 from distributed_training.triggers.pace import backoff_s
 from include.errors import (
     CapacityError,
+    InfrastructureError,
     JobStoppedError,
     QuotaExceededError,
     QuotaTooSmallError,
@@ -85,7 +86,7 @@ class SageMakerJobOperator(EndingJobTask):
         return self._run(context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the snapshot that the trigger saw last, or raise what it found.
+        """Return the snapshot of the job that ended, or raise what the trigger found.
 
         Raises:
             TrainingRunError: the job did not complete, or could not be followed.
@@ -93,8 +94,28 @@ class SageMakerJobOperator(EndingJobTask):
         if "error" in event:
             error = error_from_dict(event["error"])
             raise error
-        snapshot = JobSnapshot.from_dict(event["snapshot"])
-        return self._ended(context, snapshot, event["facts"], was_attached=event["was_attached"])
+        return self._ended(
+            context,
+            self._snapshot_of(event),
+            event.get("facts", {}),
+            was_attached=bool(event.get("was_attached")),
+        )
+
+    def _snapshot_of(self, event: Mapping[str, Any]) -> JobSnapshot:
+        """Return the ended job of a trigger's event; triggers of version 0 sent the snapshot itself.
+
+        Raises:
+            InfrastructureError: the service does not know the job any more.
+        """
+        if "snapshot" in event:
+            return JobSnapshot.from_dict(event["snapshot"])
+        name = event["job"]["name"]
+        snapshot = self.jobs.describe(name)
+        if snapshot is None:
+            raise InfrastructureError(
+                "the service no longer knows the job that ended", job_name=name
+            )
+        return snapshot
 
     def _run(self, context: Context, quota: QuotaWait | None = None) -> dict[str, Any]:
         """Take the task's job on, and stop it wherever `execution_timeout` interrupts that.
@@ -129,7 +150,7 @@ class SageMakerJobOperator(EndingJobTask):
                     return self._ended(context, standing.snapshot, self._facts(context, standing))
                 case Step.AWAIT_END:
                     self.log.info("Job %s is stopping: the next attempt starts after it", name)
-                    self._await_end(name)
+                    self._await_end(context, name)
                 case Step.ATTACH:
                     self.log.info("Job %s runs already: waiting for it", name)
                     facts = self._facts(context, standing)
@@ -140,7 +161,9 @@ class SageMakerJobOperator(EndingJobTask):
                         submitted = self._submit(context, name, place)
                     except (QuotaExceededError, CapacityError) as refusal:
                         longest_s = self.max_quota_wait_s(context)
-                        quota = self._await_quota(place, name, quota, refusal, longest_s=longest_s)
+                        quota = self._await_quota(
+                            context, place, name, quota, refusal, longest_s=longest_s
+                        )
                         continue
                     except QuotaTooSmallError as refusal:
                         quota = self._leave_rung(place, quota, refusal)

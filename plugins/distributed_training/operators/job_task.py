@@ -145,6 +145,7 @@ class JobTask(BaseOperator):
             stream_logs=self.stream_logs,
             patience=patience or Patience(),
             notifier=Notifier.from_dict(self.notifier),
+            has_secrets=any(True for _ in spec_secrets(self.spec)),
             connection=ConnectionArguments(
                 aws_conn_id=self.aws_conn_id,
                 region_name=self.region_name,

@@ -12,6 +12,8 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralError, TaskDe
 
 from distributed_training.operators.job_task import JobTask
 from distributed_training.operators.quota_wait import QuotaWait
+from distributed_training.operators.task_memory import TaskMemory
+from distributed_training.triggers.pace import jittered, trigger_pause_s
 from distributed_training.triggers.watch import Patience
 from include.errors import (
     CapacityError,
@@ -69,7 +71,7 @@ class WaitingJobTask(JobTask):
         """Continue after the job has ended."""
 
     def execute_again(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Continue after a stopping job has ended: the trigger's event says no more than that."""
+        """Continue after a stopping job has ended, or some time after a trigger failed."""
         return self._run(context)
 
     def execute_after_quota(
@@ -97,9 +99,13 @@ class WaitingJobTask(JobTask):
         except TaskDeferralTimeout:
             return self._resume_too_late(context)
         except TaskDeferralError as error:
-            self.log.warning("The trigger failed (%s): waiting in the worker instead", error)
-            self.deferrable = False
-            return self._run(context)
+            delay_s = trigger_pause_s(TaskMemory(context).count_trigger_failure(time.time()))
+            self.log.warning(
+                "The trigger failed (%s): looking at the job again in %s",
+                error,
+                format_duration(delay_s),
+            )
+            self._defer_for(context, delay_s, self.execute_again.__name__)
 
     def on_kill(self) -> None:
         """Stop the job that this process waits for: marked, cleared, or the worker is shut down.
@@ -133,6 +139,7 @@ class WaitingJobTask(JobTask):
         patience = self.patience(context, facts)
         if self.deferrable:
             self._defer(
+                context,
                 name,
                 self.execute_complete.__name__,
                 facts,
@@ -161,14 +168,15 @@ class WaitingJobTask(JobTask):
             return False
         return "running" not in states.get(ti.run_id, {}).values()
 
-    def _await_end(self, name: str) -> None:
+    def _await_end(self, context: Context, name: str) -> None:
         self._waiting_for = name
         if self.deferrable:
-            self._defer(name, self.execute_again.__name__, {})
+            self._defer(context, name, self.execute_again.__name__, {})
         self._follow(name)
 
     def _await_quota(
         self,
+        context: Context,
         place: Mapping[str, Any],
         name: str,
         quota: QuotaWait | None,
@@ -182,6 +190,7 @@ class WaitingJobTask(JobTask):
         `execution_timeout` or until the rung's time is over and it is the next rung's turn.
 
         Args:
+            context: the task's.
             place: the rung.
             name: the job's name.
             quota: how far the waiting has come; None before the first refusal.
@@ -200,7 +209,8 @@ class WaitingJobTask(JobTask):
             self.log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
             return quota.given_up(place["rung"], now=now)
         quota = quota.refused()
-        delay_s = quota.pause_s(self.poll_interval_s)
+        # Tasks that were refused together do not ask together again.
+        delay_s = jittered(quota.pause_s(self.poll_interval_s))
         self.log.info(
             "Job %s waits for quota since %s: %s; asking again in %s",
             name,
@@ -209,7 +219,10 @@ class WaitingJobTask(JobTask):
             format_duration(delay_s),
         )
         if self.deferrable:
-            self._defer_for_quota(quota, delay_s)
+            quota_kwargs = {"quota": asdict(quota)}
+            self._defer_for(
+                context, delay_s, self.execute_after_quota.__name__, kwargs=quota_kwargs
+            )
         try:
             time.sleep(delay_s)
         except AirflowTaskTimeout:
@@ -230,23 +243,28 @@ class WaitingJobTask(JobTask):
         now = time.time()
         return (quota or QuotaWait.begin(now)).refused().given_up(place["rung"], now=now)
 
-    def _defer_for_quota(self, quota: QuotaWait, delay_s: float) -> NoReturn:
+    def _defer_for(
+        self,
+        context: Context,
+        delay_s: float,
+        method_name: str,
+        *,
+        kwargs: dict[str, Any] | None = None,
+    ) -> NoReturn:
+        """Resume by a method after some seconds, by a trigger of Airflow's own."""
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
         moment = datetime.now(UTC) + timedelta(seconds=max(_SHORTEST_DEFERRAL_S, delay_s))
-        left = self.execution_timeout
-        if left is not None:
-            waited = timedelta(seconds=time.time() - quota.began_at)
-            left = max(timedelta(seconds=1), left - waited)
         self.defer(
             trigger=DateTimeTrigger(moment=moment),
-            method_name=self.execute_after_quota.__name__,
-            kwargs={"quota": asdict(quota)},
-            timeout=left,
+            method_name=method_name,
+            kwargs=kwargs,
+            timeout=self._time_left(context),
         )
 
     def _defer(
         self,
+        context: Context,
         name: str,
         method_name: str,
         facts: dict[str, Any],
@@ -260,8 +278,18 @@ class WaitingJobTask(JobTask):
         self.defer(
             trigger=JobTrigger(**self.followed(name, patience=patience).to_dict(), echoed=echoed),
             method_name=method_name,
-            timeout=self.execution_timeout,
+            timeout=self._time_left(context),
         )
+
+    def _time_left(self, context: Context) -> timedelta | None:
+        """Return what is left of `execution_timeout`, at least a second; None where there is none.
+
+        Airflow gives each deferral the timeout that it is told, and keeps a try's start over its deferrals.
+        """
+        if self.execution_timeout is None:
+            return None
+        spent = datetime.now(UTC) - context["ti"].start_date
+        return max(timedelta(seconds=1), self.execution_timeout - spent)
 
     def _follow(self, name: str, *, patience: Patience | None = None) -> JobSnapshot:
         """Return the job's final snapshot, waiting in this process by the trigger's own code."""

@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 _JOB = "job"
 _REPORTED = "reported_attempt"
 _VERDICT = "verdict_attempt"
+_TRIGGER_FAILURES = "trigger_failures"
+_TOGETHER_S = 3600.0
+"""Failures of triggers that are further apart are counted anew."""
 
 
 class TaskMemory:
@@ -53,11 +56,19 @@ class TaskMemory:
 
     def note_reported(self, attempt: int) -> None:
         """Remember that the failure of this attempt is about to be raised."""
-        self._set(_REPORTED, attempt)
+        self._set(_REPORTED, attempt, never_expires=True)
 
     def note_verdict(self, attempt: int) -> None:
         """Remember that a rule's end of this attempt is about to be the task's result."""
-        self._set(_VERDICT, attempt)
+        self._set(_VERDICT, attempt, never_expires=True)
+
+    def count_trigger_failure(self, now: float) -> int:
+        """Return how often triggers of the task failed in a row, this time included; 1 when no store tells."""
+        noted = self._get(_TRIGGER_FAILURES) or {}
+        is_next = now - float(noted.get("at", 0.0)) < _TOGETHER_S
+        count = int(noted.get("count", 0)) + 1 if is_next else 1
+        self._set(_TRIGGER_FAILURES, {"count": count, "at": now})
+        return count
 
     def _get(self, key: str, *, absent: Any = None) -> Any:
         """Return what is noted, `absent` when nothing is; None when the store cannot tell."""
@@ -70,10 +81,14 @@ class TaskMemory:
             return None
         return absent if noted is None else noted
 
-    def _set(self, key: str, value: Any) -> None:
+    def _set(self, key: str, value: Any, *, never_expires: bool = False) -> None:
+        """Note a value; of 30 days by default, after which a task that is cleared would report its failure anew."""
         if self._store is None:
             return
+        from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+        retention = {"retention": NEVER_EXPIRE} if never_expires else {}
         try:
-            self._store.set(key, value)
+            self._store.set(key, value, **retention)
         except Exception as error:  # noqa: BLE001  # any fault of a convenience
             log.warning("Task state store cannot be written (%s): going on without it", error)

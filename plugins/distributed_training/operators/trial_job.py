@@ -45,14 +45,17 @@ class TrialJobOperator(TrainingJobOperator):
         except _OF_ITS_VALUES as error:
             return self._failed_trial(context, error)
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what `execute` returns.
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> dict[str, Any]:
+        """Return what `execute` returns, by whatever method the task goes on.
 
         Raises:
             TrainingRunError: likewise.
         """
         try:
-            return {**super().execute_complete(context, event), "trial": dict(self.trial)}
+            told = super().resume_execution(next_method, next_kwargs, context)
+            return {**told, "trial": dict(self.trial)}
         except _OF_ITS_VALUES as error:
             return self._failed_trial(context, error)
 

@@ -27,9 +27,11 @@ class Answers:
 
     Attributes:
         where: what an error says that it happened to: `job a`.
+        logs: whether waits are logged here; not where all that wait log them.
     """
 
     where: str
+    logs: bool = True
     _failures: int = 0
     _refusals: int = 0
 
@@ -38,7 +40,7 @@ class Answers:
         self._failures = self._refusals = 0
 
     def delay_s(self, error: Exception) -> float:
-        """Return the seconds to wait after a look that failed, and log why.
+        """Return the seconds to wait after a look that failed.
 
         A service that does not answer, throttles, fails or takes the credentials for expired is asked for ever.
 
@@ -52,7 +54,8 @@ class Answers:
                 ours = typed(error, where=self.where)
                 raise ours from error
         delay = jittered(backoff_s(self._failures))
-        log.warning("No answer from the service (%s); asking again in %.0f s", error, delay)
+        if self.logs:
+            log.warning("No answer from the service (%s); asking again in %.0f s", error, delay)
         return delay
 
 

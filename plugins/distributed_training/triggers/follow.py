@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from botocore.exceptions import ClientError
@@ -16,8 +15,16 @@ from distributed_training.hooks.job_kinds import JOB_APIS, JobKind
 from distributed_training.hooks.notifications import notify_from_trigger
 from distributed_training.hooks.redaction import description_secrets, masked, masked_snapshot
 from distributed_training.hooks.refusals import code_and_message
+from distributed_training.hooks.shared_clients import shared_clients
 from distributed_training.triggers.answers import FAULTS, Answers, is_refusal
-from distributed_training.triggers.log_tail import LogTail
+from distributed_training.triggers.job_feed import (
+    JobFeed,
+    JobState,
+    Subscription,
+    service_time,
+    subscribed,
+)
+from distributed_training.triggers.log_tail import LogTail, newest_heartbeat
 from distributed_training.triggers.pace import Pace, jittered
 from distributed_training.triggers.renewed_clients import RenewedClients
 from distributed_training.triggers.stopping import note_follower, stop_job
@@ -35,6 +42,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOG_FAILURES_IN_A_ROW = 8
+_LAST_LINES_S = 1.5
+_SILENCE_SHARE = 0.25
+_UNLISTED_S = 15.0
 VERSION = 1
 """Of a trigger's arguments in Airflow's database; a release reads all of them (docs/adr/0057)."""
 
@@ -48,6 +58,7 @@ class Followed:
         stream_logs: whether the log lines of all hosts are passed on.
         patience: how long the job may be silent or wait for instances before it is stopped.
         notifier: whom to tell of spot interruptions; None tells nobody.
+        has_secrets: whether the job's request has values that its log must not show: they are asked of the service.
     """
 
     kind: JobKind
@@ -57,6 +68,7 @@ class Followed:
     stream_logs: bool = True
     patience: Patience = field(default_factory=Patience)
     notifier: Notifier | None = None
+    has_secrets: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
@@ -68,6 +80,7 @@ class Followed:
             "stream_logs": self.stream_logs,
             "patience": self.patience.to_dict(),
             "notifier": self.notifier.to_dict() if self.notifier else None,
+            "has_secrets": self.has_secrets,
             "connection": self.connection.to_dict(),
         }
 
@@ -90,6 +103,7 @@ class Followed:
             stream_logs=bool(data.get("stream_logs", True)),
             patience=Patience.from_dict(data.get("patience") or {}),
             notifier=Notifier.from_dict(data.get("notifier")),
+            has_secrets=bool(data.get("has_secrets", True)),
             connection=ConnectionArguments.from_dict(data.get("connection", data)),
         )
 
@@ -124,6 +138,46 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
         return await _follow(followed, look)
     finally:
         await look.clients.close()
+
+
+async def follow_by_feed(
+    followed: Followed, *, follower: str | None, began_at: float, log_since: float
+) -> JobState | JobSnapshot:
+    """Return how the job ended, by the feed that all followers of the connection share in this loop.
+
+    Does as `follow_job`, at a fraction of the calls: a job is described only where more must be known of it than its
+    state. Where the service refuses listings, and for kinds that are not fed, the job is followed by itself.
+
+    Args:
+        followed: the job.
+        follower: the trigger that takes the job over from another triggerer, noted on it; None where it is new.
+        began_at: about when the job began, epoch seconds.
+        log_since: lines before it are not passed on, epoch seconds.
+
+    Raises:
+        TrainingRunError: the service refuses to describe the job, several times.
+    """
+    look = FedLook(followed, unnoted_follower=follower)
+    subscription = Subscription(
+        job_name=followed.job_name,
+        reads_logs=look.wants_lines,
+        since_ms=int(log_since * 1000),
+        began_at=began_at,
+        longest_s=followed.poll_interval_s,
+    )
+    look.subscription = subscription
+    try:
+        async with subscribed(followed.connection, followed.kind, subscription) as feed:
+            look.feed = feed
+            return await look.end()
+    except _NotFedError:
+        return await follow_job(followed, follower=follower)
+    finally:
+        await look.clients.close()
+
+
+class _NotFedError(Exception):
+    """The service refuses listings."""
 
 
 def _look_class(kind: JobKind) -> type[Look]:
@@ -161,15 +215,6 @@ async def _follow(followed: Followed, look: Look) -> JobSnapshot:
 def _starts(snapshot: JobSnapshot) -> int:
     """Return how often instances began to train: each time they write streams of their own."""
     return sum(each.status == "Training" for each in snapshot.transitions)
-
-
-def _service_time(answer: dict[str, Any]) -> float:
-    """Return the service's clock at its answer, epoch seconds; ours where it does not tell."""
-    said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    try:
-        return parsedate_to_datetime(said).timestamp() if said else time.time()
-    except ValueError:
-        return time.time()
 
 
 @dataclass(slots=True)
@@ -277,7 +322,7 @@ class Look:
             raise
         if not answer.get(f"{api.noun}Status"):
             raise ContractError("the service described a job without a status", got=list(answer))
-        self.described, self.now_s = answer, _service_time(answer)
+        self.described, self.now_s = answer, service_time(answer)
         self.secrets = description_secrets(answer)
         return masked_snapshot(answer)
 
@@ -309,3 +354,180 @@ class Look:
             self.followed.job_name,
             error,
         )
+
+
+@dataclass(slots=True)
+class FedLook(Look):
+    """A look that the shared feed drives: it describes the job only to know more than its state."""
+
+    subscription: Subscription = field(init=False)
+    feed: JobFeed = field(init=False)
+    snapshot: JobSnapshot | None = None
+    described_in: JobState | None = None
+    is_deaf: bool = False
+    listens_since: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        super(
+            FedLook, self
+        ).__post_init__()  # a slotted dataclass is another class than `super()` thinks
+        self.reads_logs = False  # by itself: the feed does
+        self.clients = RenewedClients(self.followed.connection, "sagemaker")
+
+    @property
+    def wants_lines(self) -> bool:
+        """Whether the job's lines are of use: to pass on, or to hear that it is alive."""
+        return self.followed.stream_logs or bool(self.followed.patience.heartbeat_timeout_s)
+
+    async def end(self) -> JobState | JobSnapshot:
+        """Return the job's end.
+
+        Raises:
+            TrainingRunError: the service refuses to describe the job, several times.
+        """
+        answers = Answers(where=f"job {self.followed.job_name}")
+        while True:
+            self._tell_faults()
+            state = self.subscription.state
+            delay_s: float | None = None
+            try:
+                if state is not None and (ended := await self._take(state)) is not None:
+                    return ended
+                answers.answered()
+            except FAULTS as error:
+                delay_s = answers.delay_s(error)
+            self._pass_lines_on()
+            await self._wait(delay_s)
+
+    async def _wait(self, delay_s: float | None) -> None:
+        """Wait for news, or after a fault for so many seconds."""
+        if delay_s is not None:
+            await asyncio.sleep(delay_s)
+            return
+        patience_s = self.followed.patience.heartbeat_timeout_s
+        limits = [patience_s * _SILENCE_SHARE] if patience_s else []
+        if self.subscription.state is not None and not self.subscription.state.is_listed:
+            limits.append(_UNLISTED_S)
+        if self.followed.patience.max_wait_s is not None:
+            limits.append(min(60.0, max(1.0, self.followed.patience.max_wait_s * _SILENCE_SHARE)))
+        try:
+            async with asyncio.timeout(min(limits, default=None)):
+                await self.subscription.news.wait()
+        except TimeoutError:
+            pass
+        self.subscription.news.clear()
+
+    def _tell_faults(self) -> None:
+        told, self.subscription.fault = self.subscription.fault, None
+        if told is not None:
+            log.warning("No answer from the service (%s); asking again in %.0f s", *told)
+        if self.subscription.refusal is not None:
+            raise _NotFedError
+        refused, self.subscription.log_refusal = self.subscription.log_refusal, None
+        if refused is not None and self.wants_lines:
+            self.is_deaf = True
+            log.warning(
+                "The log of job %s cannot be read (%s): it is followed without its log lines",
+                self.followed.job_name,
+                refused,
+            )
+
+    async def _take(self, state: JobState) -> JobState | JobSnapshot | None:
+        """Take a state: note the follower, describe the job if need be; return its end, None while it has none."""
+        if self._is_to_be_described(state):
+            await self.feed.budget.take()
+            async with self.clients:
+                self.snapshot = await self.now()
+                self.described_in = state
+                if not self.snapshot.is_terminal:
+                    if self._is_silent(state):
+                        await self._listen_again()
+                    await self.give_up_on(self.snapshot)
+        elif self.unnoted_follower is not None and not state.is_terminal:
+            await self.feed.budget.take()
+            async with self.clients:
+                await note_follower(self.sagemaker, state.arn, self.unnoted_follower)
+                self.unnoted_follower = None
+        if self.snapshot is not None and self.snapshot.is_terminal:
+            await self._last_lines()
+            return self.snapshot
+        self._log_phase(state.phase, "")
+        if not state.is_terminal:
+            return None
+        await self._last_lines()
+        return state
+
+    def _is_to_be_described(self, state: JobState) -> bool:
+        """Return whether more must be known than the state: of waits, of spot, of secrets, of a silent job."""
+        if not state.is_listed:
+            return True
+        if self.snapshot is None and self.followed.has_secrets and self.wants_lines:
+            return True
+        patience = self.followed.patience
+        needs_each = self.followed.notifier is not None or patience.max_wait_s is not None
+        if needs_each and (state != self.described_in or self._waits(state)):
+            return True
+        return self._is_silent(state)
+
+    def _waits(self, state: JobState) -> bool:
+        return self.followed.patience.max_wait_s is not None and state.phase not in {
+            "Training",
+            "Uploading",
+        }
+
+    def _is_silent(self, state: JobState) -> bool:
+        """Return whether nothing was heard of the training for so long that its log must be asked by itself."""
+        limit_s = self.followed.patience.heartbeat_timeout_s
+        if not limit_s or self.is_deaf or state.phase != "Training":
+            return False
+        heard_at = max(self.subscription.heard_at or 0.0, self.listens_since)
+        return time.time() - heard_at >= limit_s
+
+    async def _pass_logs_on(self, *, look_for_streams: bool) -> int:  # noqa: ARG002  # as of a job by itself
+        """Return 0: the feed reads the lines, and a silent job's streams were read just before it is given up."""
+        return 0
+
+    async def _listen_again(self) -> None:
+        """Read the ends of the job's streams: the feed may be behind, or have begun after the last heartbeat."""
+        self.listens_since = time.time()
+        async with shared_clients(self.followed.connection, "logs") as clients:
+            heard_at = await newest_heartbeat(
+                clients["logs"], group=self.tail.group, job_name=self.followed.job_name
+            )
+        if heard_at is not None:
+            self.subscription.heard_at = max(self.subscription.heard_at or 0.0, heard_at)
+
+    def _verdict(self, snapshot: JobSnapshot) -> Verdict | None:
+        return judge(
+            snapshot,
+            patience=self.followed.patience,
+            heard_at=self.subscription.heard_at,
+            now=self.now_s,
+        )
+
+    def _log_phase(self, phase: str, message: str) -> None:
+        if phase != self.phase:
+            log.info("Job %s: %s %s", self.followed.job_name, phase, message)
+            self.phase = phase
+
+    async def _last_lines(self) -> None:
+        if self.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):
+            log.warning("The last lines of job %s may be missing here", self.followed.job_name)
+        self._pass_lines_on()
+
+    def _pass_lines_on(self) -> None:
+        """Log the lines that came, without the job's secrets: not before these are known."""
+        if self.followed.has_secrets and self.snapshot is None:
+            return
+        lines = self.subscription.lines
+        while lines:
+            line = lines.popleft()
+            if self.followed.stream_logs:
+                log.info("%s", masked(line, self.secrets))
+        left_out, self.subscription.num_left_out = self.subscription.num_left_out, 0
+        if left_out and self.followed.stream_logs:
+            log.warning(
+                "Lines of job %s are left out here (%d or more): CloudWatch has them, by the task's link",
+                self.followed.job_name,
+                left_out,
+            )

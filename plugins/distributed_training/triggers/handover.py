@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 FOLLOWER_KEY = "trainyard:follower"
 
 
-def follower(task_instance: Any, triggerer: str) -> str | None:
-    """Return the mark of a trigger, `<task instance>/<triggerer's process>`; None outside a triggerer.
+FRESH_S = 15.0
+"""After its deferral a task's first trigger has begun, and no triggerer can have lost it: half of Airflow's default
+`[triggerer] triggerer_health_check_threshold`."""
 
-    A task instance has another id after each retry and clear, and keeps it while it is deferred.
+
+def follower(task_instance: Any, triggerer: str, *, deferred_at: float = 0.0) -> str | None:
+    """Return the mark of a trigger, `<task instance>:<deferral>/<triggerer's process>`; None outside a triggerer.
+
+    A task instance has another id after each retry and clear, and keeps it while it is deferred. A trigger that starts
+    within `FRESH_S` of the deferral need not be noted: nobody else can have followed the job for that deferral.
     """
-    return None if task_instance is None else f"{task_instance.id}/{triggerer}"
+    return None if task_instance is None else f"{task_instance.id}:{deferred_at:.3f}/{triggerer}"
 
 
 def is_taken_over(tags: Iterable[Mapping[str, str]], *, from_follower: str | None) -> bool:

@@ -12,16 +12,21 @@ from airflow.configuration import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from distributed_training.triggers.cancellation import keeping_message, uncancelled
-from distributed_training.triggers.follow import Followed, follow_job
-from distributed_training.triggers.handover import follower
+from distributed_training.triggers.follow import Followed, follow_by_feed, follow_job
+from distributed_training.triggers.handover import FRESH_S, follower
+from distributed_training.triggers.job_feed import FED
 from distributed_training.triggers.stopping import kill_job
 from include.errors import TrainingRunError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from distributed_training.triggers.job_feed import JobState
+    from include.sagemaker_api.snapshot import JobSnapshot
 
 _LATE_S = 60.0
+_EARLIER_LINES_S = 60.0
+"""Of a job's log, before its task deferred or its trigger started again, are passed on."""
 
 
 def settled_after_s() -> float:
@@ -36,12 +41,12 @@ def settled_after_s() -> float:
 
 
 class JobTrigger(BaseTrigger):
-    """Follows one job and fires once, with its final snapshot or with the error that ended the following.
+    """Follows one job and fires once, with its status or with the error that ended the following.
 
     Mark failed, mark success, clear and deletion of the task stop the job. A restart of the triggerer does
     not, nor does the end of a trigger that another triggerer took over: the trigger starts again from these
-    arguments, and says that it reads the log from its beginning (Airflow keeps what a trigger prints on the
-    triggerer's own disk: nothing there says how far the last one came).
+    arguments, and reads the log from a minute before (Airflow keeps what a trigger prints on the triggerer's own disk:
+    nothing there says how far the last one came).
 
     A row of Airflow's database may be another release's: the constructor takes anything, because an exception in it
     ends the whole triggerer (Airflow 3.3.2, `TriggerRunner.create_triggers` bears TypeError only). What `run` raises
@@ -72,7 +77,7 @@ class JobTrigger(BaseTrigger):
         return Followed.from_dict(self.arguments)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `snapshot` or `error`, with what is to be echoed.
+        """Yield one event: `job`, its name and status, or `error`, with what is to be echoed.
 
         Raises:
             Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
@@ -92,17 +97,34 @@ class JobTrigger(BaseTrigger):
         """Return the event of the job's end."""
         followed = self.followed
         waited_s = time.time() - deferred_at
-        if waited_s > _LATE_S and followed.stream_logs:
+        is_late = waited_s > _LATE_S
+        if is_late and followed.stream_logs:
             self.log.info(
-                "The task waits for %.0f s already, so its triggerer was restarted: the job's log "
-                "starts again from its beginning",
+                "The task waits for %.0f s already, so its triggerer was restarted: the job's log goes on with the "
+                "last minute. CloudWatch has what was printed before, by the task's link.",
                 waited_s,
             )
         try:
-            snapshot = await follow_job(followed, follower=self._follower)
+            log_since = time.time() if is_late else deferred_at
+            noted = None if 0.0 <= waited_s < FRESH_S else self._follower
+            ended = await self._ended(
+                followed, follower=noted, began_at=deferred_at, log_since=log_since
+            )
         except TrainingRunError as error:
             return {"error": error.to_dict()}
-        return {"snapshot": snapshot.to_dict()}
+        return {"job": {"name": followed.job_name, "status": ended.status}}
+
+    async def _ended(
+        self, followed: Followed, *, follower: str | None, began_at: float, log_since: float
+    ) -> JobState | JobSnapshot:
+        if followed.kind not in FED:
+            return await follow_job(followed, follower=follower)
+        return await follow_by_feed(
+            followed,
+            follower=follower,
+            began_at=began_at,
+            log_since=log_since - _EARLIER_LINES_S,
+        )
 
     async def on_kill(self) -> None:
         """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""
@@ -112,4 +134,6 @@ class JobTrigger(BaseTrigger):
     @property
     def _follower(self) -> str | None:
         # Airflow 3.3.2 leaves `triggerer_job_id` None: the process tells two triggerers apart.
-        return follower(self.task_instance, f"{socket.gethostname()}:{os.getpid()}")
+        triggerer = f"{socket.gethostname()}:{os.getpid()}"
+        deferred_at = float(self.arguments["deferred_at"])
+        return follower(self.task_instance, triggerer, deferred_at=deferred_at)

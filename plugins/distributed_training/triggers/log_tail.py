@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PAGES_PER_LOOK = 50
 _MOST_LOOKS_WITHOUT = 32
+_LAST_LINES = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class LogTail:
                 host opens another).
         """
         if look_for_streams or self._searches_again():
-            await self._find_streams(logs)
+            await self.find_streams(logs)
         if look_for_streams:
             self._looks_without = 0
         self.is_behind = False
@@ -69,7 +70,12 @@ class LogTail:
             else looks % _MOST_LOOKS_WITHOUT == 0
         )
 
-    async def _find_streams(self, logs: Any) -> None:
+    async def find_streams(self, logs: Any) -> None:
+        """Note the job's streams.
+
+        Raises:
+            ClientError: the service refuses.
+        """
         pages = logs.get_paginator("describe_log_streams").paginate(
             logGroupName=self.group, logStreamNamePrefix=f"{self.job_name}/"
         )
@@ -94,3 +100,27 @@ class LogTail:
             if page["nextForwardToken"] == token:
                 return
         self.is_behind = True
+
+
+async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | None:
+    """Return when the last heartbeat was printed among the last lines of each stream, epoch seconds; None for none.
+
+    Args:
+        logs: an aiobotocore client of CloudWatch Logs.
+        group: the log group.
+        job_name: streams are named `<job_name>/<host>...`.
+
+    Raises:
+        ClientError: the service refuses.
+    """
+    tail = LogTail(group=group, job_name=job_name)
+    await tail.find_streams(logs)
+    heard_ms: list[int] = []
+    for stream in tail.tokens:
+        page = await logs.get_log_events(
+            logGroupName=group, logStreamName=stream, startFromHead=False, limit=_LAST_LINES
+        )
+        heard_ms += [
+            int(each["timestamp"]) for each in page["events"] if is_heartbeat(each["message"])
+        ]
+    return max(heard_ms) / 1000 if heard_ms else None

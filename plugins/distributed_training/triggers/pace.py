@@ -44,6 +44,14 @@ def backoff_s(failures: int, *, longest_s: float = 30.0) -> float:
     return float(min(longest_s, 2.0 ** min(failures - 1, 16)))
 
 
+def trigger_pause_s(failures: int) -> float:
+    """Return the seconds until a task whose trigger failed so often in a row defers again: 10, 20, ... 300, jittered.
+
+    A release with a broken trigger fails all of them at once: none of their tasks takes a worker's slot meanwhile.
+    """
+    return jittered(10.0 * backoff_s(failures, longest_s=30.0))
+
+
 def jittered(delay_s: float) -> float:
     """Return a delay of 80 to 120 % of the given one, so that jobs that start together are not asked for together."""
     return delay_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  # no secret

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ANSWER_LIMIT_S = 30.0
 SHORTEST_ABSENCE_S, LONGEST_ABSENCE_S = 20.0, 160.0
 """How long a job may not be there until somebody looks what the watched task does: first, and at most."""
+NOT_BEGUN = frozenset({None, "none", "scheduled", "queued"})
 RESTING = frozenset({"up_for_retry", "up_for_reschedule", "awaiting_input"})
 """Neither ended nor about to: the next attempt comes later, perhaps after a human's answer, in a month."""
 
@@ -36,12 +38,13 @@ class WatchedTask:
         return dict(states.get(self.run_id, {})).get(self.task_id)
 
     async def rests(self) -> bool:
-        """Return whether the task rests, as the triggerer learns it; False where Airflow does not tell."""
+        """Return whether the task rests or has not begun, as the triggerer learns it; False where Airflow is silent."""
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
         try:
-            state = await asyncio.to_thread(self.state, RuntimeTaskInstance.get_task_states)
+            asking = asyncio.to_thread(self.state, RuntimeTaskInstance.get_task_states)
+            state = await asyncio.wait_for(asking, _ANSWER_LIMIT_S)
         except Exception as error:  # noqa: BLE001  # whatever ails Airflow, a worker is told of it
             log.warning("Airflow does not tell the state of task %s (%s)", self.task_id, error)
             return False
-        return state in RESTING
+        return state in RESTING or state in NOT_BEGUN
