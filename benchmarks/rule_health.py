@@ -1,16 +1,18 @@
 """How often the default rules stop, or warn of, trainings that are healthy.
 
-    python benchmarks/rule_health.py [--seeds 20] [--families lora grpo]
+    python benchmarks/rule_health.py [--seeds 20] [--families lora grpo] [--no-curves] [--no-trainings]
 
-Curves are drawn after published shapes (tests/rules/health/curves.py). Each is read with a line each step and each
-tenth, whole and from a new job on that knows nothing of the steps before. Rules and reactions are the defaults. The
-exit status is 1 if a rule stopped one of them.
+Two tables. The first is of curves drawn after published shapes (tests/rules/health/curves.py), each read with a line
+each step and each tenth, whole and from a new job on that knows nothing of the steps before. The second is of small
+networks that are really trained (tests/rules/health/trainings.py). Rules and reactions are the defaults. The exit
+status is 1 if a rule stopped one of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import types
 from collections import Counter, defaultdict
 from multiprocessing import get_context
@@ -42,8 +44,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20, help="of each family")
     parser.add_argument("--families", nargs="+", default=[], help="only those whose name has it")
+    parser.add_argument("--no-curves", action="store_true")
+    parser.add_argument("--no-trainings", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    num_stopped = 0 if options.no_curves else judge_curves(options)
+    if not options.no_trainings:
+        num_stopped += judge_trainings(options)
+    return 1 if num_stopped else 0
+
+
+def judge_curves(options: argparse.Namespace) -> int:
+    """Print the table of curves; return how many were stopped."""
     cases = [
         (name, seed, every, is_whole)
         for name in _chosen(FAMILIES, options.families)
@@ -51,8 +63,18 @@ def main() -> int:
         for every in STEPS
         for is_whole in (True, False)
     ]
-    num_stopped = print_table("curves", _run(judge_curve, cases, options.processes))
-    return 1 if num_stopped else 0
+    return print_table("curves", _run(judge_curve, cases, options.processes))
+
+
+def judge_trainings(options: argparse.Namespace) -> int:
+    """Print the table of real trainings; return how many were stopped."""
+    from tests.rules.health.trainings import TRAININGS, Trainings  # torch
+
+    names = _chosen(TRAININGS, options.families)
+    cases = [(name, seed) for name in names for seed in range(options.seeds)]
+    with tempfile.TemporaryDirectory(prefix="rule-health-") as folder:
+        rows = _run(Trainings(Path(folder)).judge, cases, options.processes)
+        return print_table("real trainings", rows)
 
 
 def judge_curve(family: str, seed: int, every: int, is_whole: bool) -> Row:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.rules.health.blame import blame
 from tests.rules.health.curves import FAMILIES, draw_curve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRAINED = ("biases before BatchNorm", "fp16, the scale overflows", "one NaN batch, skipped")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -25,3 +32,14 @@ def test_a_healthy_curve_is_not_stopped_in_a_new_job(family: str) -> None:
     found = blame(curve.records(every=10, begin=1500), curve.facts)
 
     assert {rule: issue.text for rule, issue in found.stops.items()} == {}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_healthy_training_is_not_stopped(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from tests.rules.health.trainings import Trainings
+
+    _, found = Trainings(tmp_path).judge(name, 0)
+
+    assert {rule: issue.text for rule, issue in found.stops.items()} == {}
+    assert found.errors == {}
