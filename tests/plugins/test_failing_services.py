@@ -251,8 +251,8 @@ def test_throttled_looks_and_logs_never_fail_a_running_job(
         caplog.at_level(logging.INFO),
         faults(
             engine.endpoint_url,
-            {**throttle, "operation": "DescribeTrainingJob"},
-            {**throttle, "operation": "GetLogEvents"},
+            {**throttle, "operation": "ListTrainingJobs"},
+            {**throttle, "operation": "FilterLogEvents"},
         ),
         ended_after_first_hit(engine.endpoint_url, seconds=4.0) as num_hits,
     ):
