@@ -123,11 +123,11 @@ def test_text_column_of_a_table_becomes_tokens(tmp_path: Path, store: Store, nam
 
 
 def test_csv_with_pandas_options_reads_foreign_files(tmp_path: Path, store: Store) -> None:
-    rows = "".join(f"{at};{at},5;Zürich\n" for at in range(100))
+    rows = "".join(f"{at};{at},5;Zürich\n" for at in range(300))
     (tmp_path / "odd.csv").write_bytes(("# exported\nnr;betrag;ort\n" + rows).encode("latin-1"))
     options = {"sep": ";", "decimal": ",", "encoding": "latin-1", "comment": "#"}
     result = store.shard(tmp_path / "odd.csv", csv_options=options)
-    assert sorted(store.table(result)) == [(at, at + 0.5, "Zürich") for at in range(100)]
+    assert sorted(store.table(result)) == [(at, at + 0.5, "Zürich") for at in range(300)]
 
 
 def test_quoted_line_ends_stay_in_their_row(tmp_path: Path, store: Store) -> None:

@@ -125,7 +125,7 @@ def read_source(path: Path, reader: str, names: list[str], kinds: list[str]) -> 
     if reader == "duckdb" and path.suffix in {".csv", ".gz"}:
         import duckdb
 
-        options = "all_varchar=true, header=true, quote='\"', delim=',', strict_mode=false"
+        options = "all_varchar=true, header=true, quote='\"', delim=',', escape='\"'"
         query = f"SELECT * FROM read_csv('{path}', {options})"  # noqa: S608
         texts = [[value or "" for value in row] for row in duckdb.sql(query).fetchall()]
     else:
