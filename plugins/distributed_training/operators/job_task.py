@@ -220,6 +220,8 @@ class JobTask(BaseOperator):
             facts: what is known since it was submitted, remembered for later tries.
             output: S3 prefix the job writes to, once it is known.
         """
+        # The name first: an interruption meanwhile leaves a task that names its job.
+        context["ti"].xcom_push(key=JOB_XCOM_KEY, value=name)
         TaskMemory(context).note_job(name, facts)
         self.links = job_links(
             job_name=name,
@@ -230,5 +232,4 @@ class JobTask(BaseOperator):
             partition=self.clients.partition,
             stream_mark=self.api.stream_mark,
         )
-        context["ti"].xcom_push(key=JOB_XCOM_KEY, value=name)
         context["ti"].xcom_push(key=LINKS_XCOM_KEY, value=self.links)

@@ -85,9 +85,11 @@ class TaskMemory:
         """Note a value; of 30 days by default, after which a task that is cleared would report its failure anew."""
         if self._store is None:
             return
-        from airflow.sdk.execution_time.context import NEVER_EXPIRE
+        retention = {}
+        if never_expires:
+            from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        retention = {"retention": NEVER_EXPIRE} if never_expires else {}
+            retention = {"retention": NEVER_EXPIRE}
         try:
             self._store.set(key, value, **retention)
         except Exception as error:  # noqa: BLE001  # any fault of a convenience
