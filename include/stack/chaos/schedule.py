@@ -205,4 +205,4 @@ def _operation(moment: Moment) -> str:
         "evaluate": "CreateProcessingJob",
         "register": "CreateModelPackage",
     }
-    return called.get(moment.task, "DescribeTrainingJob")
+    return called.get(moment.task, "ListTrainingJobs")

@@ -33,7 +33,7 @@ def test_a_seed_is_for_ever() -> None:
         "1. S3 answers 500, as shard starts",
         "2. slow uplinks (1.2 MB/s a host), at step 15",
         "3. spot interruption with notice, at step 54",
-        "4. SageMaker throttles (DescribeTrainingJob), at step 212",
+        "4. SageMaker throttles (ListTrainingJobs), at step 212",
         "5. api-server killed, at step 308",
         "6. triggerer killed, at step 409",
         "7. spot interruption with notice, at step 456",
