@@ -341,6 +341,11 @@ def test_task_waits_while_the_watched_one_has_not_begun(
         CheckRulesOperator(**asked, deferrable=False).execute(task.context)
     with pytest.raises(TaskDeferred):
         CheckRulesOperator(**asked).execute(task.context)
+    # `dag.test()` runs one task after the other, a deferred one to its trigger's end.
+    with pytest.raises(AirflowRescheduleException):
+        CheckRulesOperator(**asked).execute_complete(
+            task.context, {"absent": "x", "absent_s": 20.0}
+        )
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distributed_training.hooks.jobs import SageMakerJobs
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-_AGAIN_S = 60.0
+_AGAIN_S = 30.0
 _SETTLING_LOOKS = 20
 
 
@@ -93,15 +93,11 @@ class CheckRulesOperator(ConnectedOperator):
             SpecError: the plan's rules are wrong.
             AirflowRescheduleException: the watched task has not begun, and no triggerer waits for it.
         """
-        from airflow.sdk.exceptions import AirflowRescheduleException
-
         from include.rules.reactions import planned_reactions
 
         planned_reactions(self._plan)
-        has_begun = self.watched_task_id is None or self._watched_state(context) not in NOT_BEGUN
-        if not self.deferrable and not has_begun:
-            again = datetime.now(UTC) + timedelta(seconds=_AGAIN_S)
-            raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
+        if not self.deferrable:
+            self._wait_for_begin(context)
         return self.execute_complete(context, self._watch(context, absent_s=SHORTEST_ABSENCE_S))
 
     def execute_complete(
@@ -119,7 +115,10 @@ class CheckRulesOperator(ConnectedOperator):
 
         Raises:
             TrainingRunError: the job could not be watched.
+            AirflowRescheduleException: the watched task still has not begun.
         """
+        if "absent" in event and watched is None:
+            self._wait_for_begin(context)
         while True:
             if "error" in event:
                 error = error_from_dict(event["error"])
@@ -133,6 +132,19 @@ class CheckRulesOperator(ConnectedOperator):
                 else min(LONGEST_ABSENCE_S, 2 * event["absent_s"])
             )
             event = self._watch(context, absent_s=absent_s, watched=watched)
+
+    def _wait_for_begin(self, context: Context) -> None:
+        """Come again later if the watched task has not begun: `dag.test()` runs it only after this one.
+
+        Raises:
+            AirflowRescheduleException: it has not.
+        """
+        if self.watched_task_id is None or self._watched_state(context) not in NOT_BEGUN:
+            return
+        from airflow.sdk.exceptions import AirflowRescheduleException
+
+        again = datetime.now(UTC) + timedelta(seconds=_AGAIN_S)
+        raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_all(self, context: Context, event: Mapping[str, Any]) -> bool:
         """Return whether no job follows what a trigger told."""

@@ -38,7 +38,7 @@ class WatchedTask:
         return dict(states.get(self.run_id, {})).get(self.task_id)
 
     async def rests(self) -> bool:
-        """Return whether the task rests or has not begun, as the triggerer learns it; False where Airflow is silent."""
+        """Return whether the task rests, as the triggerer learns it; False if Airflow is silent."""
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
         try:
@@ -47,4 +47,4 @@ class WatchedTask:
         except Exception as error:  # noqa: BLE001  # whatever ails Airflow, a worker is told of it
             log.warning("Airflow does not tell the state of task %s (%s)", self.task_id, error)
             return False
-        return state in RESTING or state in NOT_BEGUN
+        return state in RESTING
