@@ -204,7 +204,7 @@ def test_failure_that_nobody_saw_is_reported_before_anything_is_paid_again(
 
 
 def test_every_attempt_has_the_same_checkpoints(aws_connection, task, script, sagemaker):
-    checkpoints = f"s3://{aws_connection.bucket}/checkpoints/{task.run_id}"
+    checkpoints = f"s3://{aws_connection.bucket}/checkpoints/{task.run_id}/"
     with pytest.raises(ScriptError):
         execute(operator(script(RAISES, checkpoint_s3_uri=checkpoints)), task)
     execute(operator(script(PRINTS, checkpoint_s3_uri=checkpoints)), task)
