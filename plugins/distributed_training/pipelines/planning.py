@@ -124,6 +124,13 @@ def plan_params() -> dict[str, Param]:
             description="Of weights and calculations.",
             **model,
         ),
+        "compile": Param(
+            True,
+            type="boolean",
+            title="Compiled",
+            description="The training runs through torch.compile.",
+            **model,
+        ),
         "deadline_h": Param(
             None, **_AMOUNT_OR_NONE, title="Deadline", description="Hours.", **limits
         ),
