@@ -109,8 +109,13 @@ class Case:
         return str(state), int(tries), str(task_id).replace("-", "")
 
     def follower(self) -> str:
-        """Return which trigger follows the job, empty while none does."""
+        """Return which trigger took the job over, empty if none did."""
         return self.tags().get("trainyard:follower", "") if self.job() else ""
+
+    def is_followed(self) -> bool:
+        """Return whether a trigger has seen that the job trains, as its log says."""
+        folder = self.stack.home.airflow / f"logs/dag_id={self.dag_id}/run_id={self.run_id}"
+        return any(": Training" in log.read_text() for log in folder.rglob("*.trigger.*.log"))
 
     def start(self) -> None:
         """Start the run and wait until its job trains and its task waits for it."""
@@ -204,7 +209,7 @@ class Case:
             return False
         if self.where == "worker":
             return self.task()[0] == "running"
-        return bool(self.follower()) and self.task()[0] == "deferred"
+        return self.task()[0] == "deferred" and self.is_followed()
 
 
 @dataclass(kw_only=True)
