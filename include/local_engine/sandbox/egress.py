@@ -80,7 +80,8 @@ class EgressProxy:
                     inside.sendall(b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\n\r\n")
                 return
             with outside:
-                outside.sendall(rest)
+                with contextlib.suppress(OSError):  # a peer that broke off may have answered before
+                    outside.sendall(rest)
                 pump_both_ways(inside, outside)
 
     def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +27,8 @@ def secret() -> Iterator[int]:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection:
+                with connection, suppress(OSError):
+                    connection.recv(65536)  # what is unread at the close would reset the connection
                     connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nsecret")
 
         threading.Thread(target=answer, daemon=True).start()
