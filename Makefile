@@ -11,8 +11,8 @@ PY := $(VENV)/bin/python
 STACK := $(PY) -m include.stack
 RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
-# Two test processes: one has all tests with a live Airflow, the other begins with the rest (tests/conftest.py).
-BESIDE := -n 2 --dist loadscope --no-loadscope-reorder
+# Three test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
+BESIDE := -n 3 --dist loadscope --no-loadscope-reorder
 SOURCES := include plugins dags training_scripts tests benchmarks
 
 .DEFAULT_GOAL := help
