@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from include.stack.home import Home
 
 START_LIMIT_S = 180.0
-POLL_S = 0.5
+POLL_S = 0.2
 SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 
