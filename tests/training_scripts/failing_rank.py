@@ -23,6 +23,7 @@ class FailingTraining(Training):
     def take_steps(self) -> None:
         """Stop rank 0 for good, and fail on rank 1."""
         group = dist.new_group(backend="gloo")
+        dist.barrier(group=group)  # rank 0 must not stop while rank 1 connects to it
         if self.ranks.is_main:
             os.kill(os.getpid(), signal.SIGSTOP)
         else:
