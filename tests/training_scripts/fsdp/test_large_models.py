@@ -64,7 +64,9 @@ def fake_ranks(request):
 
 
 def test_a_starting_rank_holds_its_shards_and_one_layer(fake_ranks):
-    hp = ShardedHyperparameters(num_layers=16, num_heads=4, hidden_size=64, sequence_length=32)
+    hp = ShardedHyperparameters(
+        num_layers=16, num_heads=4, hidden_size=64, sequence_length=32, precision="fp32"
+    )
     whole_bytes = 4 * sum(each.numel() for each in build(CONFIG).parameters())
     mesh = RankMesh.of(Degrees.of(hp, RANKS), CPU)
 
@@ -88,7 +90,9 @@ def test_the_copy_of_a_shard_stays_where_it_is(fake_ranks):
 
 @pytest.mark.parametrize("fake_ranks", [0, 5], indirect=True)
 def test_only_rank_0_keeps_the_whole_model_at_the_end(fake_ranks):
-    hp = ShardedHyperparameters(num_layers=16, num_heads=4, hidden_size=64, sequence_length=32)
+    hp = ShardedHyperparameters(
+        num_layers=16, num_heads=4, hidden_size=64, sequence_length=32, precision="fp32"
+    )
     mesh = RankMesh.of(Degrees.of(hp, RANKS), CPU)
     model, _ = spread(CONFIG, hp, mesh, CPU)
 
