@@ -13,13 +13,13 @@ from distributed_training.pipelines.automl_documentation import AUTOPILOT
 from distributed_training.pipelines.automl_params import automl_params
 from distributed_training.pipelines.automl_report import AutoMLReportOperator
 from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from distributed_training.pipelines.form_schema import give_params
 
 with DAG(
     dag_id="autopilot_tabular",
     dag_display_name="Autopilot for a table",
     schedule=None,
     catchup=False,
-    params=automl_params(),
     default_args=DEFAULT_ARGS,
     max_active_runs=4,
     tags=["trainyard", "sagemaker", "automl"],
@@ -41,3 +41,5 @@ with DAG(
     outcome = EmptyOperator(task_id="outcome", on_execute_callback=None, on_failure_callback=None)
     chain(prepare, search, evaluate, register, report, outcome)
     register >> outcome
+
+give_params(autopilot_tabular, automl_params())

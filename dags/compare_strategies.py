@@ -17,6 +17,7 @@ from distributed_training.pipelines.comparison_preflight import (
 )
 from distributed_training.pipelines.comparison_report import ComparisonReportOperator
 from distributed_training.pipelines.default_args import DEFAULT_ARGS
+from distributed_training.pipelines.form_schema import give_params
 from distributed_training.retry_policy import TrainingRetryPolicy
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
@@ -27,7 +28,6 @@ with DAG(
     schedule=None,
     catchup=False,
     max_active_runs=2,
-    params=comparison_params(),
     default_args=DEFAULT_ARGS,
     tags=["trainyard", "sagemaker", "distributed-training", "comparison"],
     doc_md=documentation.COMPARE,
@@ -57,3 +57,5 @@ with DAG(
     )
     chain(preflight, [shard, plan], cells, report)
     cells >> outcome
+
+give_params(compare_strategies, comparison_params())

@@ -20,6 +20,7 @@ from distributed_training.pipelines import documentation, task_specs
 from distributed_training.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
 from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
 from distributed_training.pipelines.evaluation_job import EvaluationJobOperator
+from distributed_training.pipelines.form_schema import give_params
 from distributed_training.pipelines.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
@@ -37,7 +38,6 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
     with DAG(
         schedule=schedule,
         catchup=False,
-        params=run_params(),
         default_args=DEFAULT_ARGS,
         **dag_arguments,
     ) as dag:
@@ -102,6 +102,7 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         preflight >> set_up
         train >> tear_down
         register >> outcome
+    give_params(dag, run_params())
     return dag
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param
+from airflow.sdk import DAG, Param
 
 from include.specs.limits import LEAST, MOST, USUAL_MOST
 from include.specs.run_conf_rules import PATTERNS
@@ -67,18 +67,21 @@ def with_bounds(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return bounded
 
 
-class SharedSchema(dict[str, Any]):
-    """A param's schema that copies of the param share: Airflow copies a DAG's params for each of its tasks."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SharedSchema:
-        return self
-
-
 def bounded(params: Mapping[str, Param]) -> dict[str, Param]:
     """Return the params with bounds for their numbers and texts, whatever their own schema leaves out."""
     for name, param in params.items():
-        param.schema = SharedSchema(with_bounds(name, param.schema))
+        param.schema = with_bounds(name, param.schema)
     return dict(params)
+
+
+def give_params(dag: DAG, params: Mapping[str, Param]) -> None:
+    """Give a DAG its params after its tasks.
+
+    From a DAG that has params already, Airflow copies them into every task, and validates and stores each copy
+    whenever it serializes the DAG: 380 kB and 1.8 s for `train_end_to_end`, 43 kB and 0.01 s without. A task that has
+    no params of its own sees the DAG's.
+    """
+    dag.params.update(params)
 
 
 def form_params(sections: Sections, defaults: Mapping[str, Any]) -> dict[str, Param]:
