@@ -13,8 +13,7 @@ from include.rules.rule import RuleAction
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-POLL_INTERVAL_S = 15.0
-"""Between two looks, where nobody says otherwise."""
+_POLL_INTERVAL_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,21 @@ class WatchPlan:
     on_warning: RuleAction = RuleAction.WARN
     on_stop: Mapping[str, Any] = field(default_factory=dict)
     poll_interval_s: float | None = None
+
+    @property
+    def pause_s(self) -> float:
+        """The pause between two looks at the job."""
+        return self.poll_interval_s or _POLL_INTERVAL_S
+
+    def absence_s(self, before_s: float = 0.0) -> float:
+        """Return for how long a job may not be there until somebody looks what the watched task does, in seconds.
+
+        First two pauses, then twice as long each time, at most twelve pauses.
+
+        Args:
+            before_s: for how long it was waited before; 0 the first time.
+        """
+        return min(12 * self.pause_s, 2 * max(self.pause_s, before_s))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""

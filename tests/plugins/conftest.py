@@ -75,6 +75,7 @@ def connection_json(engine: RunningEngine, *, trainyard: dict[str, Any] | None =
         "execution_role_arn": engine.role_arn,
         "source_roots": ["/"],
         "shortest_poll_s": 0.5,
+        "rules_poll_interval_s": 1,
     }
     extra = {
         "region_name": engine.region,

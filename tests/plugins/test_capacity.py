@@ -169,7 +169,8 @@ def test_quota_that_stays_full_for_longer_than_the_rung_allows_leads_to_the_next
 ):
     spec = on_ladder(script(PRINTS), {"max_wait_s": 1}, {"use_spot_instances": False})
     with faults(aws_connection.endpoint_url, {**QUOTA_FULL, "count": 2}):
-        result = execute(operator(spec), task)
+        # Asked again only when the rung's second is over, however the pause is jittered.
+        result = execute(operator(spec, poll_interval_s=2), task)
 
     assert (result["attempt"], result["rung"], result["is_spot"]) == (1, 1, False)
     assert result["rung_reason"] == "the account's quota for rung 0 had no room"

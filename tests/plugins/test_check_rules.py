@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -406,9 +406,9 @@ def test_what_was_found_outlasts_a_question_whose_answer_is_the_end(
 ) -> None:
     check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=ASKED)
     task.state = "awaiting_input"
-    event: dict[str, Any] = {"watched": FOUND, "absent_s": 20.0}
+    event: dict[str, Any] = {"watched": FOUND, "absent_s": 6.0}
     kwargs: dict[str, Any] = {}
-    for absent_s in (20.0, 40.0, 80.0, 160.0, 160.0):
+    for absent_s in (1.0, 2.0, 4.0, 6.0, 6.0):  # of looks every 0.5 s
         with pytest.raises(TaskDeferred) as deferred:
             check.execute_complete(task.context, event, **kwargs)
         kwargs = deferred.value.kwargs
@@ -435,13 +435,13 @@ class Looked(TaskSurroundings):
 
 
 def test_a_worker_that_waits_for_an_answer_does_not_recurse(
-    aws_connection: RunningEngine, monkeypatch: pytest.MonkeyPatch
+    aws_connection: RunningEngine,
 ) -> None:
-    place = "distributed_training.operators.check_rules"
-    for name in ("SHORTEST_ABSENCE_S", "LONGEST_ABSENCE_S"):
-        monkeypatch.setattr(f"{place}.{name}", 0.0)
     check = CheckRulesOperator(
-        task_id="watch_rules", watched_task_id="train", watch=ASKED, deferrable=False
+        task_id="watch_rules",
+        watched_task_id="train",
+        watch=replace(ASKED, poll_interval_s=0.01),
+        deferrable=False,
     )
     task = Looked(run_id=f"run-{uuid.uuid4().hex[:8]}")
     task.depths = []
@@ -473,7 +473,9 @@ def test_no_worker_is_woken_while_the_watched_task_waits_for_an_answer(
     )
     task = {"dag_id": "dag", "run_id": "run", "task_id": "train"}
 
-    told = watched("no-such-job", ASKED, absent_s=0.0, watched_task=task)
+    often = replace(ASKED, poll_interval_s=0.01)
 
-    assert told == {"absent": "no-such-job", "absent_s": 0.0}
+    told = watched("no-such-job", often, absent_s=0.0, watched_task=task)
+
+    assert told == {"absent": "no-such-job", "absent_s": pytest.approx(0.08)}
     assert supervisor.states == ["never"]

@@ -378,7 +378,6 @@ def test_budget_ends_the_search_and_the_best_so_far_is_handed_on(
     trials = from_parquet(S3Objects(clients().client("s3")).read(result.trials_uri))
     values = [each.objective for each in trials if each.objective is not None]
     assert result.best.value == min(values)
-    assert result.num_trials["Completed"] >= 1
     assert sum(result.num_trials.values()) == len(trials) < 100
     # The trials that run at the stop end some seconds later, at their own limit at the latest.
     most = spec["budget_usd"] + 5 * 60 * PRICE_PER_S

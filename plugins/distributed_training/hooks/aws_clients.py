@@ -110,7 +110,7 @@ class AwsClients:
     @cached_property
     def partition(self) -> str:
         """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`."""
-        return str(self._hook("sagemaker").conn_partition)
+        return str(self.session().get_partition_for_region(self.region))
 
     @cached_property
     def account(self) -> str:

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_training.operators.connected import ConnectedOperator
 from distributed_training.triggers.interruptible import run_interruptible
-from distributed_training.triggers.watched_task import (
-    LONGEST_ABSENCE_S,
-    NOT_BEGUN,
-    RESTING,
-    SHORTEST_ABSENCE_S,
-    WatchedTask,
-)
+from distributed_training.triggers.watched_task import NOT_BEGUN, RESTING, WatchedTask
 from include.errors import error_from_dict
-from include.rules.watch_plan import POLL_INTERVAL_S, WatchPlan
+from include.rules.watch_plan import WatchPlan
 from include.runs.notifier import Notifier
 from include.sagemaker_api.names import job_name
 
@@ -30,7 +24,6 @@ if TYPE_CHECKING:
     from distributed_training.hooks.jobs import SageMakerJobs
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-_AGAIN_S = 30.0
 _SETTLING_LOOKS = 20
 
 
@@ -98,7 +91,7 @@ class CheckRulesOperator(ConnectedOperator):
         planned_reactions(self._plan)
         if not self.deferrable:
             self._wait_for_begin(context)
-        return self.execute_complete(context, self._watch(context, absent_s=SHORTEST_ABSENCE_S))
+        return self.execute_complete(context, self._watch(context))
 
     def execute_complete(
         self,
@@ -126,12 +119,8 @@ class CheckRulesOperator(ConnectedOperator):
             watched = event.get("watched") or watched
             if self._is_all(context, event):
                 return self._told(watched)
-            absent_s = (
-                SHORTEST_ABSENCE_S
-                if "watched" in event
-                else min(LONGEST_ABSENCE_S, 2 * event["absent_s"])
-            )
-            event = self._watch(context, absent_s=absent_s, watched=watched)
+            before_s = 0.0 if "watched" in event else event["absent_s"]
+            event = self._watch(context, before_s=before_s, watched=watched)
 
     def _wait_for_begin(self, context: Context) -> None:
         """Come again later if the watched task has not begun: `dag.test()` runs it only after this one.
@@ -143,7 +132,7 @@ class CheckRulesOperator(ConnectedOperator):
             return
         from airflow.sdk.exceptions import AirflowRescheduleException
 
-        again = datetime.now(UTC) + timedelta(seconds=_AGAIN_S)
+        again = datetime.now(UTC) + timedelta(seconds=self._plan.absence_s())
         raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_all(self, context: Context, event: Mapping[str, Any]) -> bool:
@@ -165,24 +154,26 @@ class CheckRulesOperator(ConnectedOperator):
 
         return SageMakerJobs(self.clients, JobKind.TRAINING)
 
-    @property
+    @cached_property
     def _plan(self) -> WatchPlan:
-        return WatchPlan.of(self.watch)
-
-    def _with_interval(self) -> WatchPlan:
-        """Return the plan with the pause between two looks that the connection's extra says, where it says none."""
+        """The plan, with the pause between two looks that the connection's extra says, if it says none itself."""
+        plan = WatchPlan.of(self.watch)
         told = self.clients.defaults.get("rules_poll_interval_s")
-        return replace(
-            self._plan, poll_interval_s=self._plan.poll_interval_s or float(told or POLL_INTERVAL_S)
-        )
+        return replace(plan, poll_interval_s=plan.poll_interval_s or (told and float(told)))
 
     def _watch(
-        self, context: Context, *, absent_s: float, watched: dict[str, Any] | None = None
+        self, context: Context, *, before_s: float = 0.0, watched: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the event of one watch in the worker; in the triggerer `execute_complete` gets it."""
-        self.watch = self._with_interval()
+        """Return the event of one watch in the worker; in the triggerer `execute_complete` gets it.
+
+        Args:
+            context: the task's.
+            before_s: for how long the job was waited for before this watch.
+            watched: what was found of the job before.
+        """
         name = self._name(context)
-        self.log.info("Watching job %s every %g s", name, self._plan.poll_interval_s)
+        absent_s = self._plan.absence_s(before_s)
+        self.log.info("Watching job %s every %g s", name, self._plan.pause_s)
         if self.deferrable:
             self._defer(context, name, absent_s, watched)
         from distributed_training.triggers.rule_look import watch_job

@@ -19,7 +19,6 @@ from distributed_training.triggers.synced_statistics import SyncedStatistics
 from include.rules.live_evaluation import planned_evaluation
 from include.rules.reactions import Reaction, Reactions, planned_reactions
 from include.rules.service_rules import judged_elsewhere, service_issue
-from include.rules.watch_plan import POLL_INTERVAL_S
 from include.sagemaker_api.failures import is_unknown_job
 from include.sagemaker_api.snapshot import JobSnapshot
 
@@ -65,7 +64,7 @@ async def watch_job(
                 answers.answered()
                 if told is not None:
                     return told
-                delay = plan.poll_interval_s or POLL_INTERVAL_S
+                delay = plan.pause_s
             await asyncio.sleep(delay)
     finally:
         await clients.close()

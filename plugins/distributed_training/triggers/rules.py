@@ -14,11 +14,7 @@ from distributed_training.hooks.known_members import known_members
 from distributed_training.triggers.cancellation import keeping_message
 from distributed_training.triggers.job import settled_after_s
 from distributed_training.triggers.rule_look import watch_job
-from distributed_training.triggers.watched_task import (
-    LONGEST_ABSENCE_S,
-    SHORTEST_ABSENCE_S,
-    WatchedTask,
-)
+from distributed_training.triggers.watched_task import WatchedTask
 from include.errors import TrainingRunError
 from include.rules.watch_plan import WatchPlan
 from include.runs.notifier import Notifier
@@ -56,10 +52,11 @@ class Watch:
             TypeError: likewise.
         """
         task = data.get("watched_task")
+        plan = WatchPlan.from_dict(known_members(WatchPlan, data.get("plan") or {}))
         return cls(
             job_name=str(data["job_name"]),
-            absent_s=float(data.get("absent_s", SHORTEST_ABSENCE_S)),
-            plan=WatchPlan.from_dict(known_members(WatchPlan, data.get("plan") or {})),
+            absent_s=float(data.get("absent_s", plan.absence_s())),
+            plan=plan,
             connection=ConnectionArguments.from_dict(data["connection"]),
             notifier=Notifier.from_dict(data.get("notifier")),
             task=WatchedTask(**known_members(WatchedTask, task)) if task else None,
@@ -126,4 +123,4 @@ async def _watched(watch: Watch) -> dict[str, Any]:
             return {"error": error.to_dict(), "absent_s": absent_s}
         if "absent" not in told or watch.task is None or not await watch.task.rests():
             return {**told, "absent_s": absent_s}
-        absent_s = min(LONGEST_ABSENCE_S, 2 * absent_s)
+        absent_s = watch.plan.absence_s(absent_s)

@@ -1,4 +1,4 @@
-"""The task whose job is watched: how long its job may be absent, and whether it rests meanwhile."""
+"""The task whose job is watched, and whether it rests while its job is absent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ANSWER_LIMIT_S = 30.0
-SHORTEST_ABSENCE_S, LONGEST_ABSENCE_S = 20.0, 160.0
-"""How long a job may not be there until somebody looks what the watched task does: first, and at most."""
 NOT_BEGUN = frozenset({None, "none", "scheduled", "queued"})
 RESTING = frozenset({"up_for_retry", "up_for_reschedule", "awaiting_input"})
 """Neither ended nor about to: the next attempt comes later, perhaps after a human's answer, in a month."""

@@ -101,7 +101,7 @@ def test_cut_link_drops_what_hosts_say_to_each_other_until_it_is_mended(
     yard: Yard, tmp_path: Path
 ) -> None:
     needs("net", tmp_path)
-    put_faults(yard, {"what": "cut_link", "at": {"step": 1}, "duration_s": 1.2})
+    put_faults(yard, {"what": "cut_link", "at": {"step": 1}, "duration_s": 4})
     yard.objects.put(BUCKET, "data/echo.py", ECHO.encode())
     data = channel("train", f"s3://{BUCKET}/data/")
 
