@@ -2,7 +2,7 @@
 
     python benchmarks/rule_faults.py [--only NonFinite LossSpike] [--healthy 20] [--no-faults]
 
-The table goes into README.md. Each line is a training by `trainer.training.Training`, as processes of its own, whose
+The table goes into docs/rules.md. Each line is a training by `trainer.training.Training`, in its own processes, whose
 subclass in tests/rules/faults/ does one thing wrong; the rule reads the files that the training wrote. Rules have the
 robust profile, but for parameters that are named. `--healthy` trains both default models, each with so many seeds, and
 judges them by all rules.
@@ -13,26 +13,22 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import own_tests  # noqa: F401  # finds the imports below
+
+# isort: split
+from include.rules.configuration import default_rules
+from include.rules.evaluation import evaluate
+from include.rules.records import Facts
+from tests.rules.faults import data_sets
+from tests.rules.faults.matrix import CASES, RUNS, Case, Matrix
+from tests.rules.faults.running import run_training
+from trainer.training import Training
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(REPOSITORY / "training_scripts"), str(REPOSITORY)]
-TESTS = types.ModuleType("tests")  # not that of an installed package
-TESTS.__path__ = [str(REPOSITORY / "tests")]
-sys.modules["tests"] = TESTS
-
-from include.rules.configuration import default_rules  # noqa: E402
-from include.rules.evaluation import evaluate  # noqa: E402
-from include.rules.records import Facts  # noqa: E402
-from tests.rules.faults import data_sets  # noqa: E402
-from tests.rules.faults.matrix import CASES, RUNS, Case, Matrix  # noqa: E402
-from tests.rules.faults.running import run_training  # noqa: E402
-from trainer.training import Training  # noqa: E402
 
 HEALTHY = {"gpt": {}, "mlp": {"model": "mlp"}}
 DEFAULTS = Facts(

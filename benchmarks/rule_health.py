@@ -13,23 +13,19 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import types
 from collections import Counter, defaultdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import own_tests  # noqa: F401  # finds the imports below
+
+# isort: split
+from tests.rules.health.blame import Blame, blame
+from tests.rules.health.curves import FAMILIES, draw_curve
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(REPOSITORY / "training_scripts"), str(REPOSITORY)]
-TESTS = types.ModuleType("tests")  # not that of an installed package
-TESTS.__path__ = [str(REPOSITORY / "tests")]
-sys.modules["tests"] = TESTS
-
-from tests.rules.health.blame import Blame, blame  # noqa: E402
-from tests.rules.health.curves import FAMILIES, draw_curve  # noqa: E402
 
 STEPS = {1: 1000, 10: 4000}
 """The length of a curve by the steps between two of its lines."""

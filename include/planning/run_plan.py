@@ -15,6 +15,7 @@ from include.planning.evaluation_plan import (
     plan_evaluation,
 )
 from include.planning.ladder_plan import ladder_plan_findings
+from include.planning.phases import BYTES_STATE
 from include.planning.run_cost import RunCost, run_cost
 from include.planning.search_cost import search_findings
 from include.specs.arithmetic import AUTO
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
-_CHECKPOINT_BYTES_PER_PARAMETER = 12  # fp32 weight and two AdamW moments
 _KEPT_CHECKPOINTS = 2
 _UNDERWAY_CHECKPOINTS = 4  # that the trainer lets wait for their upload, before it writes no more
 
@@ -342,7 +342,7 @@ def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     hosts = 1 if conf.strategy in {"ddp", "horovod"} else conf.instance_count
     kept = int(conf.hyperparameters.get("keep_checkpoints", _KEPT_CHECKPOINTS))
     copies = kept + _UNDERWAY_CHECKPOINTS + 1
-    checkpoints = copies * _CHECKPOINT_BYTES_PER_PARAMETER * parameters / hosts
+    checkpoints = copies * BYTES_STATE * parameters / hosts
     needed_gb = (checkpoints + 4 * parameters) / BYTES_PER_GIB
     if needed_gb > conf.volume_size_gb:
         yield Finding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from include.catalog.instances import catalogue
 from include.errors import BudgetExceededError, Finding, SpecError
@@ -17,7 +17,7 @@ from include.tuning.result import EndedBy
 from include.units import SECONDS_PER_HOUR, format_duration, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from include.catalog.instances import Catalogue
     from include.specs.training_job import TrainingJobSpec
@@ -55,11 +55,6 @@ class Ceiling:
     budget_usd: float | None = None
     usd_per_s: float | None = None
     max_runtime_s: int | None = None
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any] | None) -> Self | None:
-        """Return the ceiling of its fields; None of None."""
-        return None if data is None else cls(**data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

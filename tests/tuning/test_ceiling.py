@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,11 +212,6 @@ def test_search_at_its_time_limit_is_left_to_the_service() -> None:
 def test_search_without_price_or_ceiling_goes_on() -> None:
     assert judge([RUNNING], ceiling=Ceiling(), created_at=NOW, now=NOW + 1e6) is None
     assert judge([RUNNING], ceiling=Ceiling(budget_usd=1.0), created_at=NOW, now=NOW + 1e6) is None
-
-
-def test_ceiling_travels_as_data() -> None:
-    assert Ceiling.from_dict(asdict(CEILING)) == CEILING
-    assert Ceiling.from_dict(None) is None
 
 
 @given(

@@ -70,6 +70,11 @@ class Followed:
     notifier: Notifier | None = None
     has_secrets: bool = True
 
+    @property
+    def wants_lines(self) -> bool:
+        """Whether the job's lines are of use: to pass on, or to hear that it is alive."""
+        return self.stream_logs or bool(self.patience.heartbeat_timeout_s)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-safe data; `from_dict` reads it back."""
         return {
@@ -160,7 +165,7 @@ async def follow_by_feed(
     look = FedLook(followed, unnoted_follower=follower)
     subscription = Subscription(
         job_name=followed.job_name,
-        reads_logs=look.wants_lines,
+        reads_logs=followed.wants_lines,
         since_ms=int(log_since * 1000),
         began_at=began_at,
         longest_s=followed.poll_interval_s,
@@ -234,9 +239,7 @@ class Look:
     num_interruptions: int = 0
 
     def __post_init__(self) -> None:
-        self.reads_logs = self.followed.stream_logs or bool(
-            self.followed.patience.heartbeat_timeout_s
-        )
+        self.reads_logs = self.followed.wants_lines
         services = ("sagemaker", "logs") if self.reads_logs else ("sagemaker",)
         self.clients = RenewedClients(self.followed.connection, *services)
         group = JOB_APIS[self.followed.kind].log_group
@@ -261,16 +264,22 @@ class Look:
         snapshot = await self._describe()
         await note_follower(self.sagemaker, snapshot.arn, self.unnoted_follower)
         self.unnoted_follower = None
-        phase = snapshot.secondary_status or snapshot.status
-        changed = phase != self.phase
-        if changed:
-            log.info("Job %s: %s %s", snapshot.name, phase, snapshot.status_message or "")
-            self.phase = phase
+        changed = self._log_phase(
+            snapshot.secondary_status or snapshot.status, snapshot.status_message or ""
+        )
         await self._tell_interruptions(snapshot)
         if self.reads_logs:
             self.tail.num_streams = snapshot.instance_count * max(1, _starts(snapshot))
             await self._pass_logs_on(look_for_streams=changed)
         return snapshot
+
+    def _log_phase(self, phase: str, message: str) -> bool:
+        """Log the phase if it is another than before, and return whether it is."""
+        if phase == self.phase:
+            return False
+        log.info("Job %s: %s %s", self.followed.job_name, phase, message)
+        self.phase = phase
+        return True
 
     async def _tell_interruptions(self, snapshot: JobSnapshot) -> None:
         """Tell of the spot interruptions since the last look; a follower before this one may have told of them."""
@@ -298,13 +307,17 @@ class Look:
             await stop_job(self.followed, tag=verdict.cause.tag)
 
     def _verdict(self, snapshot: JobSnapshot) -> Verdict | None:
-        is_heard = self.reads_logs and not self.tail.is_behind
         return judge(
             snapshot,
             patience=self.followed.patience,
-            heard_at=self.tail.heard_at if is_heard else None,
+            heard_at=self._heard_at,
             now=self.now_s,
         )
+
+    @property
+    def _heard_at(self) -> float | None:
+        is_heard = self.reads_logs and not self.tail.is_behind
+        return self.tail.heard_at if is_heard else None
 
     async def drain_logs(self) -> None:
         """Pass on what is left of the logs."""
@@ -374,11 +387,6 @@ class FedLook(Look):
         self.reads_logs = False  # by itself: the feed does
         self.clients = RenewedClients(self.followed.connection, "sagemaker")
 
-    @property
-    def wants_lines(self) -> bool:
-        """Whether the job's lines are of use: to pass on, or to hear that it is alive."""
-        return self.followed.stream_logs or bool(self.followed.patience.heartbeat_timeout_s)
-
     async def end(self) -> JobState | JobSnapshot:
         """Return the job's end.
 
@@ -424,7 +432,7 @@ class FedLook(Look):
         if self.subscription.refusal is not None:
             raise _NotFedError
         refused, self.subscription.log_refusal = self.subscription.log_refusal, None
-        if refused is not None and self.wants_lines:
+        if refused is not None and self.followed.wants_lines:
             self.is_deaf = True
             log.warning(
                 "The log of job %s cannot be read (%s): it is followed without its log lines",
@@ -461,7 +469,7 @@ class FedLook(Look):
         """Return whether more must be known than the state: of waits, of spot, of secrets, of a silent job."""
         if not state.is_listed:
             return True
-        if self.snapshot is None and self.followed.has_secrets and self.wants_lines:
+        if self.snapshot is None and self.followed.has_secrets and self.followed.wants_lines:
             return True
         patience = self.followed.patience
         needs_each = self.followed.notifier is not None or patience.max_wait_s is not None
@@ -497,21 +505,12 @@ class FedLook(Look):
         if heard_at is not None:
             self.subscription.heard_at = max(self.subscription.heard_at or 0.0, heard_at)
 
-    def _verdict(self, snapshot: JobSnapshot) -> Verdict | None:
-        return judge(
-            snapshot,
-            patience=self.followed.patience,
-            heard_at=self.subscription.heard_at,
-            now=self.now_s,
-        )
-
-    def _log_phase(self, phase: str, message: str) -> None:
-        if phase != self.phase:
-            log.info("Job %s: %s %s", self.followed.job_name, phase, message)
-            self.phase = phase
+    @property
+    def _heard_at(self) -> float | None:
+        return self.subscription.heard_at
 
     async def _last_lines(self) -> None:
-        if self.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):
+        if self.followed.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):
             log.warning("The last lines of job %s may be missing here", self.followed.job_name)
         self._pass_lines_on()
 

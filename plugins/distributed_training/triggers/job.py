@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow.configuration import conf
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
-from distributed_training.triggers.cancellation import keeping_message, uncancelled
+from distributed_training.triggers.cancellation import uncancelled
 from distributed_training.triggers.follow import Followed, follow_by_feed, follow_job
 from distributed_training.triggers.handover import FRESH_S, follower
 from distributed_training.triggers.job_feed import FED
 from distributed_training.triggers.stopping import kill_job
+from distributed_training.triggers.stored import StoredTrigger
 from include.errors import TrainingRunError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from airflow.triggers.base import TriggerEvent
 
     from distributed_training.triggers.job_feed import JobState
     from include.sagemaker_api.snapshot import JobSnapshot
@@ -29,18 +28,7 @@ _EARLIER_LINES_S = 60.0
 """Of a job's log, before its task deferred or its trigger started again, are passed on."""
 
 
-def settled_after_s() -> float:
-    """Return how long after its deferral a task may be resumed, in seconds.
-
-    The worker that deferred notices its own end up to one heartbeat interval later (Airflow 3.3.2,
-    `ActivitySubprocess._monitor_subprocess`). A scheduler that reads that end when the task runs again already takes
-    the task for lost and fails it; seen with jobs that had ended before the deferral. The second interval is for the
-    scheduler itself.
-    """
-    return 2.0 * conf.getint("workers", "min_heartbeat_interval")
-
-
-class JobTrigger(BaseTrigger):
+class JobTrigger(StoredTrigger):
     """Follows one job and fires once, with its status or with the error that ended the following.
 
     Mark failed, mark success, clear and deletion of the task stop the job. A restart of the triggerer does
@@ -48,22 +36,10 @@ class JobTrigger(BaseTrigger):
     arguments, and reads the log from a minute before (Airflow keeps what a trigger prints on the triggerer's own disk:
     nothing there says how far the last one came).
 
-    A row of Airflow's database may be another release's: the constructor takes anything, because an exception in it
-    ends the whole triggerer (Airflow 3.3.2, `TriggerRunner.create_triggers` bears TypeError only). What `run` raises
-    fails this trigger alone, and the task defers again.
-
     Args:
         arguments: the fields of `Followed.to_dict`, with `echoed`, what the task wants back with the event, and
-            `deferred_at`, when it began to wait, epoch seconds. Handed on by `serialize` as they came.
+            `deferred_at`, as `StoredTrigger` has it.
     """
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
-        self.arguments = {"deferred_at": time.time(), **arguments}
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments
 
     @property
     def followed(self) -> Followed:
@@ -82,20 +58,12 @@ class JobTrigger(BaseTrigger):
         Raises:
             Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
         """
-        deferred_at = float(self.arguments["deferred_at"])
-        try:
-            told = {**await keeping_message(self._followed_to_end(deferred_at)), **self._echoed}
-        finally:
-            await asyncio.sleep(max(0.0, deferred_at + settled_after_s() - time.time()))
-        yield TriggerEvent(told)  # type: ignore[no-untyped-call]  # see above
+        yield await self.event(self._followed_to_end())
 
-    @property
-    def _echoed(self) -> dict[str, Any]:
-        return dict(self.arguments.get("echoed") or {})
-
-    async def _followed_to_end(self, deferred_at: float) -> dict[str, Any]:
+    async def _followed_to_end(self) -> dict[str, Any]:
         """Return the event of the job's end."""
-        followed = self.followed
+        followed, echoed = self.followed, dict(self.arguments.get("echoed") or {})
+        deferred_at = self.deferred_at
         waited_s = time.time() - deferred_at
         is_late = waited_s > _LATE_S
         if is_late and followed.stream_logs:
@@ -111,8 +79,8 @@ class JobTrigger(BaseTrigger):
                 followed, follower=noted, began_at=deferred_at, log_since=log_since
             )
         except TrainingRunError as error:
-            return {"error": error.to_dict()}
-        return {"job": {"name": followed.job_name, "status": ended.status}}
+            return {"error": error.to_dict(), **echoed}
+        return {"job": {"name": followed.job_name, "status": ended.status}, **echoed}
 
     async def _ended(
         self, followed: Followed, *, follower: str | None, began_at: float, log_since: float
@@ -135,5 +103,4 @@ class JobTrigger(BaseTrigger):
     def _follower(self) -> str | None:
         # Airflow 3.3.2 leaves `triggerer_job_id` None: the process tells two triggerers apart.
         triggerer = f"{socket.gethostname()}:{os.getpid()}"
-        deferred_at = float(self.arguments["deferred_at"])
-        return follower(self.task_instance, triggerer, deferred_at=deferred_at)
+        return follower(self.task_instance, triggerer, deferred_at=self.deferred_at)

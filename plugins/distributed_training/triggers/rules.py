@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
 from distributed_training.hooks.aws_clients import ConnectionArguments
 from distributed_training.hooks.known_members import known_members
-from distributed_training.triggers.cancellation import keeping_message
-from distributed_training.triggers.job import settled_after_s
 from distributed_training.triggers.rule_look import watch_job
+from distributed_training.triggers.stored import StoredTrigger
 from distributed_training.triggers.watched_task import WatchedTask
 from include.errors import TrainingRunError
 from include.rules.watch_plan import WatchPlan
@@ -21,6 +16,8 @@ from include.runs.notifier import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+    from airflow.triggers.base import TriggerEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +60,15 @@ class Watch:
         )
 
 
-class RulesTrigger(BaseTrigger):
+class RulesTrigger(StoredTrigger):
     """Watches one job until it has ended; fires once. Clearing or marking the task leaves the job alone.
 
-    A restart begins again: it reads the statistics from their beginning, and finds a job that it stopped. As of
-    `JobTrigger`, the constructor takes what any release wrote.
+    A restart begins again: it reads the statistics from their beginning, and finds a job that it stopped.
 
     Args:
         arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier`, `watched_task`, as `Watch` reads them, and
-            `deferred_at`, when the task began to wait, epoch seconds.
+            `deferred_at`, as `StoredTrigger` has it.
     """
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's base is not typed
-        self.arguments = {"deferred_at": time.time(), **arguments}
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments
 
     @property
     def watch(self) -> Watch:
@@ -99,12 +87,7 @@ class RulesTrigger(BaseTrigger):
         Raises:
             Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
         """
-        deferred_at = float(self.arguments["deferred_at"])
-        try:
-            told = await keeping_message(_watched(self.watch))
-        finally:
-            await asyncio.sleep(max(0.0, deferred_at + settled_after_s() - time.time()))
-        yield TriggerEvent(told)  # type: ignore[no-untyped-call]  # see above
+        yield await self.event(_watched(self.watch))
 
 
 async def _watched(watch: Watch) -> dict[str, Any]:
