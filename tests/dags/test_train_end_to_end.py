@@ -70,10 +70,15 @@ def recounted(s3: Any, uri: str, folder: Path) -> int:
     return verify([str(folder)])
 
 
-def test_run_trains_evaluates_registers_and_reports(
+def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     database, aws_connection, s3, sagemaker, tmp_path
 ):
-    dag_run, states = run(database)
+    for number in range(6):
+        text = "".join(f"line {line} of file {number}\n" for line in range(4000))
+        s3.put_object(Bucket=aws_connection.bucket, Key=f"raw/{number}.txt", Body=text.encode())
+    source = f"s3://{aws_connection.bucket}/raw/"
+
+    dag_run, states = run(database, source=source, shard_instance_count=2)
 
     assert states.pop("tune") == "skipped"
     assert set(states.values()) == {"success"}
@@ -89,8 +94,15 @@ def test_run_trains_evaluates_registers_and_reports(
         "evaluate",
         "register",
     ]
-    training, evaluation = record["jobs"]
-    assert training["status"] == evaluation["status"] == "Completed"
+    sharding, training, _ = record["jobs"]
+    assert [(job["task_id"], job["kind"]) for job in record["jobs"]] == [
+        ("shard", "processing"),
+        ("train", "training"),
+        ("evaluate", "processing"),
+    ]
+    assert {job["status"] for job in record["jobs"]} == {"Completed"}
+    assert sharding["instance_count"] == 2
+    assert record["dataset"]["source_files"] == 6
     assert len(training["artifact_sha256"]) == 64
     assert told["unsettled"] == record["ledger"]["unsettled"] == []
     assert [(each["name"], each["status"]) for each in record["ledger"]["entries"]] == [
@@ -239,26 +251,6 @@ def test_every_accelerator_of_the_evaluations_type_measures(database, aws_connec
     assert set(states.values()) == {"success"}
     record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
     assert record["evaluation"]["measured"]["num_ranks"] == 2
-
-
-def test_sharding_by_a_job_over_two_instances_is_part_of_the_run(database, aws_connection, s3):
-    for number in range(6):
-        text = "".join(f"line {line} of file {number}\n" for line in range(4000))
-        s3.put_object(Bucket=aws_connection.bucket, Key=f"raw/{number}.txt", Body=text.encode())
-    source = f"s3://{aws_connection.bucket}/raw/"
-
-    dag_run, states = run(database, source=source, shard_instance_count=2)
-
-    assert states.pop("tune") == "skipped"
-    assert set(states.values()) == {"success"}
-    record = json.loads(stored(s3, result(dag_run, "report")["report_json"]))
-    assert [(job["task_id"], job["kind"]) for job in record["jobs"]] == [
-        ("shard", "processing"),
-        ("train", "training"),
-        ("evaluate", "processing"),
-    ]
-    assert record["jobs"][0]["instance_count"] == 2
-    assert record["dataset"]["source_files"] == 6
 
 
 def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws_connection, s3):

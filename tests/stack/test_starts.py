@@ -1,4 +1,7 @@
-"""The three starts without a browser: by REST, by an asset's event, by the clock. Each ends in a trained model."""
+"""The starts without a person: by an asset's event and by the clock; each ends in a trained model.
+
+That a run started by REST does is told by tests/resilience/test_kill.py, where all its processes are killed meanwhile.
+"""
 
 # ruff: noqa: S608 - the statements hold nothing but this file's constants
 from __future__ import annotations
@@ -31,13 +34,6 @@ def run_of_type(stack: LiveStack, run_type: str) -> str:
     """Wait for a run of that type and return its id."""
     query = f"SELECT run_id FROM dag_run WHERE dag_id = '{SCHEDULED}' AND run_type = '{run_type}'"
     return str(stack.wait(lambda: stack.database(query), f"a run of type {run_type}")[0][0])
-
-
-def test_a_run_started_by_rest_succeeds(stack: LiveStack) -> None:
-    stack.api.set_paused(MANUAL, paused=False)
-    run_id = stack.api.trigger(MANUAL, conf=SMALL_RUN)
-    states = stack.end_of(MANUAL, run_id)
-    assert states == SUCCEEDED, states
 
 
 def test_an_assets_event_starts_a_run_on_the_data_it_names(scheduled: LiveStack) -> None:
