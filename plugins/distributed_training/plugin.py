@@ -1,9 +1,10 @@
-"""Registers Trainyard's extra links with Airflow, so that the API server may show and deserialise them."""
+"""Registers with Airflow: Trainyard's extra links, which the API server shows, and the notes of its runs."""
 
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
+from distributed_training import run_notes
 from distributed_training.links import JOB_LINKS
 
 
@@ -12,3 +13,4 @@ class TrainyardPlugin(AirflowPlugin):
 
     name = "trainyard"
     operator_extra_links = list(JOB_LINKS)  # noqa: RUF012  # as Airflow declares it
+    listeners = [run_notes]  # noqa: RUF012  # likewise

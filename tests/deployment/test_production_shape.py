@@ -52,6 +52,7 @@ def test_a_run_succeeds_on_celery_and_every_service_passes_its_health_check(
     tasks = {task["task_id"]: task for task in api.tasks(DAG_ID, run_id)}
     states = {task_id: task["state"] for task_id, task in tasks.items()}
     assert states == SUCCEEDED, f"{states}\n{deployment.log('')}"
+    assert api.run(DAG_ID, run_id)["note"].startswith("Succeeded; test loss ")
     assert (tasks["train"]["pool"], tasks["train"]["pool_slots"]) == ("training_instances", 2)
     assert (tasks["shard"]["pool"], tasks["shard"]["pool_slots"]) == ("default_pool", 1)
     checked = [name for name, service in deployment.services.items() if "healthcheck" in service]

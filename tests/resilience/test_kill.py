@@ -110,6 +110,7 @@ def test_the_run_ends_well_with_one_job_per_logical_job(
     states = stack.end_of(DAG_ID, run_id)
 
     assert states == SUCCEEDED, states
+    assert stack.api.run(DAG_ID, run_id)["note"].startswith("Succeeded; test loss ")
     trained = [job["TrainingJobStatus"] for job in watch.training()]
     assert trained.count("Completed") == 1, trained
     assert watch.most_live <= 1

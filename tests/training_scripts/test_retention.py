@@ -151,8 +151,8 @@ def test_where_s3_cannot_be_asked_age_decides_and_four_newer_ones_stay(
     assert left_at(31.5) == [2, 3, 4, 5, 6]
     assert left_at(32.5) == [3, 4, 5, 6]
     assert left_at(10_000) == [3, 4, 5, 6]
-    (said,) = caplog.messages
-    for word in ("BY AGE", "25 MB/s", "30 minutes", "s3:ListBucket", "network isolation"):
+    (said,) = [each for each in caplog.messages if "BY AGE" in each]
+    for word in ("25 MB/s", "30 minutes", "s3:ListBucket", "network isolation"):
         assert word in said
 
 

@@ -20,6 +20,7 @@ from distributed_training.pipelines.search_account import (
     write_search_account,
 )
 from include.runs.builder import build_run_record
+from include.runs.run_note import run_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,8 @@ class ReportOperator(ClosingReportOperator):
 
     It then waits until everything in the run's ledger has ended, for three minutes at most.
 
-    Returns `report_html`, `report_json`, the run's `status`, its `ledger`, and what of it is `unsettled`.
+    Returns `report_html`, `report_json`, the run's `status`, its `note` for Airflow's lists, its `ledger`, and what of
+    it is `unsettled`.
     """
 
     def __init__(self, *, trial_tasks: Sequence[str] = (), **kwargs: Any) -> None:
@@ -101,6 +103,7 @@ class ReportOperator(ClosingReportOperator):
             "report_html": html,
             "report_json": data,
             "status": record.status,
+            "note": run_note(record),
             "ledger": paths.ledger,
             "unsettled": unsettled_names(ledger),
         }

@@ -1,0 +1,55 @@
+"""A run's note: one line on how it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from include.runs.record import STOPPED_BY_RULE, RunRecord
+from include.runs.run_note import run_note
+
+COST = {"total_usd": 0.125, "is_complete": True}
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/forecasts/7"
+VERDICT = {"rule": "NonFinite", "step": 4, "evidence": "loss is nan"}
+FAILURE = {"task_id": "train", "what": "the script failed"}
+
+
+def record(**members: object) -> RunRecord:
+    return RunRecord(run_id="run", dag_id="train_end_to_end", **{"cost": COST, **members})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ended", "note"),
+    [
+        (
+            record(
+                status="succeeded",
+                evaluation={"metrics": {"test_loss": 1.23456}},
+                model_package_arn=ARN,
+            ),
+            "Succeeded; test loss 1.235; model forecasts version 7; cost $0.125",
+        ),
+        (
+            record(status=STOPPED_BY_RULE, verdict=VERDICT),
+            "Stopped by rule NonFinite at step 4, no model: loss is nan; cost $0.125",
+        ),
+        (
+            record(status="failed", failure=FAILURE),
+            "Failed in train: the script failed; cost $0.125",
+        ),
+        (record(status="failed"), "Failed; cost $0.125"),
+        (
+            record(status="succeeded", cost={"total_usd": 2.0, "is_complete": False}),
+            "Succeeded; cost at least $2.00",
+        ),
+        (record(status="running", cost={}), "Running"),
+    ],
+    ids=["succeeded", "stopped", "failed", "failed-unknown", "cost-incomplete", "running"],
+)
+def test_a_note_has_the_verdict_the_reason_and_the_cost(ended: RunRecord, note: str) -> None:
+    assert run_note(ended) == note
+
+
+def test_a_long_reason_is_shortened() -> None:
+    failure = {"task_id": "train", "what": "x" * 5000}
+
+    assert len(run_note(record(status="failed", failure=failure))) <= 500
