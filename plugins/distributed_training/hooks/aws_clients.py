@@ -64,6 +64,18 @@ def load_model(service: str) -> None:
         loader.load_service_model(service, kind)
 
 
+class _SharedSessionHook(AwsBaseHook):
+    """A hook that makes its clients from a given session: each session reads the models of its services anew."""
+
+    session: Any = None
+
+    def get_session(self, region_name: str | None = None, deferrable: bool = False) -> Any:
+        """Return the shared session; for async clients, and before there is one, a new one."""
+        if deferrable or self.session is None:
+            return super().get_session(region_name=region_name, deferrable=deferrable)
+        return self.session
+
+
 class AwsClients:
     """The clients of one connection, each made once and with the same region, endpoint and settings.
 
@@ -73,15 +85,18 @@ class AwsClients:
 
     def __init__(self, connection: ConnectionArguments) -> None:
         self.connection = connection
-        self._hooks: dict[tuple[str, bool], AwsBaseHook] = {}
+        self._hooks: dict[tuple[str, bool], _SharedSessionHook] = {}
 
     def client(self, service: str) -> Any:
         """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
-        client = self._hook(service, is_patient=True).conn
+        hook = self._hook(service, is_patient=True)
+        hook.session = self.session
+        client = hook.conn
         return encrypt_writes(client, self.kms_key_id) if service == "s3" else client
 
+    @cached_property
     def session(self) -> Any:
-        """Return the connection's boto3 session: its credentials and region; endpoints belong to the clients."""
+        """The connection's boto3 session: its credentials and region; endpoints belong to the clients."""
         return self._hook("sagemaker").get_session()
 
     async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
@@ -110,7 +125,7 @@ class AwsClients:
     @cached_property
     def partition(self) -> str:
         """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`."""
-        return str(self.session().get_partition_for_region(self.region))
+        return str(self.session.get_partition_for_region(self.region))
 
     @cached_property
     def account(self) -> str:
@@ -212,10 +227,10 @@ class AwsClients:
         return str(value)
 
     def _session_region(self) -> str | None:
-        region: str | None = self._hook("sagemaker").get_session().region_name
+        region: str | None = self.session.region_name
         return region
 
-    def _hook(self, service: str, *, is_patient: bool = False) -> AwsBaseHook:
+    def _hook(self, service: str, *, is_patient: bool = False) -> _SharedSessionHook:
         if (service, is_patient) not in self._hooks:
             given = self.connection.botocore_config
             config = None if given is None else Config(**given)
@@ -224,8 +239,8 @@ class AwsClients:
             self._hooks[service, is_patient] = self._hook_with(service, config)
         return self._hooks[service, is_patient]
 
-    def _hook_with(self, service: str, config: Config | None) -> AwsBaseHook:
-        return AwsBaseHook(
+    def _hook_with(self, service: str, config: Config | None) -> _SharedSessionHook:
+        return _SharedSessionHook(
             aws_conn_id=self.connection.aws_conn_id,
             client_type=service,
             region_name=self.connection.region_name,

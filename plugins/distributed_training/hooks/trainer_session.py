@@ -121,7 +121,7 @@ class _ConnectionSession:
 
     def __init__(self, clients: AwsClients) -> None:
         self._clients = clients
-        self._session = clients.session()
+        self._session = clients.session
 
     @property
     def region_name(self) -> str:
