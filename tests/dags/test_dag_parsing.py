@@ -46,24 +46,29 @@ HEAVY += ["aiobotocore", "moto", "airflow.providers.amazon.aws"]
 PARSE_LIMIT = 0.22
 """CPU time of a DAG file as a share of what importing Airflow takes in the same process."""
 
+DAG_FILES = sorted({file.removesuffix(".py") for file in DAG_IDS.values()})
+
 MEASURE = """
-import json, sys, time
-begun = time.process_time()
+import json, os, sys, time
 import airflow.sdk
 from airflow.sdk import Asset, AssetOrTimeSchedule, BaseOperator, CronTriggerTimetable, DAG, Param
 from airflow.providers.standard.operators.empty import EmptyOperator
-started = time.process_time()
-__import__(sys.argv[1])
-print(json.dumps({"share": (time.process_time() - started) / (started - begun), "modules": sorted(sys.modules)}))
+airflow_s = time.process_time()
+for name in sys.argv[1:]:
+    if os.fork() == 0:
+        started = time.process_time()
+        __import__(name)
+        share = (time.process_time() - started) / airflow_s
+        print(json.dumps({"name": name, "share": share, "modules": sorted(sys.modules)}), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, name
 """
 
 
-@pytest.fixture(
-    scope="module", params=sorted({file.removesuffix(".py") for file in DAG_IDS.values()})
-)
-def parsed(request):
-    """What a fresh process says of importing one DAG file, Airflow itself being imported already."""
-    command = [sys.executable, "-W", "ignore", "-c", MEASURE, request.param]
+@pytest.fixture(scope="module")
+def imports():
+    """What a fresh process says of importing each DAG file, Airflow itself being imported already."""
+    command = [sys.executable, "-W", "ignore", "-c", MEASURE, *DAG_FILES]
     path = ":".join(str(REPOSITORY / part) for part in ("", "plugins", "dags"))
     environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "AIRFLOW_HOME": "/nonexistent"}
     from tests.dags.airflow_home import prepared_airflow_home
@@ -71,7 +76,14 @@ def parsed(request):
     environment["AIRFLOW_HOME"] = str(prepared_airflow_home())
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    return {each["name"]: each for each in said}
+
+
+@pytest.fixture(params=DAG_FILES)
+def parsed(request, imports):
+    """What was said of one DAG file."""
+    return imports[request.param]
 
 
 def test_no_dag_file_fails_to_import(bag):
@@ -175,6 +187,16 @@ def test_scheduled_variant_starts_by_time_and_by_asset(bag):
     assert schedule.timetable.expression == "0 3 * * 1"
     uris = [asset.uri for asset in schedule.asset_condition.objects]
     assert uris == ["x-trainyard://dataset"]
+
+
+def test_tasks_carry_no_copies_of_their_dags_params(bag):
+    copies = {
+        f"{dag_id}.{task.task_id}": sorted(task.params)
+        for dag_id, dag in bag.dags.items()
+        for task in dag.tasks
+        if len(dag.tasks) > 1 and getattr(task, "params", None)
+    }
+    assert copies == {}
 
 
 def test_params_are_the_fields_of_the_run_conf():

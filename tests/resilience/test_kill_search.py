@@ -49,10 +49,6 @@ SEARCH = {
 }
 
 
-@pytest.mark.skipif(
-    os.environ.get("TRAINYARD_RESILIENCE_SEEDS") != "all",
-    reason="make test-resilience kills every process of a search",
-)
 def test_search_goes_on_after_each_kill(stack: LiveStack) -> None:
     stack.wait(lambda: stack.api.has_dag(DAG_ID), "parsing of the DAG", limit_s=60)
     stack.api.set_paused(DAG_ID, paused=False)

@@ -59,6 +59,16 @@ class LiveStack:
         self.wait(lambda: self.api.run(dag_id, run_id)["state"] in ended, f"the end of {run_id}")
         return {task["task_id"]: task["state"] for task in self.api.tasks(dag_id, run_id)}
 
+    def passes_preflight(self, dag_id: str, run_id: str) -> None:
+        """Wait until a run's first task has accepted its conf, and end the run: from here all starts are alike."""
+
+        def settled() -> str:
+            states = {each["task_id"]: each["state"] for each in self.api.tasks(dag_id, run_id)}
+            return states["preflight"] if states["preflight"] in ("success", "failed") else ""
+
+        assert self.wait(settled, "the end of preflight") == "success"
+        self.api.fail_run(dag_id, run_id)
+
     def runs(self, dag_id: str) -> list[str]:
         """Return the ids of all runs of a DAG."""
         rows = self.database(f"SELECT run_id FROM dag_run WHERE dag_id = '{dag_id}' ORDER BY id")  # noqa: S608

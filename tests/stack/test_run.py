@@ -71,6 +71,7 @@ def test_a_conf_file_that_is_missing_is_refused_before_anything_starts(home: Hom
     assert "starting" not in done.stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_run_and_everything_it_started(home: Home, tmp_path: Path) -> None:
     conf = conf_file(tmp_path, {**SMALL_RUN, "max_steps": 100_000})
     command = [
