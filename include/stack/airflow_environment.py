@@ -21,20 +21,21 @@ ENGINE_SECRET = "engine-takes-any-secret"  # noqa: S105  # no secret: the engine
 
 # Airflow 3.3.2, `airflow config list --defaults`. The defaults wait minutes before a killed
 # scheduler, triggerer or task is given up (300 s without a heartbeat; orphans looked for every
-# 300 s). On one machine a heartbeat that is many seconds late means a dead process.
+# 300 s). Trainings of one machine can keep its Airflow waiting for 15 s: only a heartbeat that is later than twice
+# that means a dead process.
 RECOVERY = {
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
-    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "30",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "45",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "4",
-    "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
+    "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "180",
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "10",
     "AIRFLOW__WORKERS__MISSING_DAG_RETRY_DELAY": "5",
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "3",
     "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "20",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
-    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "30",
     "AIRFLOW__DAG_PROCESSOR__HEALTH_CHECK_THRESHOLD": "30",
 }
 

@@ -26,13 +26,13 @@ def channel(name: str, uri: str, mode: str) -> dict[str, Any]:
 def test_a_training_reads_a_channel_of_files(endpoint: Endpoint, mode: str, written: str) -> None:
     """A channel of FastFile mode is a file system that can only be read."""
     for name in ("a", "below/b"):
-        endpoint.put(f"channel/{name}", name.encode())
+        endpoint.put(f"of-{mode}/{name}", name.encode())
     script = (
         "cd /opt/ml/input/data/train; find . -type f | sort | xargs cat; echo; tail -c 1 below/b; echo; "
         "(echo x >> a && echo took it) 2>&1; ls /opt/ml/input/data"
     )
     request = endpoint.training_request(
-        script, InputDataConfig=[channel("train", endpoint.uri("channel/"), mode)]
+        script, InputDataConfig=[channel("train", endpoint.uri(f"of-{mode}/"), mode)]
     )
 
     described = endpoint.run(request)
