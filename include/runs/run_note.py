@@ -1,4 +1,4 @@
-"""How a run ended, in one line: for lists of runs, such as Airflow's, where nobody opens a report."""
+"""The end of a run in one line, for lists of runs such as Airflow's."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Air
 def note_end(dag_run: Any) -> None:
     """Give a run the note that its report returned; a note that it has already stays.
 
-    Runs where the scheduler settles the run, with the run's own session: another one would wait for the row that the
-    scheduler holds. Without it, by hand or in `dag.test()`, there is no note. No error leaves it.
+    It runs in the scheduler, with the run's own session: another one would wait for the row that the scheduler holds.
+    Without a session, by hand or in `dag.test()`, there is no note. No error leaves it.
     """
     try:
         session = object_session(dag_run)
