@@ -141,8 +141,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that take longest, in however many processes: a live Airflow, then a whole DAG."""
-    items.sort(key=lambda item: (not _is_live(item.nodeid), "/dags/" not in item.nodeid))
+    """Begin with the tests that take longest, in however many processes: a live Airflow, then a whole DAG.
+
+    Those with an Airflow of their own come before the shared one is up: even idle, it takes a part of a core.
+    """
+    items.sort(
+        key=lambda item: (
+            not _is_live(item.nodeid),
+            "/dags/" not in item.nodeid,
+            "stack" in getattr(item, "fixturenames", ()),
+        )
+    )
 
 
 class OneAirflow(LoadScopeScheduling):
