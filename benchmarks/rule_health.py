@@ -1,4 +1,4 @@
-"""How often the default rules stop, or warn of, trainings that are healthy.
+"""Rate at which the default rules stop, or warn of, healthy trainings.
 
     python benchmarks/rule_health.py [--seeds 20] [--families lora grpo] [--no-curves] [--no-trainings]
 

@@ -1,4 +1,4 @@
-"""What following many jobs costs a triggerer, and how late their ends are seen.
+"""Cost of following many jobs in a triggerer, and the delay until their ends are seen.
 
     python benchmarks/triggers.py [--jobs 200 1000] [--kinds feed alone stock] [--run-s 47] [--spread-s 20] [--rate 10]
 

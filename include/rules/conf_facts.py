@@ -1,4 +1,4 @@
-"""What a run's conf says of its training that the log does not."""
+"""Facts of a training from its run's conf, beside the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's author asks for, read into rules: names, AWS's configurations, or our own.
+"""Rules from what a run's author asks for: names, AWS's configurations, or our own.
 
     "LossSpike"
     {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "action": "stop"}

@@ -68,7 +68,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one rule found in a run.
+    """Findings of one rule in a run.
 
     Attributes:
         not_evaluated: why it judged nothing; None where it judged something or failed.
@@ -98,7 +98,7 @@ class Verdict:
 
     @property
     def status_details(self) -> str:
-        """What the service would say, then our evidence; at most 1024 characters.
+        """The service's words, then our evidence; at most 1024 characters.
 
         The first sentence is AWS's own wording, verbatim from its notebooks.
         """

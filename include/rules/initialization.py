@@ -1,4 +1,4 @@
-"""How a network begins: weights, gradients and losses of its first steps."""
+"""Rules of a network's beginning: weights, gradients and losses of its first steps."""
 
 from __future__ import annotations
 

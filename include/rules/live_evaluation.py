@@ -70,7 +70,7 @@ class LiveEvaluation:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to read at once."""
+        """True if there is more to read at once."""
         return self._feed.is_behind
 
     def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""What is to follow when a rule fires: nothing but a word, an ordered stop, or a failure."""
+"""Reactions to a rule that fires: a word, an ordered stop, or a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reaction:
 
 
 class Reactions:
-    """Which action follows an issue: that of its rule, else that of its severity."""
+    """The action that follows an issue: that of its rule, else that of its severity."""
 
     def __init__(
         self,

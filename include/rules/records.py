@@ -1,4 +1,4 @@
-"""What can be observed of a training: records in the order in which they happened.
+"""Records of a training, in the order in which they happened.
 
 Every record has a step (optimizer steps finished), a rank, and the time in epoch seconds where it is known. What was
 not observed is None; NaN and infinities are real observations.
@@ -79,12 +79,12 @@ class TensorStatistics:
 
     @property
     def has_nan(self) -> bool:
-        """Whether a NaN is among them."""
+        """True if a NaN is among them."""
         return any(math.isnan(value) for value in self.values)
 
     @property
     def has_infinity(self) -> bool:
-        """Whether an infinity is among them."""
+        """True if an infinity is among them."""
         return any(math.isinf(value) for value in self.values)
 
 
@@ -200,7 +200,7 @@ class Predictions(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs(Record):
-    """What the model was fed since the last such record.
+    """The model's input since the last such record.
 
     Attributes:
         num_samples: how many inputs this speaks of.
@@ -232,7 +232,7 @@ class Trees(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a run beside its records, from its conf. None is unknown.
+    """Facts of a run beside its records, from its conf. None is unknown.
 
     Attributes:
         units_per_step: tokens or samples of one optimizer step over all ranks.

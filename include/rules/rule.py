@@ -27,14 +27,14 @@ class Origin(StrEnum):
 
 
 class Profile(StrEnum):
-    """Which defaults hold for what the author leaves open."""
+    """The set of defaults for what the author leaves open."""
 
     DOCUMENTED = "documented"
     ROBUST = "robust"
 
 
 class RuleAction(StrEnum):
-    """What to do about an issue, the mildest first."""
+    """The reaction to an issue, the mildest first."""
 
     WARN = "warn"
     """Say it, and go on."""
@@ -46,7 +46,7 @@ class RuleAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a rule says of one observation.
+    """A rule's judgement of one observation.
 
     Attributes:
         key: what of: a tensor, a class, a host; empty for the run itself.

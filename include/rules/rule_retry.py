@@ -1,4 +1,4 @@
-"""What may follow a stop by a rule: another training from further back, changed, or the question to a human how."""
+"""Retries after a stop by a rule: another training from further back, changed, or a question to a human."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_WAIT_S = 30 * 24 * 3600.0
 
 
 class Remedy(StrEnum):
-    """How a training goes on after a stop by a rule."""
+    """The way a training goes on after a stop by a rule."""
 
     LOWER = "retry_with_lower_learning_rate"
     """From before the bad step, with a lower learning rate."""
@@ -90,7 +90,7 @@ class RuleRetry:
 
     @property
     def lowers(self) -> bool:
-        """Whether the learning rate may be lowered, so that the request must name it."""
+        """True if the learning rate may be lowered, so that the request must name it."""
         return self.action in {Remedy.LOWER, ASK}
 
 

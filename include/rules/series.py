@@ -96,7 +96,7 @@ class History:
 
 
 class Row:
-    """How many observations in a row met a condition, kept with its history so that it can be wound back.
+    """Number of observations in a row that met a condition, with its history so that it can be wound back.
 
     Only observations that meet it, and the first after them that does not, take memory; with `most`, those beyond so
     many in a row take none either, and the count stays there. Of all that only the newest `MOST_CHANGES` are kept.

@@ -75,7 +75,7 @@ Kind = TypeVar("Kind", bound=Record)
 
 
 class _WrongLineError(Exception):
-    """What is wrong with a line, and what would be right."""
+    """A line that is wrong, and what would be right."""
 
     def __init__(self, what: str, *, got: object, allowed: str) -> None:
         super().__init__(what)

@@ -1,4 +1,4 @@
-"""Where the statistics of a training lie: with Debugger's outputs or beside its checkpoints. Pure."""
+"""The place of a training's statistics: with Debugger's outputs or beside its checkpoints. Pure."""
 
 from __future__ import annotations
 

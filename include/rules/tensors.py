@@ -1,4 +1,4 @@
-"""Which tensors a rule looks at: by collection, by a pattern on names, by the class of their module."""
+"""Selection of a rule's tensors: by collection, by a pattern on names, by the class of their module."""
 
 from __future__ import annotations
 

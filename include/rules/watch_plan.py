@@ -1,4 +1,4 @@
-"""How a job is watched: which rules, what follows their issues, how often to look. JSON-safe.
+"""Plan of a watch: the rules, the reactions to their issues, the pause between looks. JSON-safe.
 
 DAG files import this while they are parsed, so it knows no rule: `live_evaluation` and `reactions` read it.
 """
@@ -18,7 +18,7 @@ _POLL_INTERVAL_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
-    """What a watcher is given.
+    """Plan of a watch, as a watcher gets it.
 
     Attributes:
         rules: as `include.rules.configuration` reads them; empty for all in the robust profile.

@@ -1,4 +1,4 @@
-"""What the strings of a csv file stand for: the type of a column, and its values in that type."""
+"""Types of a csv file's columns, and the values of their strings in them."""
 
 from __future__ import annotations
 

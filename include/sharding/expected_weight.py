@@ -1,4 +1,4 @@
-"""How much of each split is still to come, judged from what was read so far."""
+"""Expected size of what is still to come of each split, from what was read so far."""
 
 from __future__ import annotations
 

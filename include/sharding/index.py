@@ -30,7 +30,7 @@ INDEX_NAME = "index/index.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferPlace:
-    """Where one column's buffer lies in a shard file, in bytes."""
+    """Place of one column's buffer in a shard file, in bytes."""
 
     name: str
     dtype: str
@@ -83,7 +83,7 @@ class SchemaColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardIndex:
-    """What `index/index.json` says. `from_json(to_json(index)) == index`.
+    """Content of `index/index.json`. `from_json(to_json(index)) == index`.
 
     Attributes:
         algorithms: how local sources (`source`), shards (`shards`) and rows (`rows`, for the split) were hashed; None

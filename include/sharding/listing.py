@@ -1,4 +1,4 @@
-"""Which files a source names, in a fixed order, and what format they have."""
+"""Files of a source, in a fixed order, and their format."""
 
 from __future__ import annotations
 

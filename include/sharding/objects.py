@@ -21,7 +21,7 @@ S3_SCHEME = "s3://"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectHead:
-    """What is known of an object without reading it.
+    """Facts of an object without reading it.
 
     Attributes:
         uri: `s3://bucket/key`.

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartIndex:
-    """What one part wrote: an index of its own shards, and the sums that the parts' statistics are made from."""
+    """Output of one part: an index of its own shards, and the sums that the parts' statistics are made from."""
 
     part: int
     index: ShardIndex

@@ -1,4 +1,4 @@
-"""What both passes over a source share: where it is read from, where its shards go."""
+"""Context of both passes over a source: where it is read from, where its shards go."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a pass leaves behind.
+    """Output of a pass.
 
     Attributes:
         described: members of the index that tell the content: kind, schema or tokenizer, baseline.

@@ -1,4 +1,4 @@
-"""Which of the two passes a source takes, for the whole of it or for one part of several."""
+"""Choice between the two passes over a source, for the whole of it or for one part of several."""
 
 from __future__ import annotations
 

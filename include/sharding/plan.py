@@ -1,4 +1,4 @@
-"""What is known of a data set before a row is read: where it goes, what it is made of."""
+"""Plan of a data set before a row is read: where it goes, what it is made of."""
 
 from __future__ import annotations
 

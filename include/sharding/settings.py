@@ -1,4 +1,4 @@
-"""What the user asks for: where the data is, and how it is cut into shards."""
+"""Settings of the user: where the data is, and how it is cut into shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BYTES_TOKENIZER = "bytes"
 
 
 class DataFormat(StrEnum):
-    """How source files are read; `auto` goes by their names."""
+    """Format in which source files are read; `auto` goes by their names."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -30,7 +30,7 @@ class DataFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where the data is.
+    """Place of the data.
 
     Attributes:
         uri: a file, a directory, a glob, `s3://bucket/prefix`, or `python-stdlib` (the running interpreter's own
@@ -65,7 +65,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSettings:
-    """How the data is cut.
+    """Settings of the cut into shards.
 
     Attributes:
         num_shards: shards of the train split; 0 picks a number that fits the readers and `target_shard_bytes`.

@@ -1,4 +1,4 @@
-"""How many shards: enough for every reader to hold the same number of them."""
+"""Number of shards: enough for every reader to hold the same number of them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ Writer = TypeVar("Writer", TokenSplitWriter, ColumnSplitWriter)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """Which shard numbers a part may use: `first`, `first + step`, ..."""
+    """Shard numbers that a part may use: `first`, `first + step`, ..."""
 
     first: int
     step: int

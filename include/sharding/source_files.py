@@ -18,7 +18,7 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
 
 class FileStamp(NamedTuple):
-    """What changes with a local file's content: bytes, times in nanoseconds since 1970, inode."""
+    """Marks that change with a local file's content: bytes, times in nanoseconds since 1970, inode."""
 
     size: int
     modified_ns: int
@@ -56,12 +56,12 @@ class SourceFile:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the file is an object and not on this machine's disk."""
+        """True if the file is an object and not on this machine's disk."""
         return self.uri.startswith(S3_SCHEME)
 
 
 class Progress:
-    """How far a walk through the files has come, as a share of the bytes to read (0 to 1)."""
+    """Progress of a walk through the files, as a share of the bytes to read (0 to 1)."""
 
     def __init__(self, files: Sequence[SourceFile]) -> None:
         sizes = [bytes_to_read(file) for file in files]

@@ -1,4 +1,4 @@
-"""Which split a row belongs to: a hash of its content against the fractions, nothing else.
+"""Split of a row: a hash of its content against the fractions, nothing else.
 
 So a row keeps its split when data is added or comes in another order of rows, columns or files, and equal rows are
 never on both sides. A row of a table is its columns' names and values: renaming a column moves rows.

@@ -98,7 +98,7 @@ class ColumnMoments:
 
 
 class TokenCounts:
-    """How often each token occurs in one split."""
+    """Number of occurrences of each token in one split."""
 
     def __init__(self, vocab_size: int) -> None:
         self.counts = np.zeros(vocab_size, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What every table reader yields, and how the readers of text plan a column anew."""
+"""Batches that every table reader yields, and new plans of columns for readers of text."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ WHOLE_DTYPES = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8
 
 
 class ColumnKind(StrEnum):
-    """How a column's values become numbers."""
+    """Way in which a column's values become numbers."""
 
     NUMBER = "number"
     TIME = "time"  # seconds since 1970-01-01 UTC; a time of day or a duration in seconds
@@ -28,7 +28,7 @@ class ColumnKind(StrEnum):
 
 
 class Role(StrEnum):
-    """What a column is for."""
+    """Purpose of a column."""
 
     FEATURE = "feature"
     TARGET = "target"

@@ -1,4 +1,4 @@
-"""What is checked of a run's folder, from what was logged to what was concluded from it."""
+"""Checks of a run's folder, from what was logged to what was concluded from it."""
 
 from __future__ import annotations
 

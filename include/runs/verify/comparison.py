@@ -37,7 +37,7 @@ class Check:
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing disagrees."""
+        """True if nothing disagrees."""
         return not self.disagreements
 
     def lines(self) -> Iterator[str]:

@@ -23,7 +23,7 @@ REPORT, CONTINUITY, LOG, INDEX = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the recount starts from; `index` is None where the run sharded nothing."""
+    """Evidence that the recount starts from; `index` is None if the run sharded nothing."""
 
     report: Mapping[str, Any]
     continuity: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Which instances each start of the processes ran on, from the jobs' secondary statuses."""
+"""Instances of each start of the processes, from the jobs' secondary statuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the jobs were billed: seconds x instances x the price that report.json names."""
+"""Bill of the jobs: seconds x instances x the price that report.json names."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionArguments:
-    """What names a connection and overrides parts of it; travels between worker and triggerer as JSON."""
+    """Name of a connection and overrides of its parts; travels between worker and triggerer as JSON."""
 
     aws_conn_id: str | None = "aws_default"
     region_name: str | None = None

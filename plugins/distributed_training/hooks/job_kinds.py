@@ -1,4 +1,4 @@
-"""What differs between the kinds of SageMaker job when one submits, describes, stops or shows them."""
+"""Differences between the kinds of SageMaker job in submitting, describing, stopping and showing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a call of AWS is repeated before a task gives up on it."""
+"""Retries of AWS calls, and when a task gives up on one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a worker runs. Importing an operator loads neither boto3 nor the Amazon provider: tasks do, when they run."""
+"""Operators. Importing one loads neither boto3 nor the Amazon provider: tasks do, when they run."""

@@ -1,4 +1,4 @@
-"""Which job a task that starts should take on: its running one, its finished one, or a new one. Pure.
+"""Choice of the job that a starting task takes on: its running one, its finished one, or a new one. Pure.
 
 The service is the ledger (ADR 0004): attempt 1, 2, ... of a task have derived names, and a look at
 each says where the task stands. What Airflow's task state adds is only which failure has been
@@ -22,7 +22,7 @@ _MOST_ATTEMPTS = 200
 
 
 class Step(StrEnum):
-    """What to do next with a task's job."""
+    """Next step with a task's job."""
 
     SUBMIT = "submit"
     ATTACH = "attach"
@@ -33,7 +33,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a task stands: the attempt to act on, what to do, and the attempts that came before it."""
+    """Standing of a task: the attempt to act on, the next step, and the attempts before it."""
 
     step: Step
     attempt: int

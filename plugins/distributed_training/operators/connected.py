@@ -33,7 +33,7 @@ class ConnectedOperator(BaseOperator):
 
     @property
     def connection(self) -> ConnectionArguments:
-        """What names the connection, also to a trigger."""
+        """The connection's name and overrides, also for a trigger."""
         from distributed_training.hooks.aws_clients import ConnectionArguments
 
         return ConnectionArguments(aws_conn_id=self.aws_conn_id, region_name=self.region_name)

@@ -1,4 +1,4 @@
-"""Which of the two judges a training by rules, decided before its job is created and again where that is refused."""
+"""Choice of who judges a training by rules, made before its job is created and again if that is refused."""
 
 from __future__ import annotations
 

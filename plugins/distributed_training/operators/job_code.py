@@ -20,7 +20,7 @@ ARCHIVE_NAME = "sourcedir.tar.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedCode:
-    """Where a job's code lies and which code it is."""
+    """Place and digest of a job's code."""
 
     s3_uri: str
     sha256: str

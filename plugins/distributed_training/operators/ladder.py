@@ -1,4 +1,4 @@
-"""Which rung of a capacity ladder a task's next job stands on: a function of the jobs before it. Pure.
+"""Rung of a capacity ladder for a task's next job: a function of the jobs before it. Pure.
 
 What a job ran on and how it ended is in its snapshot, so nothing has to be remembered: a worker, a triggerer or a
 scheduler that is lost loses no rung.
@@ -29,7 +29,7 @@ _MOST_PENDING_S = 28 * 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where an attempt stands.
+    """Rung of an attempt, and why.
 
     Attributes:
         index: of the rung, from 0.
@@ -46,7 +46,7 @@ class Placement:
 
     @property
     def is_last(self) -> bool:
-        """Whether no rung comes after it."""
+        """True if no rung comes after it."""
         return self.index + 1 == self.num_rungs
 
     def facts(self) -> dict[str, Any]:

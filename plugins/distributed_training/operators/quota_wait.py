@@ -1,4 +1,4 @@
-"""How long a job that does not exist yet waits for the account's quota. Pure."""
+"""Wait of a job that does not exist yet for the account's quota. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_PAUSE_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaWait:
-    """How far the waiting has come; it travels with the deferral.
+    """Progress of the wait; it travels with the deferral.
 
     Attributes:
         began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.

@@ -23,7 +23,7 @@ _LONGEST_VALUE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelVersion:
-    """What is registered.
+    """Model version to register.
 
     Attributes:
         group: the model package group; made when it is not there.

@@ -1,4 +1,4 @@
-"""What is known of a job that a rule stopped: on the job itself, beside its output, in its checkpoints."""
+"""Traces of a job that a rule stopped: on the job itself, beside its output, in its checkpoints."""
 
 from __future__ import annotations
 

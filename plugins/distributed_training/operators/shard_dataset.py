@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingSpec:
-    """What is sharded, how, below which S3 prefix (`<destination>/datasets/<fingerprint>/`), and where.
+    """Source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and place of a sharding.
 
     Attributes:
         job: the instances that do it; None shards in the worker.

@@ -1,4 +1,4 @@
-"""What a task remembers across its tries, in Airflow's task state store; nothing where there is no such store."""
+"""Memory of a task across its tries, in Airflow's task state store; empty if there is no such store."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
     @property
     def _guard_action(self) -> RuleAction | None:
-        """What follows a NaN; None where the plan has no rule against it."""
+        """The reaction to a NaN; None if the plan has no rule against it."""
         from include.rules.reactions import planned_reactions
 
         return planned_reactions(self._plan).of_rule(_GUARD)

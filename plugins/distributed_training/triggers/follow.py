@@ -51,7 +51,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What to follow, and how closely. JSON-safe through `to_dict`.
+    """A job to follow, and how closely. JSON-safe through `to_dict`.
 
     Attributes:
         poll_interval_s: the longest time between two looks.
@@ -72,7 +72,7 @@ class Followed:
 
     @property
     def wants_lines(self) -> bool:
-        """Whether the job's lines are of use: to pass on, or to hear that it is alive."""
+        """True if the job's lines are of use: to pass on, or to hear that it is alive."""
         return self.stream_logs or bool(self.patience.heartbeat_timeout_s)
 
     def to_dict(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class Look:
 
     @property
     def pace(self) -> Pace:
-        """How often to look: as the connection's extra `trainyard.shortest_poll_s` and the task say."""
+        """The pause between looks, by the connection's extra `trainyard.shortest_poll_s` and the task."""
         longest_s = self.followed.poll_interval_s
         shortest_s = self.clients.aws.shortest_poll_s
         if shortest_s is None:

@@ -1,4 +1,4 @@
-"""Which triggerer follows a job, noted on the job, so that a trigger that was taken over does not stop it. Pure.
+"""Note of a job's triggerer on the job, so that a trigger that was taken over does not stop it. Pure.
 
 A triggerer that stood still for longer than its health threshold loses its triggers to another one, and cancels its own
 copies when it wakes, with the same message as if somebody had cleared the tasks (Airflow 3.3.2,

@@ -43,7 +43,7 @@ class JobTrigger(StoredTrigger):
 
     @property
     def followed(self) -> Followed:
-        """What to follow.
+        """The job to follow.
 
         Raises:
             KeyError: the arguments cannot be read by this release.

@@ -64,7 +64,7 @@ class JobState:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the job has ended."""
+        """True if the job has ended."""
         return self.status in _ENDED
 
     @property

@@ -20,7 +20,7 @@ _LAST_LINES = 1_000
 
 @dataclass(slots=True, kw_only=True)
 class LogTail:
-    """Where reading stands in each stream of one job.
+    """Reading positions in the streams of one job.
 
     Attributes:
         group: the log group.

@@ -1,4 +1,4 @@
-"""How long to wait between two looks at a job. Pure."""
+"""Pauses between looks at a job. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules found in one watched job so far, and how it is told: log, result, document, messages."""
+"""Findings of the rules in one watched job so far, for log, result, document and messages."""
 
 from __future__ import annotations
 

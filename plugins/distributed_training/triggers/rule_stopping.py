@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RuleStopping:
-    """How far the stop of one job has come. What fails of it is done again with the next look."""
+    """Progress of the stop of one job. What fails of it is done again with the next look."""
 
     findings: RuleFindings
     has_stopped: bool = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What a trigger of rules watches, and how.
+    """A job for a trigger of rules to watch, and how.
 
     Attributes:
         job_name: the training job; it need not be there yet.
@@ -72,7 +72,7 @@ class RulesTrigger(StoredTrigger):
 
     @property
     def watch(self) -> Watch:
-        """What to watch.
+        """The job to watch.
 
         Raises:
             KeyError: the arguments cannot be read by this release.

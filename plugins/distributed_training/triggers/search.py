@@ -77,7 +77,7 @@ class SearchLook(Look):
 
     @property
     def _awaits_start(self) -> bool:
-        """Whether a trial has no start yet, which no counter tells."""
+        """True if a trial has no start yet, which no counter shows."""
         return any(not t.is_terminal and t.started_at is None for t in self.trials.values())
 
     async def _listed(self) -> list[Trial]:

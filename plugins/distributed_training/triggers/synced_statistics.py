@@ -1,4 +1,4 @@
-"""What S3 has of the statistics that the ranks of a running job write."""
+"""Statistics of a running job's ranks, as far as S3 has them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def is_heartbeat(message: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a job may be silent or wait, and what a search may cost. JSON-safe through `to_dict`.
+    """Limits of a job's silence and wait, and of a search's cost. JSON-safe through `to_dict`.
 
     Attributes:
         heartbeat_timeout_s: silence of a training that was heard of; 0 = for ever.
