@@ -1,4 +1,4 @@
-"""What the `trainyard` part of a connection's extra may say."""
+"""A connection's clients, and what its extra may say."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from distributed_training.hooks.aws_clients import AwsClients, ConnectionArgumen
 from include.errors import SpecError
 
 
-def clients(monkeypatch: pytest.MonkeyPatch, **trainyard: Any) -> AwsClients:
+def clients(
+    monkeypatch: pytest.MonkeyPatch, *, region: str = "us-east-1", **trainyard: Any
+) -> AwsClients:
     """Return the clients of a connection whose extra says this."""
-    extra = {"region_name": "us-east-1", "trainyard": trainyard}
+    extra = {"region_name": region, "trainyard": trainyard}
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps({"conn_type": "aws", "extra": extra}))
     return AwsClients(ConnectionArguments())
 
@@ -36,3 +38,31 @@ def test_a_deployment_that_no_tag_can_carry_is_rejected(
 def test_a_pace_that_is_no_time_is_rejected(monkeypatch: pytest.MonkeyPatch, pace: object) -> None:
     with pytest.raises(SpecError, match=r"extra trainyard\.shortest_poll_s.*no number of seconds"):
         _ = clients(monkeypatch, shortest_poll_s=pace).shortest_poll_s
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [
+        ("eu-west-1", "aws"),
+        ("cn-north-1", "aws-cn"),
+        ("us-gov-west-1", "aws-us-gov"),
+        ("eu-newer-7", "aws"),
+    ],
+)
+def test_a_region_has_its_partition(
+    monkeypatch: pytest.MonkeyPatch, region: str, partition: str
+) -> None:
+    assert clients(monkeypatch, region=region).partition == partition
+
+
+def test_a_region_of_nobody_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpecError, match=r"AWS region: is none of AWS's; got 'moon-1'"):
+        _ = clients(monkeypatch, region="moon-1").partition
+
+
+def test_clients_come_from_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = clients(monkeypatch)
+
+    loaders = {id(made.client(name)._loader) for name in ("sts", "iam", "sns")}
+
+    assert len(loaders) == 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook, BaseSessionFactory
 from botocore.config import Config
+from botocore.exceptions import UnknownRegionError
 
 from distributed_training.hooks.encryption import encrypt_writes, encrypting
 from distributed_training.hooks.known_members import known_members
@@ -124,8 +125,22 @@ class AwsClients:
 
     @cached_property
     def partition(self) -> str:
-        """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`."""
-        return str(self.session.get_partition_for_region(self.region))
+        """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`.
+
+        Raises:
+            SpecError: the region is in none.
+        """
+        try:
+            return str(self.session.get_partition_for_region(self.region))
+        except UnknownRegionError:
+            finding = Finding(
+                where="AWS region",
+                what="is none of AWS's",
+                got=repr(self.region),
+                allowed="such as 'us-east-1'",
+                next_step=_FALLBACK_REGION_MESSAGE,
+            )
+            raise SpecError([finding]) from None
 
     @cached_property
     def account(self) -> str:
