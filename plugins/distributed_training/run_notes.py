@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.listeners import hookimpl
 from sqlalchemy.orm import object_session
 
+from distributed_training.pipelines import run_state
+
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 __all__ = ["on_dag_run_failed", "on_dag_run_success"]
 
 log = logging.getLogger(__name__)
-
-REPORT_TASK = "report"
 
 
 @hookimpl
@@ -55,7 +55,7 @@ def _returned(session: Session, dag_run: Any) -> dict[str, Any]:
     from airflow.models.xcom import XComModel  # noqa: TID251  # the scheduler has the database
 
     query = XComModel.get_many(
-        run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=REPORT_TASK, key="return_value"
+        run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=run_state.REPORT, key="return_value"
     )
     row = session.execute(query).first()
     returned = XComModel.deserialize_value(row[0]) if row else None

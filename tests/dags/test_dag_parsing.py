@@ -67,7 +67,7 @@ for name in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def imports():
-    """What a fresh process says of importing each DAG file, Airflow itself being imported already."""
+    """Share of CPU time and loaded modules of each DAG file, imported in a fork of a process that has Airflow."""
     command = [sys.executable, "-W", "ignore", "-c", MEASURE, *DAG_FILES]
     path = ":".join(str(REPOSITORY / part) for part in ("", "plugins", "dags"))
     environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "AIRFLOW_HOME": "/nonexistent"}
@@ -76,13 +76,13 @@ def imports():
     environment["AIRFLOW_HOME"] = str(prepared_airflow_home())
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
-    return {each["name"]: each for each in said}
+    measured = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    return {each["name"]: each for each in measured}
 
 
 @pytest.fixture(params=DAG_FILES)
 def parsed(request, imports):
-    """What was said of one DAG file."""
+    """Share of CPU time and loaded modules of one DAG file."""
     return imports[request.param]
 
 

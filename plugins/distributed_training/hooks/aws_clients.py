@@ -90,9 +90,7 @@ class AwsClients:
 
     def client(self, service: str) -> Any:
         """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
-        hook = self._hook(service, is_patient=True)
-        hook.session = self.session
-        client = hook.conn
+        client = self._hook(service, is_patient=True).conn
         return encrypt_writes(client, self.kms_key_id) if service == "s3" else client
 
     @cached_property
@@ -118,9 +116,7 @@ class AwsClients:
         """
         region = self._hook("sagemaker").region_name or self._session_region()
         if not region:
-            raise SpecError(
-                [Finding(where="AWS region", what="is not set", next_step=_FALLBACK_REGION_MESSAGE)]
-            )
+            raise self._region_refused("is not set")
         return region
 
     @cached_property
@@ -133,14 +129,9 @@ class AwsClients:
         try:
             return str(self.session.get_partition_for_region(self.region))
         except UnknownRegionError:
-            finding = Finding(
-                where="AWS region",
-                what="is none of AWS's",
-                got=repr(self.region),
-                allowed="such as 'us-east-1'",
-                next_step=_FALLBACK_REGION_MESSAGE,
-            )
-            raise SpecError([finding]) from None
+            raise self._region_refused(
+                "is none of AWS's", got=repr(self.region), allowed="such as 'us-east-1'"
+            ) from None
 
     @cached_property
     def account(self) -> str:
@@ -208,6 +199,18 @@ class AwsClients:
         """
         return override or self._default("bucket", param="bucket")
 
+    def _region_refused(
+        self, what: str, *, got: str | None = None, allowed: str | None = None
+    ) -> SpecError:
+        finding = Finding(
+            where="AWS region",
+            what=what,
+            got=got,
+            allowed=allowed,
+            next_step=_FALLBACK_REGION_MESSAGE,
+        )
+        return SpecError([finding])
+
     def _refused(self, key: str, got: object, *, what: str, allowed: str) -> SpecError:
         where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
         return SpecError([Finding(where=where, what=what, got=repr(got), allowed=allowed)])
@@ -251,7 +254,8 @@ class AwsClients:
             config = None if given is None else Config(**given)
             if is_patient:
                 config = patient_config(self._hook("sagemaker").conn_config.botocore_config)
-            self._hooks[service, is_patient] = self._hook_with(service, config)
+            hook = self._hooks[service, is_patient] = self._hook_with(service, config)
+            hook.session = self.session if is_patient else None
         return self._hooks[service, is_patient]
 
     def _hook_with(self, service: str, config: Config | None) -> _SharedSessionHook:

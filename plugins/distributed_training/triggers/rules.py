@@ -87,23 +87,23 @@ class RulesTrigger(StoredTrigger):
         Raises:
             Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
         """
-        yield await self.event(_watched(self.watch))
+        yield await self.event(self._watched())
 
-
-async def _watched(watch: Watch) -> dict[str, Any]:
-    """Return what the watching found; only then that the job is absent, when the watched task does not rest."""
-    absent_s = watch.absent_s
-    while True:
-        try:
-            told = await watch_job(
-                watch.job_name,
-                plan=watch.plan,
-                connection=watch.connection,
-                absent_s=absent_s,
-                notifier=watch.notifier,
-            )
-        except TrainingRunError as error:
-            return {"error": error.to_dict(), "absent_s": absent_s}
-        if "absent" not in told or watch.task is None or not await watch.task.rests():
-            return {**told, "absent_s": absent_s}
-        absent_s = watch.plan.absence_s(absent_s)
+    async def _watched(self) -> dict[str, Any]:
+        """Return the findings of the watch, or that the job is absent while the watched task does not rest."""
+        watch = self.watch
+        absent_s = watch.absent_s
+        while True:
+            try:
+                told = await watch_job(
+                    watch.job_name,
+                    plan=watch.plan,
+                    connection=watch.connection,
+                    absent_s=absent_s,
+                    notifier=watch.notifier,
+                )
+            except TrainingRunError as error:
+                return {"error": error.to_dict(), "absent_s": absent_s}
+            if "absent" not in told or watch.task is None or not await watch.task.rests():
+                return {**told, "absent_s": absent_s}
+            absent_s = watch.plan.absence_s(absent_s)
