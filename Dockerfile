@@ -19,7 +19,6 @@ WORKDIR /opt/trainyard
 COPY include include
 COPY plugins plugins
 COPY dags dags
-COPY airflow_local_settings.py .
 COPY training_scripts training_scripts
 # The pins of the engine images, which the engine builds into TRAINYARD_IMAGES.
 COPY images images
@@ -27,7 +26,7 @@ RUN mkdir -p /opt/airflow/logs /var/lib/trainyard && chown -R airflow /opt/airfl
 
 USER airflow
 ENV PYTHONUNBUFFERED=1 \
-    PYTHONPATH=/opt/trainyard \
+    PYTHONPATH=/opt/trainyard/include \
     AIRFLOW_HOME=/opt/airflow
 # Signals go to the service alone: Celery lets its running tasks finish, which a signal to the whole group would end.
 ENTRYPOINT ["tini", "--"]

@@ -8,7 +8,8 @@ NAME ?=
 ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
-STACK := $(PY) -m include.stack
+STACK := $(PY) -m trainyard.stack
+export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins
 RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
 # Three test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
@@ -32,22 +33,22 @@ compare: $(RUN_READY) ## train a model under several strategies and ranks, and c
 	@$(STACK) run --dag compare_strategies $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 lint-run: $(RUN_READY) ## say what AWS would refuse of a run or a job, without starting it  [CONF=file.json]
-	@PYTHONPATH=plugins $(PY) -m distributed_training.pipelines.lint_command $(CONF)
+	@$(PY) -m trainyard_airflow.pipelines.lint_command $(CONF)
 
 plan: $(RUN_READY) ## rank ways to train a model: memory, time, money, without training  [CONF=file.json]
-	@$(PY) -m include.planning $(CONF)
+	@$(PY) -m trainyard.planning $(CONF)
 
 chaos: $(RUN_READY) ## the same run while faults strike it everywhere  [SEED=7] [CONF=file.json]
 	@$(STACK) chaos $(if $(SEED),--seed $(SEED)) $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 verify: $(RUN_READY) ## recount what interruptions cost a run, from its log  [RUN=<run id>]
-	@$(PY) -m include.runs.verify "runs/$(RUN)"
+	@$(PY) -m trainyard.runs.verify "runs/$(RUN)"
 
 rules: $(RUN_READY) ## judge a run by the rules, from its log  [RUN=<run id>] [ARGS='--rules rules.json']
-	@$(PY) -m include.rules "runs/$(RUN)" $(ARGS)
+	@$(PY) -m trainyard.rules "runs/$(RUN)" $(ARGS)
 
 profile: $(RUN_READY) ## tell where a run's training time went, from its statistics  [RUN=<run id>]
-	@$(PY) -m include.runs.profile "runs/$(RUN)"
+	@$(PY) -m trainyard.runs.profile "runs/$(RUN)"
 
 up: $(RUN_READY) ## start the engine and Airflow and leave them running
 	@$(STACK) up
@@ -71,7 +72,7 @@ check: $(DEV_READY) ## lint, types, floors, dependencies, prose
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
-	PYTHONPATH=plugins $(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports
 	$(VENV)/bin/deptry .
 	$(PY) .ci/prose.py
 
@@ -82,18 +83,18 @@ bench: $(DEV_READY) ## measure sharding, the engine, its searches and a run's ov
 	@for name in sharding engine tuning overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done
 
 images: $(RUN_READY) ## build the engine images ahead: TensorFlow, XGBoost, ...  [NAME=tensorflow]
-	@$(PY) -m include.local_engine.images $(NAME) $(ARGS)
+	@$(PY) -m sagemaker_engine.images $(NAME) $(ARGS)
 
 lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
-	$(PY) -P include/stack/lock.py
+	$(PY) -P include/trainyard/stack/lock.py
 
 clean: down ## remove .venv, the stack's state and the reports
 	rm -rf $(VENV) .trainyard .trainyard-chaos runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(RUN_READY): requirements.txt
-	@$(PYTHON) include/stack/bootstrap.py requirements.txt
+	@$(PYTHON) include/trainyard/stack/bootstrap.py requirements.txt
 	@touch $@
 
 $(DEV_READY): requirements.txt requirements-dev.txt
-	@$(PYTHON) include/stack/bootstrap.py requirements.txt requirements-dev.txt
+	@$(PYTHON) include/trainyard/stack/bootstrap.py requirements.txt requirements-dev.txt
 	@touch $(RUN_READY) $@

@@ -34,11 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-SCRIPTS = REPOSITORY / "training_scripts"
+from checkout import SCRIPTS
+
 CHANNELS = ("train", "validation", "index")
 WITH, WITHOUT = 0, -1
-sys.path[:0] = [str(SCRIPTS), str(REPOSITORY)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +350,7 @@ def say_share(events: list[dict[str, Any]], seconds: float) -> None:
 
 
 def _shard(folder: Path) -> None:
-    from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+    from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
     objects = folder.parent / "objects"
     result = shard_dataset(

@@ -23,20 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(REPOSITORY / "training_scripts"), str(REPOSITORY)]
+import checkout  # noqa: F401  # finds the imports below
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-from trainer.models.gpt import GPT, GPTConfig  # noqa: E402
-from trainer.optimization import make_optimizer  # noqa: E402
-from trainer.statistics.choice import Choice, default_collections  # noqa: E402
-from trainer.statistics.emitter import Emitter  # noqa: E402
-from trainer.statistics.host_samples import INTERVAL_S, HostSampler  # noqa: E402
-from trainer.statistics.parts import PartWriter  # noqa: E402
-from trainer.statistics.tensors import ModelTensors  # noqa: E402
+from trainer.models.gpt import GPT, GPTConfig
+from trainer.optimization import make_optimizer
+from trainer.statistics.choice import Choice, default_collections
+from trainer.statistics.emitter import Emitter
+from trainer.statistics.host_samples import INTERVAL_S, HostSampler
+from trainer.statistics.parts import PartWriter
+from trainer.statistics.tensors import ModelTensors
 
 WARM_UP, SAMPLES = 10, 40
 AIMS = {"gpt": 1.0, "mlp": 3.0}  # percent of a step

@@ -32,12 +32,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import checkout
 from botocore.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 60.0
 SMALL_BYTES = 4096
 SMALL_CONNECTIONS = 4
@@ -51,8 +51,8 @@ SIGNED = {
 S3_ALONE = """
 import sys, threading
 from pathlib import Path
-from include.local_engine.http_server import serve
-from include.local_engine.s3 import ObjectStore, S3Application
+from sagemaker_engine.http_server import serve
+from sagemaker_engine.s3 import ObjectStore, S3Application
 serve(S3Application(ObjectStore(Path(sys.argv[2]))), port=int(sys.argv[1]))
 threading.Event().wait()
 """
@@ -245,7 +245,7 @@ def start_ours(root: Path, *, alone: bool) -> Contender:
     if alone:
         command = [sys.executable, "-c", S3_ALONE, str(port), str(root / "s3")]
         return _started("trainyard (S3 alone)", command, port)
-    command = [sys.executable, "-m", "include.local_engine"]
+    command = [sys.executable, "-m", "sagemaker_engine"]
     command += ["--port", str(port), "--root", str(root / "engine")]
     return _started("trainyard", command, port)
 
@@ -257,7 +257,9 @@ def start_moto(root: Path) -> Contender:
     return _started("moto", [str(server), "-H", "127.0.0.1", "-p", str(port)], port, folder=root)
 
 
-def _started(name: str, command: list[str], port: int, *, folder: Path = REPOSITORY) -> Contender:
+def _started(
+    name: str, command: list[str], port: int, *, folder: Path = checkout.REPOSITORY
+) -> Contender:
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -37,20 +37,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.training_jobs import (
+from checkout import SCRIPTS
+from training_jobs import (
     BUCKET,
     JOB_LIMIT_S,
     PREFIX,
-    SCRIPTS,
     Engine,
     running_engine,
     shard,
     training_job,
 )
-from include.stack.chaos.costs import cost_of
-from include.stack.chaos.training_log import LOG_GROUP, read_marks
+
+from trainyard.stack.chaos.costs import cost_of
+from trainyard.stack.chaos.training_log import LOG_GROUP, read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -31,13 +31,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.training_jobs import (
+from checkout import SCRIPTS
+from training_jobs import (
     BUCKET,
     CHANNELS,
     PREFIX,
-    SCRIPTS,
     Engine,
     running_engine,
     shard,

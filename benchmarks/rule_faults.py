@@ -16,16 +16,16 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import own_tests  # noqa: F401  # finds the imports below
+import checkout  # noqa: F401  # finds the imports below
 
 # isort: split
-from include.rules.configuration import default_rules
-from include.rules.evaluation import evaluate
-from include.rules.records import Facts
 from tests.rules.faults import data_sets
 from tests.rules.faults.matrix import CASES, RUNS, Case, Matrix
 from tests.rules.faults.running import run_training
 from trainer.training import Training
+from trainyard.rules.configuration import default_rules
+from trainyard.rules.evaluation import evaluate
+from trainyard.rules.records import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import own_tests  # noqa: F401  # finds the imports below
+import checkout  # noqa: F401  # finds the imports below
 
 # isort: split
 from tests.rules.health.blame import Blame, blame

@@ -1,6 +1,6 @@
 """Bytes that each rank holds when a decoder is spread over ranks: all its tensors are counted, on a CPU.
 
-    PYTHONPATH=.:training_scripts python benchmarks/sharding_memory.py [--json] [LAYOUT ...]
+    python benchmarks/sharding_memory.py [--json] [LAYOUT ...]
 
 Prints the table for benchmarks/RESULTS.md, or one JSON object a layout.
 
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import checkout  # noqa: F401  # finds the imports below
 import torch
 import torch.distributed as dist
 from torch.autograd.graph import save_on_cpu
@@ -31,10 +32,6 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from include.planning.activations import Batching, Recompute
-from include.planning.memory import memory_use
-from include.planning.mesh import Mesh
-from include.planning.shapes import TRAINYARD, ModelShape
 from trainer.models.gpt import GPTConfig
 from trainer.optimization import make_optimizer
 from trainer.sharding import recompute
@@ -43,6 +40,10 @@ from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.mesh import RankMesh
 from trainer.sharding.model import spread
 from trainer.sharding.pipeline import Pipeline
+from trainyard.planning.activations import Batching, Recompute
+from trainyard.planning.memory import memory_use
+from trainyard.planning.mesh import Mesh
+from trainyard.planning.shapes import TRAINYARD, ModelShape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

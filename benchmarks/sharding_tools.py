@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import checkout  # noqa: F401  # finds the imports below
+
 Work = Callable[[], int]
 """Does the work and returns how many rows it wrote."""
 
@@ -26,11 +28,10 @@ def ours(data: Path, out: Path, shards: int, *, checksums: bool = True) -> Work:
     """Shard with Trainyard: splits by row hash, statistics, checksums, index; as a first run, no digest being kept."""
     os.environ["XDG_CACHE_HOME"] = str(out / "cache")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     # What a caller has loaded already, and what the peers are spared too.
-    import include.sharding.column_pass  # noqa: F401
-    import include.sharding.parquet_rows  # noqa: F401
-    from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+    import trainyard.sharding.column_pass  # noqa: F401
+    import trainyard.sharding.parquet_rows  # noqa: F401
+    from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
     def work() -> int:
         result = shard_dataset(

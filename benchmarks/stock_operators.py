@@ -39,24 +39,23 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import requests
+from checkout import REPOSITORY
 from rich.console import Console
+from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, Engine
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.training_jobs import BUCKET, ENDED, IMAGE, PREFIX, REPOSITORY, ROLE, Engine
-from include.errors import RejectedRequestError
-from include.sagemaker_api.entrypoint import forwarding_entrypoint
-from include.stack import guardian, processes, victims
-from include.stack.airflow_api import AirflowApi
-from include.stack.chaos.training_log import read_marks
-from include.stack.home import Home
-from include.stack.identity import load_or_create
-from include.stack.stack import Stack, is_engine_ready
+from trainyard.errors import RejectedRequestError
+from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
+from trainyard.stack import guardian, processes, victims
+from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.chaos.training_log import read_marks
+from trainyard.stack.home import Home
+from trainyard.stack.identity import load_or_create
+from trainyard.stack.stack import Stack, is_engine_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from include.stack.chaos.training_log import Mark
+    from trainyard.stack.chaos.training_log import Mark
 
 VARIANTS = ("stock_worker", "stock_deferred", "ours_worker", "ours_deferred")
 PROGRAM = "count_steps.py"

@@ -10,20 +10,19 @@ import sys
 import tarfile
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import requests
 from botocore.config import Config
+from checkout import REPOSITORY, SCRIPTS
 
-from include.sagemaker_api.entrypoint import forwarding_entrypoint
+from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-SCRIPTS = REPOSITORY / "training_scripts"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312"
 ACCOUNT, REGION = "123456789012", "us-east-1"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
@@ -131,7 +130,7 @@ def training_job(
 
 def shard(folder: Path, *, max_source_bytes: int = 1_000_000) -> None:
     """Write the standard library's source as two shards to `folder`."""
-    from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+    from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
     objects = folder.parent / "objects"
     source = Source(uri="python-stdlib", max_source_bytes=max_source_bytes)
@@ -148,7 +147,7 @@ def shard(folder: Path, *, max_source_bytes: int = 1_000_000) -> None:
 @contextmanager
 def running_engine(root: Path, *, time_scale: float = 1.0) -> Iterator[Engine]:
     """Run an engine over `root`, with its warm parent ready, for as long as the block lasts."""
-    command = [sys.executable, "-m", "include.local_engine", "--port", "0", "--root", str(root)]
+    command = [sys.executable, "-m", "sagemaker_engine", "--port", "0", "--root", str(root)]
     with subprocess.Popen(
         [*command, "--time-scale", str(time_scale)],
         cwd=REPOSITORY,

@@ -27,12 +27,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from checkout import REPOSITORY
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 SERVICE = REPOSITORY / "tests" / "plugins" / "throttling_service.py"
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "plugins")]
 SETTLED_S = 10.0
 LIMIT_S = 300.0
 
@@ -73,10 +73,10 @@ def made(kind: str, number: int) -> Any:
             waiter_delay=10,
             waiter_max_attempts=1000,
         )
-    from distributed_training.hooks.aws_clients import ConnectionArguments
-    from distributed_training.hooks.job_kinds import JobKind
-    from distributed_training.triggers.follow import Followed
-    from distributed_training.triggers.job import JobTrigger
+    from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+    from trainyard_airflow.hooks.job_kinds import JobKind
+    from trainyard_airflow.triggers.follow import Followed
+    from trainyard_airflow.triggers.job import JobTrigger
 
     followed = Followed(
         kind=JobKind.TRAINING,
@@ -138,7 +138,7 @@ def measure(options: argparse.Namespace) -> None:
 
     warnings.simplefilter("ignore")
     if options.kind == "alone":
-        from distributed_training.triggers import job
+        from trainyard_airflow.triggers import job
 
         job.FED = frozenset()
     # What a triggerer has imported before its first trigger.
@@ -146,7 +146,7 @@ def measure(options: argparse.Namespace) -> None:
 
     made(options.kind, 0)
     logging.getLogger().setLevel(logging.ERROR)
-    logging.getLogger("distributed_training").setLevel(logging.ERROR)
+    logging.getLogger("trainyard_airflow").setLevel(logging.ERROR)
     print(json.dumps(asyncio.run(followed(options.url, options))))
 
 

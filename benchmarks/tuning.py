@@ -25,21 +25,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import sys
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import checkout  # noqa: F401  # finds the imports below
 import numpy as np
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY))
-
-import optuna  # noqa: E402
-
-from benchmarks.tuning_problems import (  # noqa: E402
+import optuna
+from tuning_problems import (
     MAX_EPOCHS,
     Problem,
     ackley,
@@ -49,14 +43,15 @@ from benchmarks.tuning_problems import (  # noqa: E402
     recorded,
     rosenbrock,
 )
-from include.local_engine.tuning.early_stopping import Hyperband  # noqa: E402
-from include.local_engine.tuning.observations import Observation, Phase  # noqa: E402
-from include.local_engine.tuning.search import Strategy, suggest  # noqa: E402
+
+from sagemaker_engine.tuning.early_stopping import Hyperband
+from sagemaker_engine.tuning.observations import Observation, Phase
+from sagemaker_engine.tuning.search import Strategy, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from include.local_engine.tuning.ranges import Point, Space
+    from sagemaker_engine.tuning.ranges import Point, Space
 
 NUM_TRIALS, NUM_EPOCHS = 50, 270
 RANDOM_FACTOR = 5

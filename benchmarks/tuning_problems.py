@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from include.local_engine.tuning.ranges import Space, parse_ranges
+from sagemaker_engine.tuning.ranges import Space, parse_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,15 +5,15 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
-from distributed_training.operators.automl_tabular import AutoMLTabularOperator
-from distributed_training.operators.processing_job import ProcessingJobOperator
-from distributed_training.operators.register_model import RegisterModelOperator
-from distributed_training.pipelines import automl_specs as specs, run_state
-from distributed_training.pipelines.automl_documentation import AUTOPILOT
-from distributed_training.pipelines.automl_params import automl_params
-from distributed_training.pipelines.automl_report import AutoMLReportOperator
-from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
-from distributed_training.pipelines.form_schema import give_params
+from trainyard_airflow.operators.automl_tabular import AutoMLTabularOperator
+from trainyard_airflow.operators.processing_job import ProcessingJobOperator
+from trainyard_airflow.operators.register_model import RegisterModelOperator
+from trainyard_airflow.pipelines import automl_specs as specs, run_state
+from trainyard_airflow.pipelines.automl_documentation import AUTOPILOT
+from trainyard_airflow.pipelines.automl_params import automl_params
+from trainyard_airflow.pipelines.automl_report import AutoMLReportOperator
+from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from trainyard_airflow.pipelines.form_schema import give_params
 
 with DAG(
     dag_id="autopilot_tabular",

@@ -5,20 +5,20 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
-from distributed_training.operators.cell_job import CellJobOperator
-from distributed_training.operators.shard_dataset import ShardDatasetOperator
-from distributed_training.pipelines import documentation, task_specs
-from distributed_training.pipelines.assets import SHARDS_ASSET
-from distributed_training.pipelines.comparison_params import comparison_params
-from distributed_training.pipelines.comparison_preflight import (
+from trainyard_airflow.operators.cell_job import CellJobOperator
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
+from trainyard_airflow.pipelines import documentation, task_specs
+from trainyard_airflow.pipelines.assets import SHARDS_ASSET
+from trainyard_airflow.pipelines.comparison_params import comparison_params
+from trainyard_airflow.pipelines.comparison_preflight import (
     CELL_RETRIES,
     ComparisonPreflightOperator,
     ListCellsOperator,
 )
-from distributed_training.pipelines.comparison_report import ComparisonReportOperator
-from distributed_training.pipelines.default_args import DEFAULT_ARGS
-from distributed_training.pipelines.form_schema import give_params
-from distributed_training.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.pipelines.comparison_report import ComparisonReportOperator
+from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS
+from trainyard_airflow.pipelines.form_schema import give_params
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 
@@ -37,7 +37,7 @@ with DAG(
         task_id="shard", spec=task_specs.shard_task_spec, asset=SHARDS_ASSET, ledger_uri=_LEDGER_URI
     )
     plan = ListCellsOperator(task_id="plan")
-    # How many run at a time is the pool's to say: airflow_local_settings.py.
+    # How many run at a time is the pool's to say: plugins/airflow_local_settings.py.
     cells = CellJobOperator.partial(
         task_id="cells",
         spec=task_specs.cell_task_spec,

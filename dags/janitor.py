@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
-from distributed_training.operators.janitor import JanitorOperator
-from distributed_training.pipelines import documentation
-from distributed_training.pipelines.default_args import DEFAULT_ARGS
-from distributed_training.pipelines.form_schema import bounded
+from trainyard_airflow.operators.janitor import JanitorOperator
+from trainyard_airflow.pipelines import documentation
+from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS
+from trainyard_airflow.pipelines.form_schema import bounded
 
 with DAG(
     dag_id="clean_up_orphans",

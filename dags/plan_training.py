@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from distributed_training.pipelines import documentation
-from distributed_training.pipelines.default_args import DEFAULT_ARGS
-from distributed_training.pipelines.planning import PlanOperator, plan_params
+from trainyard_airflow.pipelines import documentation
+from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS
+from trainyard_airflow.pipelines.planning import PlanOperator, plan_params
 
 with DAG(
     dag_id="plan_training",

@@ -11,23 +11,23 @@ from typing import Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, chain
 
-from distributed_training.operators.check_rules import CheckRulesOperator
-from distributed_training.operators.register_model import RegisterModelOperator
-from distributed_training.operators.shard_dataset import ShardDatasetOperator
-from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
-from distributed_training.operators.watched_training import WatchedTrainingJobOperator
-from distributed_training.pipelines import documentation, task_specs
-from distributed_training.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
-from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
-from distributed_training.pipelines.evaluation_job import EvaluationJobOperator
-from distributed_training.pipelines.form_schema import give_params
-from distributed_training.pipelines.monitoring import (
+from trainyard_airflow.operators.check_rules import CheckRulesOperator
+from trainyard_airflow.operators.register_model import RegisterModelOperator
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
+from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
+from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
+from trainyard_airflow.pipelines import documentation, task_specs
+from trainyard_airflow.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
+from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from trainyard_airflow.pipelines.evaluation_job import EvaluationJobOperator
+from trainyard_airflow.pipelines.form_schema import give_params
+from trainyard_airflow.pipelines.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
 )
-from distributed_training.pipelines.params import run_params
-from distributed_training.pipelines.preflight import PreflightOperator
-from distributed_training.pipelines.report import ReportOperator
+from trainyard_airflow.pipelines.params import run_params
+from trainyard_airflow.pipelines.preflight import PreflightOperator
+from trainyard_airflow.pipelines.report import ReportOperator
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 _NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"

@@ -9,26 +9,26 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
-from distributed_training.operators.register_model import RegisterModelOperator
-from distributed_training.operators.shard_dataset import ShardDatasetOperator
-from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.operators.trial_job import TrialJobOperator
-from distributed_training.pipelines import documentation, task_specs
-from distributed_training.pipelines.assets import MODEL_ASSET, SHARDS_ASSET
-from distributed_training.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
-from distributed_training.pipelines.evaluation_job import EvaluationJobOperator
-from distributed_training.pipelines.form_schema import give_params
-from distributed_training.pipelines.params import run_params
-from distributed_training.pipelines.preflight import PreflightOperator
-from distributed_training.pipelines.report import ReportOperator
-from distributed_training.pipelines.tuning_rounds import (
+from trainyard_airflow.operators.register_model import RegisterModelOperator
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.operators.trial_job import TrialJobOperator
+from trainyard_airflow.pipelines import documentation, task_specs
+from trainyard_airflow.pipelines.assets import MODEL_ASSET, SHARDS_ASSET
+from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
+from trainyard_airflow.pipelines.evaluation_job import EvaluationJobOperator
+from trainyard_airflow.pipelines.form_schema import give_params
+from trainyard_airflow.pipelines.params import run_params
+from trainyard_airflow.pipelines.preflight import PreflightOperator
+from trainyard_airflow.pipelines.report import ReportOperator
+from trainyard_airflow.pipelines.tuning_rounds import (
     TRIAL_TASKS,
     AskTrialsOperator,
     ChooseTrialOperator,
     rounds_findings,
     trial_task_spec,
 )
-from distributed_training.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 _NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"

@@ -27,6 +27,8 @@ settings.register_profile("trainyard", deadline=None)
 settings.load_profile("trainyard")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# Every program that a test starts finds this checkout's packages, as under `make`.
+os.environ["PYTHONPATH"] = f"{REPOSITORY}/include{os.pathsep}{REPOSITORY}/plugins"
 TIME_SCALE = 0.02
 # They start a whole Airflow: one at a time, and first, since they take longest.
 LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", "tests/deployment/")
@@ -34,7 +36,7 @@ LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", "tests/deployment/")
 
 @dataclass(kw_only=True)
 class RunningEngine:
-    """`python -m include.local_engine` as a process, over a state folder that outlives it."""
+    """`python -m sagemaker_engine` as a process, over a state folder that outlives it."""
 
     root: Path
     region: str = "us-east-1"
@@ -58,7 +60,7 @@ class RunningEngine:
     def start(self) -> RunningEngine:
         """Start the process, wait until it is ready, and return self."""
         self.root.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "include.local_engine", "--port", "0"]
+        command = [sys.executable, "-m", "sagemaker_engine", "--port", "0"]
         command += ["--root", str(self.root), "--time-scale", str(self.time_scale)]
         command += ["--region", self.region, "--account", self.account]
         command += ["--warm", self.warm, *self.arguments]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
-from include import errors
-from include.errors import (
+from trainyard import errors
+from trainyard.errors import (
     RETRY_TABLE,
     BudgetExceededError,
     CapacityError,

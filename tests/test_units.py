@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from include.units import format_bytes, format_count, format_duration, format_usd
+from trainyard.units import format_bytes, format_count, format_duration, format_usd
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.providers.amazon.aws.operators.sagemaker import SageMakerTrainingOperator
 from airflow.sdk import DAG, BaseOperator
 
-from distributed_training.operators.training_job import TrainingJobOperator
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 EXECUTION_TIMEOUT = timedelta(seconds=30)
 NEVER = 100_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.catalog.hardware import hardware, speeds_date
-from include.catalog.instances import catalogue
+from trainyard.catalog.hardware import hardware, speeds_date
+from trainyard.catalog.instances import catalogue
 
 
 def test_every_nvidia_type_has_its_speeds() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.loaders import Loader
 
-from include.catalog.instances import catalogue
-from include.errors import ContractError, SpecError
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import ContractError, SpecError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.local_engine.images.image_file import ImageFile
-from include.local_engine.images.image_store import ImageStore, default_folder
-from tests.local_engine.images.built import need_built
+from sagemaker_engine.images.image_file import ImageFile
+from sagemaker_engine.images.image_store import ImageStore, default_folder
+from tests.sagemaker_engine.images.built import need_built
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from include.cost.attempt_budget import attempt_ceiling, check_budget, paid_usd
-from include.errors import BudgetExceededError
-from include.specs.capacity_rung import CapacityRung
+from trainyard.cost.attempt_budget import attempt_ceiling, check_budget, paid_usd
+from trainyard.errors import BudgetExceededError
+from trainyard.specs.capacity_rung import CapacityRung
 
 RUNG = CapacityRung(instance_type="ml.m5.large", instance_count=2)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from include.catalog.instances import catalogue
-from include.cost.job_cost import cost_ceiling, cost_per_unit, job_cost, spot_line, total_usd
-from include.errors import SpecError
+from trainyard.catalog.instances import catalogue
+from trainyard.cost.job_cost import cost_ceiling, cost_per_unit, job_cost, spot_line, total_usd
+from trainyard.errors import SpecError
 
 PRICED = sorted(n for n, t in catalogue().types.items() if t.price_usd_per_hour is not None)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distributed_training.pipelines.automl_params import automl_params
-from include.specs.automl_conf import AutoMLConf
 from tests.dags.test_train_end_to_end import result, stored
+from trainyard.specs.automl_conf import AutoMLConf
+from trainyard_airflow.pipelines.automl_params import automl_params
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from distributed_training.pipelines.params import run_params
-from include.specs.run_conf import RunConf
 from tests.dags.airflow_home import REPOSITORY
+from trainyard.specs.run_conf import RunConf
+from trainyard_airflow.pipelines.params import run_params
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -69,7 +69,7 @@ for name in sys.argv[1:]:
 def imports():
     """Share of CPU time and loaded modules of each DAG file, imported in a fork of a process that has Airflow."""
     command = [sys.executable, "-W", "ignore", "-c", MEASURE, *DAG_FILES]
-    path = ":".join(str(REPOSITORY / part) for part in ("", "plugins", "dags"))
+    path = ":".join(str(REPOSITORY / part) for part in ("include", "plugins", "dags"))
     environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "AIRFLOW_HOME": "/nonexistent"}
     from tests.dags.airflow_home import prepared_airflow_home
 
@@ -108,7 +108,7 @@ def test_parsing_loads_no_heavy_module(parsed):
 def test_package_is_imported_by_its_own_name_only(parsed):
     bare = {"links", "retry_policy", "operators", "triggers", "hooks", "pipelines", "types_"}
     assert not bare & set(parsed["modules"])
-    assert "plugins.distributed_training" not in parsed["modules"]
+    assert "plugins.trainyard_airflow" not in parsed["modules"]
 
 
 def test_plugin_loader_sees_one_file_and_no_module_of_the_package():
@@ -117,7 +117,7 @@ def test_plugin_loader_sees_one_file_and_no_module_of_the_package():
     folder = str(REPOSITORY / "plugins")
     found = [str(path) for path in find_path_from_directory(folder, ".airflowignore", "glob")]
     python = [path for path in found if path.endswith(".py")]
-    assert [path.rpartition("/")[2] for path in python] == ["distributed_training_plugin.py"]
+    assert [path.rpartition("/")[2] for path in python] == ["trainyard_plugin.py"]
 
 
 @pytest.mark.parametrize("dag_id", sorted(DAG_IDS))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.runs.verify.__main__ import main as verify
-from include.stack.aws import AwsEndpoint
 from tests.plugins.conftest import IMAGE
+from trainyard.runs.verify.__main__ import main as verify
+from trainyard.stack.aws import AwsEndpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_local_settings import task_instance_mutation_hook
-from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
-from include.planning.pool_slots import PoolDemand
+from trainyard.planning.pool_slots import PoolDemand
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

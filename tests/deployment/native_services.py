@@ -18,17 +18,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.stack import components, leftovers, processes
-from include.stack.home import Home
 from tests.deployment import docker_image
 from tests.deployment.compose_file import LOCAL, SECRETS, environment, services
 from tests.limits import EVENT_LIMIT_S
+from trainyard.stack import components, leftovers, processes
+from trainyard.stack.home import Home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DATABASE_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-IMAGE = {"PYTHONPATH": docker_image.WORKDIR, "AIRFLOW_HOME": "/opt/airflow"}  # the Dockerfile's ENV
+IMAGE = {
+    "PYTHONPATH": f"{docker_image.WORKDIR}/include",
+    "AIRFLOW_HOME": "/opt/airflow",
+}  # the Dockerfile's ENV
 # One machine for what is a host each: fewer worker processes, and ports that other programs may hold.
 SMALL = {
     "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.stack import leftovers
 from tests.deployment import docker_image
 from tests.deployment.native_services import Deployment
+from trainyard.stack import leftovers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ IMPORT_EVERYTHING = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag
 bag = DagBag(sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
-own = ("include", "distributed_training", "airflow_local_settings")
+own = ("trainyard", "sagemaker_engine", "trainyard_airflow", "airflow_local_settings")
 files = [m.__file__ for n, m in sys.modules.items() if n.partition(".")[0] in own and m.__file__]
 print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "files": sorted(files)}))
 """
@@ -31,8 +31,8 @@ print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "files"
     ("path", "ignored"),
     [
         ("README.md", True),
-        ("include/units.py", False),
-        ("include/__pycache__/units.pyc", True),
+        ("include/trainyard/units.py", False),
+        ("include/trainyard/__pycache__/units.pyc", True),
         ("docs/deep/page.md", True),
         ("docs/deep/kept.md", False),
         ("a.tmp", True),
@@ -59,7 +59,7 @@ def test_every_dag_is_imported_from_the_files_of_the_image_alone(tmp_path: Path)
     image = docker_image.build(tmp_path / "image")
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(image),
+        "PYTHONPATH": str(image / "include"),
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "AIRFLOW__CORE__DAGS_FOLDER": str(image / "dags"),
@@ -76,7 +76,7 @@ def test_every_dag_is_imported_from_the_files_of_the_image_alone(tmp_path: Path)
     assert found["errors"] == {}
     assert "train_end_to_end" in found["dags"]
     assert [each for each in found["files"] if not each.startswith(str(image))] == []
-    assert str(image / "airflow_local_settings.py") in found["files"]
+    assert str(image / "plugins" / "airflow_local_settings.py") in found["files"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes by mark: Linux only")

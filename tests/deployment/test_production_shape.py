@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.stack import leftovers
-from include.stack.airflow_api import AirflowApi
 from tests.deployment.compose_file import SECRETS
 from tests.deployment.native_services import Deployment, missing_programs
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
+from trainyard.stack import leftovers
+from trainyard.stack.airflow_api import AirflowApi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from include.errors import FindingsError
-from include.planning.auto_plan import resolve_auto
-from include.planning.run_plan import plan_run
-from include.specs.run_conf_rules import OF_SHARDS
+from trainyard.errors import FindingsError
+from trainyard.planning.auto_plan import resolve_auto
+from trainyard.planning.run_plan import plan_run
+from trainyard.specs.run_conf_rules import OF_SHARDS
 
 LARGE: dict[str, Any] = {
     "num_layers": 32,

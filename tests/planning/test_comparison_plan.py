@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from include.errors import BudgetExceededError, SpecError
-from include.planning.comparison_plan import Cell, plan_comparison
+from trainyard.errors import BudgetExceededError, SpecError
+from trainyard.planning.comparison_plan import Cell, plan_comparison
 
 DDP: dict[str, Any] = {"strategies": [{"name": "ddp"}]}
 TWO = [{"name": "ddp"}, {"name": "other", "hyperparameters": {"compile": True}, "ranks": [2, 4]}]

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from include.catalog.hardware import hardware
-from include.planning.activations import Batching, Recompute
-from include.planning.compute import (
+from trainyard.catalog.hardware import hardware
+from trainyard.planning.activations import Batching, Recompute
+from trainyard.planning.compute import (
     Cluster,
     StepTime,
     bubble_share,
     hardware_flops_per_token,
     step_time,
 )
-from include.planning.mesh import Mesh
-from include.planning.shapes import PUBLISHED
+from trainyard.planning.mesh import Mesh
+from trainyard.planning.shapes import PUBLISHED
 
 LLAMA3, GPT3 = PUBLISHED["llama3-8b"], PUBLISHED["gpt3-175b"]
 PLAIN = Batching(

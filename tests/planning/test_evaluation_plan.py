@@ -8,9 +8,9 @@ from typing import Any
 import botocore.session
 import pytest
 
-from include.catalog.instances import catalogue
-from include.errors import SpecError
-from include.planning.evaluation_plan import (
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import SpecError
+from trainyard.planning.evaluation_plan import (
     LIMIT_S,
     EvaluationPlan,
     Place,
@@ -18,8 +18,8 @@ from include.planning.evaluation_plan import (
     on_type,
     plan_evaluation,
 )
-from include.planning.run_plan import plan_run
-from include.specs.run_conf import RunConf
+from trainyard.planning.run_plan import plan_run
+from trainyard.specs.run_conf import RunConf
 
 BILLIONS_12: dict[str, Any] = {
     "strategy": "fsdp",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from include.planning.activations import Batching, Recompute
-from include.planning.memory import memory_use
-from include.planning.mesh import Mesh
-from include.planning.shapes import TRAINYARD, ModelShape
+from trainyard.planning.activations import Batching, Recompute
+from trainyard.planning.memory import memory_use
+from trainyard.planning.mesh import Mesh
+from trainyard.planning.shapes import TRAINYARD, ModelShape
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 TOLERANCE = 0.05

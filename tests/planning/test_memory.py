@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from include.planning.activations import Batching, Recompute, layer_activation_bytes, logits_bytes
-from include.planning.memory import memory_use, stage_parameters
-from include.planning.mesh import Mesh
-from include.planning.shapes import EAGER, FLASH, GPT, PUBLISHED, TRAINYARD, ModelShape
+from trainyard.planning.activations import Batching, Recompute, layer_activation_bytes, logits_bytes
+from trainyard.planning.memory import memory_use, stage_parameters
+from trainyard.planning.mesh import Mesh
+from trainyard.planning.shapes import EAGER, FLASH, GPT, PUBLISHED, TRAINYARD, ModelShape
 
 GPT3, LLAMA3 = PUBLISHED["gpt3-175b"], PUBLISHED["llama3-8b"]
 S, H, A, V = 2048, 12288, 96, 51200

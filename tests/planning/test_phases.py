@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.catalog.hardware import hardware
-from include.errors import PlanError
-from include.planning import phases
-from include.planning.candidates import usable_bytes
-from include.planning.compute import Cluster
-from include.planning.mesh import Mesh
-from include.planning.phases import Peak, Phase, phase_peaks
-from include.planning.plan_request import PlanRequest
-from include.planning.plans import make_plans
-from include.planning.shapes import PUBLISHED
-from include.units import BYTES_PER_GIB
+from trainyard.catalog.hardware import hardware
+from trainyard.errors import PlanError
+from trainyard.planning import phases
+from trainyard.planning.candidates import usable_bytes
+from trainyard.planning.compute import Cluster
+from trainyard.planning.mesh import Mesh
+from trainyard.planning.phases import Peak, Phase, phase_peaks
+from trainyard.planning.plan_request import PlanRequest
+from trainyard.planning.plans import make_plans
+from trainyard.planning.shapes import PUBLISHED
+from trainyard.units import BYTES_PER_GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from include.planning.__main__ import EXAMPLE, NO_PLAN, PLANNED, UNREADABLE, main
+from trainyard.planning.__main__ import EXAMPLE, NO_PLAN, PLANNED, UNREADABLE, main
 
 P4D = "ml.p4d.24xlarge"
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plan_llama3_70b.json"

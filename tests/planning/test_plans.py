@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from include.errors import PlanError, SpecError
-from include.planning.candidates import candidates, meshes
-from include.planning.compute import Cluster
-from include.planning.mesh import Mesh
-from include.planning.plan_request import PlanRequest
-from include.planning.plans import Plans, clusters, make_plans
-from include.planning.shapes import PUBLISHED
+from trainyard.errors import PlanError, SpecError
+from trainyard.planning.candidates import candidates, meshes
+from trainyard.planning.compute import Cluster
+from trainyard.planning.mesh import Mesh
+from trainyard.planning.plan_request import PlanRequest
+from trainyard.planning.plans import Plans, clusters, make_plans
+from trainyard.planning.shapes import PUBLISHED
 
 P4D, P4DE, P5 = "ml.p4d.24xlarge", "ml.p4de.24xlarge", "ml.p5.48xlarge"
 G5_1, G5_4, G5_8 = "ml.g5.xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from include.planning.pool_slots import cell_slots, pool_slots, search_slots
+from trainyard.planning.pool_slots import cell_slots, pool_slots, search_slots
 
 
 @pytest.mark.parametrize(

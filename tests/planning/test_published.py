@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from include.catalog.hardware import hardware
-from include.planning.activations import Batching, Recompute
-from include.planning.candidates import USABLE_SHARE, usable_bytes
-from include.planning.compute import Cluster, step_time
-from include.planning.memory import memory_use
-from include.planning.mesh import Mesh
-from include.planning.shapes import EAGER, GPT, PUBLISHED, ModelShape
-from include.units import BYTES_PER_GIB
+from trainyard.catalog.hardware import hardware
+from trainyard.planning.activations import Batching, Recompute
+from trainyard.planning.candidates import USABLE_SHARE, usable_bytes
+from trainyard.planning.compute import Cluster, step_time
+from trainyard.planning.memory import memory_use
+from trainyard.planning.mesh import Mesh
+from trainyard.planning.shapes import EAGER, GPT, PUBLISHED, ModelShape
+from trainyard.units import BYTES_PER_GIB
 
 KORTHIKANTI = "Korthikanti et al. 2022, tables 3 and 5, on A100 80 GB"
 TITAN_A100 = "torchtitan docs/performance.md, on 64 A100 80 GB, sequences of 8192"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from include.planning.quota_needs import LONGEST_RUN, quota_needs
-from include.specs.run_conf import RunConf
+from trainyard.planning.quota_needs import LONGEST_RUN, quota_needs
+from trainyard.specs.run_conf import RunConf
 
 
 def test_each_job_s_quota_is_named_as_service_quotas_does() -> None:

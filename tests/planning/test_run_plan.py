@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from include.catalog.instances import catalogue
-from include.errors import BudgetExceededError, SpecError
-from include.planning.evaluation_plan import plan_evaluation
-from include.planning.run_cost import training_budget_usd
-from include.planning.run_plan import num_parameters, plan_run
-from include.specs.run_conf import RunConf
-from include.units import format_usd
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import BudgetExceededError, SpecError
+from trainyard.planning.evaluation_plan import plan_evaluation
+from trainyard.planning.run_cost import training_budget_usd
+from trainyard.planning.run_plan import num_parameters, plan_run
+from trainyard.specs.run_conf import RunConf
+from trainyard.units import format_usd
 
 
 def refusal(**params: Any) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from include.errors import BudgetExceededError, SpecError
-from include.planning.run_cost import run_cost, training_budget_usd
-from include.planning.run_plan import plan_run
-from include.planning.search_cost import SearchCost, search_cost
-from include.specs.run_conf import RunConf
+from trainyard.errors import BudgetExceededError, SpecError
+from trainyard.planning.run_cost import run_cost, training_budget_usd
+from trainyard.planning.run_plan import plan_run
+from trainyard.planning.search_cost import SearchCost, search_cost
+from trainyard.specs.run_conf import RunConf
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tuning.json"
 TRIAL = 2 * 0.115

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from include.errors import SpecError
-from include.planning.run_plan import num_parameters
-from include.planning.shapes import PUBLISHED, ModelShape, shape_of_size
-from include.specs.run_conf import RunConf
+from trainyard.errors import SpecError
+from trainyard.planning.run_plan import num_parameters
+from trainyard.planning.shapes import PUBLISHED, ModelShape, shape_of_size
+from trainyard.specs.run_conf import RunConf
 
 
 @pytest.mark.parametrize(

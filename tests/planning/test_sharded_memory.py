@@ -26,11 +26,10 @@ TOLERANCE = 0.05
 @pytest.fixture(scope="module")
 def measured():
     """Return layout -> what the rank that holds most has, and the planner's bytes."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "training_scripts")])
     names = sorted(PLANNED)
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "benchmarks/sharding_memory.py", "--json", *names],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     rows = [json.loads(line) for line in found.stdout.splitlines()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from distributed_training.operators.attempts import Step, find_standing
-from include.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard_airflow.operators.attempts import Step, find_standing
 
 OVER = ("Failed", "Stopped")
 

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.ledger import RunLedger, ledger_uri
-from distributed_training.hooks.objects import S3Objects
-from distributed_training.hooks.paid_things import PaidThings
-from distributed_training.operators.automl_tabular import AutoMLTabularOperator
-from distributed_training.operators.automl_tabular_result import runtime_ceiling
-from include.errors import BudgetExceededError, JobStoppedError, RejectedRequestError, SpecError
-from include.runs.orphans import ThingKind
-from include.runs.run_tags import Owner
-from include.specs.automl_job import AutoMLJobSpec
-from include.stack.aws import AwsEndpoint
 from tests.contract.automl import TARGET, table
 from tests.plugins.conftest import TaskSurroundings, connection_json
+from trainyard.errors import BudgetExceededError, JobStoppedError, RejectedRequestError, SpecError
+from trainyard.runs.orphans import ThingKind
+from trainyard.runs.run_tags import Owner
+from trainyard.specs.automl_job import AutoMLJobSpec
+from trainyard.stack.aws import AwsEndpoint
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.hooks.paid_things import PaidThings
+from trainyard_airflow.operators.automl_tabular import AutoMLTabularOperator
+from trainyard_airflow.operators.automl_tabular_result import runtime_ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

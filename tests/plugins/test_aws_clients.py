@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from include.errors import SpecError
+from trainyard.errors import SpecError
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 
 
 def clients(

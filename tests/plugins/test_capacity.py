@@ -13,8 +13,15 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 
-from distributed_training.hooks.job_logs import last_lines
-from include.errors import (
+from tests.plugins.test_training_job_operator import (
+    deferred,
+    execute,
+    job_names,
+    operator,
+    out_of_time_after_create,
+)
+from tests.sagemaker_engine.faults.putting import faults, times_fired
+from trainyard.errors import (
     BudgetExceededError,
     CapacityError,
     HungJobError,
@@ -23,14 +30,7 @@ from include.errors import (
     ResumableTimeLimitError,
     TimeLimitError,
 )
-from tests.local_engine.faults.putting import faults, times_fired
-from tests.plugins.test_training_job_operator import (
-    deferred,
-    execute,
-    job_names,
-    operator,
-    out_of_time_after_create,
-)
+from trainyard_airflow.hooks.job_logs import last_lines
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

@@ -16,21 +16,21 @@ import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferred
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
-from distributed_training.hooks.aws_clients import ConnectionArguments
-from distributed_training.operators.check_rules import CheckRulesOperator
-from distributed_training.operators.rule_retry import EarlierStop, change_request
-from distributed_training.operators.watched_training import WatchedTrainingJobOperator
-from distributed_training.triggers.rule_findings import document_uri
-from distributed_training.triggers.rules import RulesTrigger
-from include.errors import RuleViolatedError, SpecError
-from include.rules.rule import RuleAction
-from include.rules.rule_retry import RuleRetry, read_retry
-from include.rules.watch_plan import WatchPlan
 from tests.plugins.conftest import TaskSurroundings
+from trainyard.errors import RuleViolatedError, SpecError
+from trainyard.rules.rule import RuleAction
+from trainyard.rules.rule_retry import RuleRetry, read_retry
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+from trainyard_airflow.operators.check_rules import CheckRulesOperator
+from trainyard_airflow.operators.rule_retry import EarlierStop, change_request
+from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
+from trainyard_airflow.triggers.rule_findings import document_uri
+from trainyard_airflow.triggers.rules import RulesTrigger
 
 if TYPE_CHECKING:
-    from include.runs.notifier import Notifier
     from tests.conftest import RunningEngine
+    from trainyard.runs.notifier import Notifier
 
 pytestmark = pytest.mark.engine
 

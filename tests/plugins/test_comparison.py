@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from distributed_training.operators.job_code import project_root
-from distributed_training.pipelines.comparison_jobs import cell_spec, comparison_findings
-from distributed_training.pipelines.comparison_params import comparison_params
-from distributed_training.pipelines.run_lint import UNSET_PATHS, UNSET_ROLE
-from include.errors import Severity
-from include.planning.comparison_plan import plan_comparison
-from include.specs.comparison_conf import Comparison, is_of_other_runs
-from include.specs.run_conf import RunConf
+from trainyard.errors import Severity
+from trainyard.planning.comparison_plan import plan_comparison
+from trainyard.specs.comparison_conf import Comparison, is_of_other_runs
+from trainyard.specs.run_conf import RunConf
+from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.pipelines.comparison_jobs import cell_spec, comparison_findings
+from trainyard_airflow.pipelines.comparison_params import comparison_params
+from trainyard_airflow.pipelines.run_lint import UNSET_PATHS, UNSET_ROLE
 
 SCRIPTS = project_root() / "training_scripts"
 

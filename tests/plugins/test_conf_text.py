@@ -12,16 +12,16 @@ from hypothesis import given, settings, strategies as st
 from sagemaker_training import mapping
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from distributed_training.operators.shard_dataset import ShardDatasetOperator
-from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import RunState
-from distributed_training.pipelines.task_specs import shard_task_spec
-from include.rules.conf_facts import decoded
-from include.runs.report.page import render_report_html
-from include.sagemaker_api.names import run_slug
-from include.specs.run_conf import RunConf
-from include.specs.run_conf_rules import PATTERNS
 from tests.runs.sample_run import sample_record
+from trainyard.rules.conf_facts import decoded
+from trainyard.runs.report.page import render_report_html
+from trainyard.sagemaker_api.names import run_slug
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_rules import PATTERNS
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
+from trainyard_airflow.pipelines.run_paths import RunPaths
+from trainyard_airflow.pipelines.run_state import RunState
+from trainyard_airflow.pipelines.task_specs import shard_task_spec
 
 HOSTILE = st.lists(
     st.sampled_from(

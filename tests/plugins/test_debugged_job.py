@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from distributed_training.hooks.job_kinds import JobKind
-from distributed_training.hooks.jobs import SageMakerJobs
-from distributed_training.operators.debugged_job import create_debugged, debugged
-from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.pipelines.run_jobs import with_judge
-from distributed_training.pipelines.run_lint import params_findings
-from include.errors import QuotaExceededError, RejectedRequestError, Severity, SpecError
-from include.planning.linter.linter import lint
-from include.rules.service_rules import service_rules
-from include.rules.watch_plan import WatchPlan
-from include.sagemaker_api.training_request import render_training_job
-from include.specs.run_conf import RunConf
-from include.specs.training_job import TrainingJobSpec
 from tests.plugins.test_check_rules import watched
+from trainyard.errors import QuotaExceededError, RejectedRequestError, Severity, SpecError
+from trainyard.planning.linter.linter import lint
+from trainyard.rules.service_rules import service_rules
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.hooks.jobs import SageMakerJobs
+from trainyard_airflow.operators.debugged_job import create_debugged, debugged
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.pipelines.run_jobs import with_judge
+from trainyard_airflow.pipelines.run_lint import params_findings
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

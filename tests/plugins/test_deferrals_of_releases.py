@@ -18,15 +18,15 @@ from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger  # noqa: TID251  # as its runner decrypts
 from asgiref.sync import sync_to_async
 
-from distributed_training.hooks.aws_clients import ConnectionArguments
-from distributed_training.hooks.job_kinds import JobKind
-from distributed_training.operators.quota_wait import QuotaWait
-from distributed_training.triggers.follow import Followed
-from distributed_training.triggers.job import JobTrigger
-from distributed_training.triggers.rules import RulesTrigger
-from distributed_training.triggers.watch import Patience
-from include.rules.watch_plan import WatchPlan
-from include.runs.notifier import Notifier
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard.runs.notifier import Notifier
+from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.operators.quota_wait import QuotaWait
+from trainyard_airflow.triggers.follow import Followed
+from trainyard_airflow.triggers.job import JobTrigger
+from trainyard_airflow.triggers.rules import RulesTrigger
+from trainyard_airflow.triggers.watch import Patience
 
 GOLDEN = Path(__file__).parent / "golden" / "deferrals"
 VERSIONS = sorted(each.stem for each in GOLDEN.glob("*.json"))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.dataset_objects import S3DatasetObjects
-from distributed_training.hooks.ledger import RunLedger
-from distributed_training.hooks.objects import S3Objects
-from distributed_training.hooks.trainer_session import staged
-from include.runs.ledger import PaidKind
 from tests.plugins.conftest import connection_json
+from trainyard.runs.ledger import PaidKind
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+from trainyard_airflow.hooks.ledger import RunLedger
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.hooks.trainer_session import staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable

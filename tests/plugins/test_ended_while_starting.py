@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_training.operators.training_job import TrainingJobOperator
-from include.errors import JobStoppedError
 from tests.plugins.test_job_trigger import WAITS
+from trainyard.errors import JobStoppedError
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 pytestmark = pytest.mark.engine
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from distributed_training.pipelines.evaluation_job import EvaluationJobOperator
-from distributed_training.pipelines.run_jobs import LastStepEvaluation
-from include.specs.processing_job import ProcessingJobSpec
 from tests.plugins.conftest import IMAGE
+from trainyard.specs.processing_job import ProcessingJobSpec
+from trainyard_airflow.pipelines.evaluation_job import EvaluationJobOperator
+from trainyard_airflow.pipelines.run_jobs import LastStepEvaluation
 
 pytestmark = pytest.mark.engine
 REPORT = {"metrics": {"test_loss": 1.5}}

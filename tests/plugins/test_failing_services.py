@@ -18,18 +18,18 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.retries.standard import ExponentialBackoff
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.dataset_objects import S3DatasetObjects
-from distributed_training.hooks.objects import S3Objects
-from distributed_training.hooks.retries import PATIENT_TRIES, patient_config
-from distributed_training.operators.shard_dataset import ShardDatasetOperator
-from distributed_training.operators.training_job import TrainingJobOperator
-from include.errors import TrainingRunError
-from tests.local_engine.faults.putting import end_faults, faults, times_fired
 from tests.plugins.conftest import TaskSurroundings, connection_json
 from tests.plugins.lossy_relay import losing_answers
 from tests.plugins.test_sharding_job import put_source, rows_of, sharding, source_files
 from tests.plugins.test_training_job_operator import deferred, first_event, job_names, operator
+from tests.sagemaker_engine.faults.putting import end_faults, faults, times_fired
+from trainyard.errors import TrainingRunError
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.hooks.retries import PATIENT_TRIES, patient_config
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

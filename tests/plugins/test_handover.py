@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distributed_training.triggers.handover import FOLLOWER_KEY, follower, is_taken_over
 from tests.plugins.test_job_trigger import WAITS, only_event, submit, wait_for
+from trainyard_airflow.triggers.handover import FOLLOWER_KEY, follower, is_taken_over
 
 
 @dataclass(frozen=True)

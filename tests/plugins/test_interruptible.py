@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
-from distributed_training.triggers.interruptible import run_interruptible
+from trainyard_airflow.triggers.interruptible import run_interruptible
 
 LIMIT_S = 20.0
 

@@ -11,11 +11,11 @@ import pytest
 from botocore.exceptions import ClientError
 from moto.server import ThreadedMotoServer
 
-from distributed_training.operators.janitor import JanitorOperator
-from include.errors import SpecError, TrainingRunError
-from include.runs.orphans import Verdict
-from include.runs.run_tags import KEEP, Owner
 from tests.plugins.conftest import IMAGE, connection_json
+from trainyard.errors import SpecError, TrainingRunError
+from trainyard.runs.orphans import Verdict
+from trainyard.runs.run_tags import KEEP, Owner
+from trainyard_airflow.operators.janitor import JanitorOperator
 
 pytestmark = pytest.mark.engine
 

@@ -11,10 +11,10 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from distributed_training.hooks.job_logs import last_lines
-from distributed_training.operators.processing_job import ProcessingJobOperator
-from include.errors import InfrastructureError, ScriptError
 from tests.plugins.conftest import IMAGE
+from trainyard.errors import InfrastructureError, ScriptError
+from trainyard_airflow.hooks.job_logs import last_lines
+from trainyard_airflow.operators.processing_job import ProcessingJobOperator
 
 pytestmark = [
     pytest.mark.engine,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import ConnectionArguments
-from distributed_training.hooks.job_kinds import JobKind
-from distributed_training.triggers.follow import Followed
-from distributed_training.triggers.job import JobTrigger
-from distributed_training.triggers.job_feed import Subscription
+from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.triggers.follow import Followed
+from trainyard_airflow.triggers.job import JobTrigger
+from trainyard_airflow.triggers.job_feed import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

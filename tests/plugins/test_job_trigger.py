@@ -15,17 +15,17 @@ import pytest
 from botocore.exceptions import BotoCoreError
 from structlog.testing import capture_logs
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.job_kinds import JobKind
-from distributed_training.hooks.jobs import NameTakenError, SageMakerJobs
-from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.triggers.job import JobTrigger
-from distributed_training.triggers.stopping import kill_job
-from include.runs.notifier import Notifier
-from include.specs.monitoring import Notifications
 from tests.conftest import RunningEngine
-from tests.local_engine.faults.putting import faults
 from tests.plugins.conftest import connection_json
+from tests.sagemaker_engine.faults.putting import faults
+from trainyard.runs.notifier import Notifier
+from trainyard.specs.monitoring import Notifications
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.hooks.jobs import NameTakenError, SageMakerJobs
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.triggers.job import JobTrigger
+from trainyard_airflow.triggers.stopping import kill_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,7 @@ def test_serialised_trigger_comes_back_the_same(aws_connection):
     }
     path, serialised = JobTrigger(**arguments).serialize()
 
-    assert path == "distributed_training.triggers.job.JobTrigger"
+    assert path == "trainyard_airflow.triggers.job.JobTrigger"
     assert serialised == arguments
 
 
@@ -151,7 +151,7 @@ def test_on_kill_stops_the_job_and_the_trigger_sees_it(aws_connection, task, scr
 def test_kill_is_repeated_until_the_service_answers(
     steady_engine, task, script, caplog, monkeypatch
 ):
-    monkeypatch.setattr("distributed_training.triggers.stopping.KILL_LIMIT_S", 90.0)
+    monkeypatch.setattr("trainyard_airflow.triggers.stopping.KILL_LIMIT_S", 90.0)
     trigger = submit(script(WAITS), task)
 
     async def kill_during_an_outage() -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_log_that_may_not_be_read_costs_one_warning(engine, task, script, caplog
 
 
 def test_expired_credentials_are_waited_out(engine, caplog, monkeypatch):
-    monkeypatch.setattr("distributed_training.triggers.answers.backoff_s", lambda _failures: 0.01)
+    monkeypatch.setattr("trainyard_airflow.triggers.answers.backoff_s", lambda _failures: 0.01)
     expired = (400, {"__type": "ExpiredTokenException", "message": "the token is expired"})
     ended = {"TrainingJobName": "job", "TrainingJobStatus": "Completed", "CreationTime": 1.7e9}
     with answering([expired] * 6 + [(200, ended)]) as sagemaker_url:
@@ -259,7 +259,7 @@ def test_second_creation_of_a_name_is_a_typed_error(aws_connection, task, script
 
 
 def test_job_that_is_not_there_ends_as_an_error_event(aws_connection, monkeypatch):
-    monkeypatch.setattr("distributed_training.triggers.answers.backoff_s", lambda _failures: 0.01)
+    monkeypatch.setattr("trainyard_airflow.triggers.answers.backoff_s", lambda _failures: 0.01)
     trigger = JobTrigger(
         kind="training",
         job_name="no-such-job",

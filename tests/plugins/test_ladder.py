@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
-from distributed_training.operators.ladder import (
+from trainyard.errors import BudgetExceededError
+from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
+from trainyard.specs.capacity_rung import CapacityRung
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard_airflow.operators.ladder import (
     lacked_capacity,
     place_next,
     place_of,
@@ -16,10 +20,6 @@ from distributed_training.operators.ladder import (
     rungs_of,
     spec_on_rung,
 )
-from include.errors import BudgetExceededError
-from include.sagemaker_api.snapshot import JobSnapshot, Transition
-from include.specs.capacity_rung import CapacityRung
-from include.specs.training_job import TrainingJobSpec
 
 SPOT = CapacityRung(instance_type="ml.g5.xlarge", instance_count=2, max_wait_s=600)
 OTHER = CapacityRung(instance_type="ml.g6.xlarge", instance_count=2)

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.ledger import RunLedger, ledger_uri
-from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.pipelines.closing_ledger import closed_ledger
-from include.errors import RejectedRequestError, ScriptError, TrainingRunError
-from include.runs.ledger import NEVER_CREATED, Ledger, PaidKind
-from include.runs.run_tags import Owner
 from tests.plugins.conftest import connection_json
+from trainyard.errors import RejectedRequestError, ScriptError, TrainingRunError
+from trainyard.runs.ledger import NEVER_CREATED, Ledger, PaidKind
+from trainyard.runs.run_tags import Owner
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.pipelines.closing_ledger import closed_ledger
 
 pytestmark = pytest.mark.engine
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.job_kinds import JobKind
-from distributed_training.hooks.jobs import SageMakerJobs
-from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
-from distributed_training.pipelines.leftover_jobs import job_name_of, stop_leftover_jobs
-from distributed_training.pipelines.output_archive import lines_in_archive
-from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import TUNE
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.hooks.jobs import SageMakerJobs
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
+from trainyard_airflow.pipelines.leftover_jobs import job_name_of, stop_leftover_jobs
+from trainyard_airflow.pipelines.output_archive import lines_in_archive
+from trainyard_airflow.pipelines.run_paths import RunPaths
+from trainyard_airflow.pipelines.run_state import TUNE
 
 pytestmark = pytest.mark.engine
 
@@ -68,7 +68,7 @@ def test_job_of_another_deployment_is_left_alone(aws_connection, task, script, s
 def test_refused_stop_is_repeated_and_then_told(
     aws_connection, task, script, sagemaker, monkeypatch, caplog, refusals, is_stopped
 ):
-    monkeypatch.setattr("distributed_training.pipelines.leftover_jobs.backoff_s", lambda _: 0.0)
+    monkeypatch.setattr("trainyard_airflow.pipelines.leftover_jobs.backoff_s", lambda _: 0.0)
     paths = paths_of(task, bucket=aws_connection.bucket)
     name = left_running(task, script(WAITS, output_path=paths.output))
     clients = AwsClients(ConnectionArguments())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from distributed_training.operators.training_job import TrainingJobOperator
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 pytestmark = [
     pytest.mark.engine,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.triggers.log_tail import LogTail
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.triggers.log_tail import LogTail
 
 pytestmark = pytest.mark.engine
 

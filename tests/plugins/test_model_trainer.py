@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.operators.model_trainer import (
+from tests.plugins.conftest import connection_json
+from tests.plugins.test_training_job_operator import deferred, execute, first_event, operator
+from tests.plugins.trainers import CASES, ROLE, arguments, with_builder_methods
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.operators.model_trainer import (
     from_model_trainer,
     launched_by,
     trainer_job,
 )
-from distributed_training.operators.training_job import TrainingJobOperator
-from include.errors import SpecError
-from include.sagemaker_api.training_request import render_training_job
-from tests.plugins.conftest import connection_json
-from tests.plugins.test_training_job_operator import deferred, execute, first_event, operator
-from tests.plugins.trainers import CASES, ROLE, arguments, with_builder_methods
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,7 +249,7 @@ def test_a_function_that_returns_something_else_is_refused(clients: AwsClients) 
 
 
 def test_a_trainer_made_while_the_dag_is_read_is_refused(source: str, clients: AwsClients) -> None:
-    from distributed_training.hooks.trainer_session import trainer_session
+    from trainyard_airflow.hooks.trainer_session import trainer_session
 
     made = changed(source)(trainer_session(clients))
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.pipelines.monitoring import (
+from tests.plugins.conftest import connection_json
+from trainyard.sagemaker_api.monitoring_requests import MonitoredTraining, render_alarms
+from trainyard.sagemaker_api.names import job_name
+from trainyard.specs.run_conf import RunConf
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.pipelines.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
     monitored_training,
 )
-from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import RunState
-from include.sagemaker_api.monitoring_requests import MonitoredTraining, render_alarms
-from include.sagemaker_api.names import job_name
-from include.specs.run_conf import RunConf
-from tests.plugins.conftest import connection_json
+from trainyard_airflow.pipelines.run_paths import RunPaths
+from trainyard_airflow.pipelines.run_state import RunState
 
 pytestmark = pytest.mark.engine
 

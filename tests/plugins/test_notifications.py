@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.notifications import notify, notify_from_trigger
-from distributed_training.operators.watched_training import WatchedTrainingJobOperator
-from distributed_training.pipelines.failure_message import tell_failure
-from distributed_training.pipelines.run_paths import RunPaths
-from include.runs.notifier import (
+from tests.plugins.test_check_rules import PLAN, SCRIPT, watched
+from trainyard.runs.notifier import (
     Notifier,
     failure_notice,
     interruption_notice,
     rule_notice,
 )
-from include.specs.monitoring import Notifications, Occasion
-from tests.plugins.test_check_rules import PLAN, SCRIPT, watched
+from trainyard.specs.monitoring import Notifications, Occasion
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.notifications import notify, notify_from_trigger
+from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
+from trainyard_airflow.pipelines.failure_message import tell_failure
+from trainyard_airflow.pipelines.run_paths import RunPaths
 
 pytestmark = pytest.mark.engine
 

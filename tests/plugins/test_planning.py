@@ -8,9 +8,9 @@ from dataclasses import MISSING, fields
 import pytest
 from structlog.testing import capture_logs
 
-from distributed_training.pipelines.planning import PlanOperator, plan_params
-from include.errors import PlanError, SpecError
-from include.planning.plan_request import PlanRequest
+from trainyard.errors import PlanError, SpecError
+from trainyard.planning.plan_request import PlanRequest
+from trainyard_airflow.pipelines.planning import PlanOperator, plan_params
 
 P4D = "ml.p4d.24xlarge"
 

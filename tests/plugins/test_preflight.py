@@ -13,12 +13,12 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
-from distributed_training.hooks import account_check
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.pipelines.params import run_params
-from distributed_training.pipelines.preflight import PreflightOperator
-from include.errors import SpecError
 from tests.plugins.conftest import connection_json
+from trainyard.errors import SpecError
+from trainyard_airflow.hooks import account_check
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.pipelines.params import run_params
+from trainyard_airflow.pipelines.preflight import PreflightOperator
 
 pytestmark = pytest.mark.engine
 

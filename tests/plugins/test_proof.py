@@ -15,20 +15,20 @@ import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.objects import S3Objects
-from distributed_training.hooks.training_log import training_log
-from distributed_training.operators.training_job import TrainingJobOperator
-from distributed_training.pipelines.proof import write_proof
-from include.rules.configuration import configured_rules
-from include.rules.document import rules_document
-from include.rules.evaluation import evaluate
-from include.rules.records import Facts, StepRecord
-from include.runs.builder import build_run_record, job_record
-from include.runs.report.rules_view import rules_view
-from include.runs.verify.__main__ import main
-from tests.local_engine.faults.putting import faults
 from tests.runs.interrupted_run import Break, InterruptedRun
+from tests.sagemaker_engine.faults.putting import faults
+from trainyard.rules.configuration import configured_rules
+from trainyard.rules.document import rules_document
+from trainyard.rules.evaluation import evaluate
+from trainyard.rules.records import Facts, StepRecord
+from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.report.rules_view import rules_view
+from trainyard.runs.verify.__main__ import main
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.hooks.training_log import training_log
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.pipelines.proof import write_proof
 
 pytestmark = pytest.mark.engine
 

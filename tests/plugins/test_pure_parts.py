@@ -9,7 +9,8 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
-from distributed_training.hooks.redaction import (
+from trainyard.errors import InfrastructureError, ScriptError, ThrottledError
+from trainyard_airflow.hooks.redaction import (
     description_secrets,
     is_secret_name,
     masked,
@@ -17,10 +18,9 @@ from distributed_training.hooks.redaction import (
     secret_forms,
     spec_secrets,
 )
-from distributed_training.links import JobConsoleLink, JobLogsLink, JobOutputLink, job_links
-from distributed_training.retry_policy import TrainingRetryPolicy
-from distributed_training.triggers.pace import Pace, backoff_s, jittered
-from include.errors import InfrastructureError, ScriptError, ThrottledError
+from trainyard_airflow.links import JobConsoleLink, JobLogsLink, JobOutputLink, job_links
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.triggers.pace import Pace, backoff_s, jittered
 
 
 @given(age_s=st.floats(0, 1e6), phase=st.sampled_from([None, "Training", "Uploading", "Stopping"]))

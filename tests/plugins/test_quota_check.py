@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.quota_check import quota_findings
-from distributed_training.pipelines.run_jobs import (
+from tests.plugins.test_preflight import preflight, refusal
+from tests.sagemaker_engine.faults.putting import faults
+from trainyard.errors import Severity
+from trainyard.planning.evaluation_plan import Place
+from trainyard.planning.quota_needs import LONGEST_RUN, QuotaNeed
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.quota_check import quota_findings
+from trainyard_airflow.pipelines.run_jobs import (
     LastStepEvaluation,
     evaluation_spec,
     training_spec,
 )
-from distributed_training.pipelines.run_state import RunState
-from include.errors import Severity
-from include.planning.evaluation_plan import Place
-from include.planning.quota_needs import LONGEST_RUN, QuotaNeed
-from tests.local_engine.faults.putting import faults
-from tests.plugins.test_preflight import preflight, refusal
+from trainyard_airflow.pipelines.run_state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

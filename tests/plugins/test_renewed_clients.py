@@ -8,8 +8,8 @@ import json
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ProfileNotFound
 
-from distributed_training.hooks.aws_clients import ConnectionArguments
-from distributed_training.triggers.renewed_clients import RenewedClients
+from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+from trainyard_airflow.triggers.renewed_clients import RenewedClients
 
 VARIABLE = "AIRFLOW_CONN_RENEWED"
 
@@ -50,7 +50,7 @@ UNREACHABLE = EndpointConnectionError(endpoint_url="https://api.sagemaker.us-eas
 
 def renewed(monkeypatch: pytest.MonkeyPatch, *, young_s: float = 0.0) -> RenewedClients:
     monkeypatch.setenv(VARIABLE, connection())
-    monkeypatch.setattr("distributed_training.hooks.shared_clients.YOUNG_S", young_s)
+    monkeypatch.setattr("trainyard_airflow.hooks.shared_clients.YOUNG_S", young_s)
     return RenewedClients(ConnectionArguments(aws_conn_id="renewed"), "sagemaker")
 
 

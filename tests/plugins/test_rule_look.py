@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from botocore.exceptions import ClientError
 
-from distributed_training.hooks.aws_clients import ConnectionArguments
-from distributed_training.triggers.answers import Answers, is_refusal
-from distributed_training.triggers.renewed_clients import RenewedClients
-from distributed_training.triggers.rule_look import RuleLook
-from include.errors import RejectedRequestError
-from include.rules.watch_plan import WatchPlan
+from trainyard.errors import RejectedRequestError
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+from trainyard_airflow.triggers.answers import Answers, is_refusal
+from trainyard_airflow.triggers.renewed_clients import RenewedClients
+from trainyard_airflow.triggers.rule_look import RuleLook
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,7 +170,7 @@ def test_what_was_judged_before_a_failure_stops_the_job(monkeypatch: pytest.Monk
     files = statistics(bad=1)
     (data,) = files.values()
     first = data.index(b"\n", data.index(b"nan")) + 1
-    monkeypatch.setattr("include.rules.live.MOST_BYTES", first)
+    monkeypatch.setattr("trainyard.rules.live.MOST_BYTES", first)
     services = Services(files=files, fails={f"get 0001:{first}"})
     look = looking(services)
 

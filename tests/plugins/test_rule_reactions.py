@@ -10,15 +10,15 @@ from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
 from botocore.exceptions import ClientError
 
-from distributed_training.operators.rule_question import OPTIONS, answer_of, ask_human, question
-from distributed_training.operators.rule_retry import EarlierStop, change_request
-from distributed_training.operators.watched_training import WatchedTrainingJobOperator
-from include.errors import SpecError, ThrottledError
-from include.rules.rule_retry import ASK, Remedy, RuleRetry, read_retry, skipped_steps, steps_text
-from include.rules.watch_plan import WatchPlan
-from include.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
 from tests.plugins.conftest import StateStore
 from tests.plugins.test_check_rules import watched
+from trainyard.errors import SpecError, ThrottledError
+from trainyard.rules.rule_retry import ASK, Remedy, RuleRetry, read_retry, skipped_steps, steps_text
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
+from trainyard_airflow.operators.rule_question import OPTIONS, answer_of, ask_human, question
+from trainyard_airflow.operators.rule_retry import EarlierStop, change_request
+from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

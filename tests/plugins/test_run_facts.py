@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from distributed_training.pipelines.run_facts import first_failure, gather, gather_failed
-from distributed_training.pipelines.task_notes import note_failure, note_start
-from include.errors import CapacityError
+from trainyard.errors import CapacityError
+from trainyard_airflow.pipelines.run_facts import first_failure, gather, gather_failed
+from trainyard_airflow.pipelines.task_notes import note_failure, note_start
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from distributed_training.hooks import account_check
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.dataset_objects import S3DatasetObjects
-from distributed_training.hooks.objects import S3Objects
-from distributed_training.operators.register_model import ModelVersion, RegisterModelOperator
-from distributed_training.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
-from include.errors import DataError, RejectedRequestError, Severity, SpecError
-from include.sharding import ShardSettings, Source
+from trainyard.errors import DataError, RejectedRequestError, Severity, SpecError
+from trainyard.sharding import ShardSettings, Source
+from trainyard_airflow.hooks import account_check
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.operators.register_model import ModelVersion, RegisterModelOperator
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
 
 pytestmark = pytest.mark.engine
 

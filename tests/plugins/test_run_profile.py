@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.pipelines import training_statistics
-from distributed_training.pipelines.run_profile import write_profile
-from distributed_training.triggers.synced_statistics import place_of_statistics
-from include.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.pipelines import training_statistics
+from trainyard_airflow.pipelines.run_profile import write_profile
+from trainyard_airflow.triggers.synced_statistics import place_of_statistics
 
 pytestmark = pytest.mark.engine
 

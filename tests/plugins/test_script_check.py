@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from distributed_training.operators.job_code import project_root
-from distributed_training.operators.script_check import ScriptJob, script_findings
-from include.errors import Severity
+from trainyard.errors import Severity
+from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.operators.script_check import ScriptJob, script_findings
 
 if TYPE_CHECKING:
     from pathlib import Path

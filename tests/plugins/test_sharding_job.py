@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.dataset_objects import S3DatasetObjects
-from distributed_training.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
-from distributed_training.operators.sharding_job import ShardingJob
-from include.errors import DataError, SpecError
-from include.sharding import ShardIndex, ShardSettings, Source
 from tests.plugins.conftest import IMAGE, TaskSurroundings
+from trainyard.errors import DataError, SpecError
+from trainyard.sharding import ShardIndex, ShardSettings, Source
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
+from trainyard_airflow.operators.sharding_job import ShardingJob
 
 pytestmark = [
     pytest.mark.engine,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_training.operators.job_code import project_root
-from distributed_training.operators.source_check import entry_point_findings
+from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.operators.source_check import entry_point_findings
 
 
 def told(folder, entry_point="train.py"):

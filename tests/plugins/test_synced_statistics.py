@@ -11,11 +11,11 @@ import pytest
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 
-from distributed_training.triggers import synced_statistics
-from distributed_training.triggers.synced_statistics import SyncedStatistics
-from include.rules.live import LiveFeed
-from include.rules.records import Start, StepRecord
-from include.sagemaker_api.snapshot import JobSnapshot
+from trainyard.rules.live import LiveFeed
+from trainyard.rules.records import Start, StepRecord
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard_airflow.triggers import synced_statistics
+from trainyard_airflow.triggers.synced_statistics import SyncedStatistics
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

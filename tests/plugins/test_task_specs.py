@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from distributed_training.pipelines.params import run_params
-from distributed_training.pipelines.run_jobs import LastStepEvaluation
-from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import RunState
-from distributed_training.pipelines.task_specs import (
+from tests.runs.sample_search import sample_result
+from trainyard.planning.run_plan import plan_run
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.sagemaker_api.tuning_request import render_tuning_job
+from trainyard_airflow.pipelines.params import run_params
+from trainyard_airflow.pipelines.run_jobs import LastStepEvaluation
+from trainyard_airflow.pipelines.run_paths import RunPaths
+from trainyard_airflow.pipelines.run_state import RunState
+from trainyard_airflow.pipelines.task_specs import (
     evaluate_task_spec,
     register_task_version,
     shard_task_spec,
     train_task_spec,
     tune_task_spec,
 )
-from include.planning.run_plan import plan_run
-from include.sagemaker_api.training_request import render_training_job
-from include.sagemaker_api.tuning_request import render_tuning_job
-from tests.runs.sample_search import sample_result
 
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
 

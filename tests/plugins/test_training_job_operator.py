@@ -19,9 +19,8 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 
-from distributed_training.operators.task_memory import TaskMemory
-from distributed_training.operators.training_job import TrainingJobOperator
-from include.errors import (
+from tests.plugins.conftest import StateStore, TaskSurroundings, connection_json
+from trainyard.errors import (
     InfrastructureError,
     JobStoppedError,
     RejectedRequestError,
@@ -29,7 +28,8 @@ from include.errors import (
     SpecError,
     TimeLimitError,
 )
-from tests.plugins.conftest import StateStore, TaskSurroundings, connection_json
+from trainyard_airflow.operators.task_memory import TaskMemory
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,7 +277,7 @@ def test_name_that_is_taken_by_no_known_job_is_refused(
 ):
     pauses: list[int] = []
     monkeypatch.setattr(
-        "distributed_training.operators.job.backoff_s", lambda n: pauses.append(n) or 0.0
+        "trainyard_airflow.operators.job.backoff_s", lambda n: pauses.append(n) or 0.0
     )
     first = operator(script(PRINTS))
     execute(first, task)

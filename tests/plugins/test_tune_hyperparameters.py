@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.ledger import RunLedger, ledger_uri
-from distributed_training.hooks.objects import S3Objects
-from distributed_training.hooks.paid_things import PaidThings
-from distributed_training.operators.tune_hyperparameters import TuneHyperparametersOperator
-from distributed_training.pipelines.leftover_jobs import stop_leftover_jobs
-from distributed_training.pipelines.run_paths import RunPaths
-from include.errors import (
+from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
+from tests.plugins.lossy_relay import losing_answers
+from tests.sagemaker_engine.faults.putting import faults
+from trainyard.errors import (
     BudgetExceededError,
     JobStoppedError,
     ScriptError,
     SpecError,
     retry_rule,
 )
-from include.runs.orphans import ThingKind
-from include.runs.run_tags import Owner
-from include.sagemaker_api.snapshot import JobSnapshot
-from include.tuning.result import TuningResult
-from include.tuning.trials import Trial, from_parquet
-from tests.local_engine.faults.putting import faults
-from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
-from tests.plugins.lossy_relay import losing_answers
+from trainyard.runs.orphans import ThingKind
+from trainyard.runs.run_tags import Owner
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.tuning.result import TuningResult
+from trainyard.tuning.trials import Trial, from_parquet
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.hooks.paid_things import PaidThings
+from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
+from trainyard_airflow.pipelines.leftover_jobs import stop_leftover_jobs
+from trainyard_airflow.pipelines.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from distributed_training.operators.tune_hyperparameters_result import (
+from trainyard.errors import JobFailedError
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.sagemaker_api.tuning_snapshot import SearchFacts
+from trainyard.specs.tuning_job import TuningJobSpec
+from trainyard.tuning.result import EndedBy
+from trainyard.tuning.trials import Trial
+from trainyard_airflow.operators.tune_hyperparameters_result import (
     ended_by,
     tuning_result,
     usable_best,
 )
-from include.errors import JobFailedError
-from include.sagemaker_api.snapshot import JobSnapshot
-from include.sagemaker_api.stop_cause import StopCause
-from include.sagemaker_api.tuning_snapshot import SearchFacts
-from include.specs.tuning_job import TuningJobSpec
-from include.tuning.result import EndedBy
-from include.tuning.trials import Trial
 
 SEARCH = JobSnapshot(
     kind="tuning",

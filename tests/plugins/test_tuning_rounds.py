@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
-from distributed_training.hooks.aws_clients import AwsClients, ConnectionArguments
-from distributed_training.hooks.objects import S3Objects
-from distributed_training.operators.trial_job import TrialJobOperator
-from distributed_training.pipelines.run_paths import RunPaths
-from distributed_training.pipelines.run_state import RunState
-from distributed_training.pipelines.tuning_rounds import (
+from trainyard.errors import BudgetExceededError, JobFailedError, ScriptError
+from trainyard.planning.run_plan import plan_run
+from trainyard.tuning.result import TuningResult
+from trainyard.tuning.trials import from_parquet
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.operators.trial_job import TrialJobOperator
+from trainyard_airflow.pipelines.run_paths import RunPaths
+from trainyard_airflow.pipelines.run_state import RunState
+from trainyard_airflow.pipelines.tuning_rounds import (
     AskTrialsOperator,
     ChooseTrialOperator,
     rounds_findings,
     trial_task_spec,
 )
-from include.errors import BudgetExceededError, JobFailedError, ScriptError
-from include.planning.run_plan import plan_run
-from include.tuning.result import TuningResult
-from include.tuning.trials import from_parquet
 
 pytestmark = pytest.mark.engine
 

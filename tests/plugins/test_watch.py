@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
-from distributed_training.triggers.watch import Patience, is_heartbeat, judge
-from include.sagemaker_api.snapshot import JobSnapshot, Transition
-from include.sagemaker_api.stop_cause import StopCause, stop_cause
+from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
+from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
+from trainyard_airflow.triggers.watch import Patience, is_heartbeat, judge
 
 PATIENCE = Patience(heartbeat_timeout_s=60, max_wait_s=100)
 

@@ -19,8 +19,8 @@ import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from include.stack import processes, victims
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
+from trainyard.stack import processes, victims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

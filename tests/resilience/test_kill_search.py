@@ -14,9 +14,9 @@ import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from include.sagemaker_api.names import job_name
-from include.stack import processes, victims
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
+from trainyard.sagemaker_api.names import job_name
+from trainyard.stack import processes, victims
 
 if TYPE_CHECKING:
     from tests.stack.conftest import LiveStack

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from include.rules.records import (
+from trainyard.rules.records import (
     ACTIVATIONS,
     GRADIENTS,
     WEIGHTS,

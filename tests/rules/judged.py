@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from include.rules.configuration import make_rule
-from include.rules.evaluation import ConfiguredRule, evaluate
-from include.rules.records import Facts
-from include.rules.rule import Profile
+from trainyard.rules.configuration import make_rule
+from trainyard.rules.evaluation import ConfiguredRule, evaluate
+from trainyard.rules.records import Facts
+from trainyard.rules.rule import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from include.rules.evaluation import Verdict
-    from include.rules.records import Record
+    from trainyard.rules.evaluation import Verdict
+    from trainyard.rules.records import Record
 
 
 @dataclass(frozen=True, kw_only=True)

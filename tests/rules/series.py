@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from include.rules.records import (
+from trainyard.rules.records import (
     GRADIENTS,
     GpuSample,
     HostSample,
@@ -17,7 +17,7 @@ from include.rules.records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from include.rules.records import Record
+    from trainyard.rules.records import Record
 
 
 def steps(

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from include.rules.configuration import default_rules
-from include.rules.evaluation import Evaluation
-from include.rules.ranks import MOST_OPEN, ReplicaDivergence, Straggler
-from include.rules.records import (
+from tests.rules.health.curves import FAMILIES, draw_curve
+from tests.rules.series import steps
+from trainyard.rules.configuration import default_rules
+from trainyard.rules.evaluation import Evaluation
+from trainyard.rules.ranks import MOST_OPEN, ReplicaDivergence, Straggler
+from trainyard.rules.records import (
     ACTIVATIONS,
     GRADIENTS,
     WEIGHTS,
@@ -26,8 +28,6 @@ from include.rules.records import (
     TensorStatistics,
     Validation,
 )
-from tests.rules.health.curves import FAMILIES, draw_curve
-from tests.rules.series import steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`python -m include.rules` judges a run's folder, and `make rules` is that."""
+"""`python -m trainyard.rules` judges a run's folder, and `make rules` is that."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.rules.__main__ import main
-from include.runs.continuity.log_file import write_log
-from include.runs.continuity.log_lines import LogLine
 from tests.runs.interrupted_run import Break, InterruptedRun
+from trainyard.rules.__main__ import main
+from trainyard.runs.continuity.log_file import write_log
+from trainyard.runs.continuity.log_lines import LogLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from distributed_training.pipelines.run_lint import params_findings
-from include.errors import Severity, SpecError
-from include.rules.catalogue import FAMILIES, RULES
-from include.rules.configuration import configured_rules, default_rules, make_rule
-from include.rules.evaluation import Issue
-from include.rules.judging import judge_log
-from include.rules.learning import LossNotDecreasing
-from include.rules.loss import LossSpike
-from include.rules.reactions import Reactions
-from include.rules.rule import Origin, Profile, RuleAction
-from include.rules.service_rules import service_rules
-from include.specs.run_conf import RunConf
+from trainyard.errors import Severity, SpecError
+from trainyard.rules.catalogue import FAMILIES, RULES
+from trainyard.rules.configuration import configured_rules, default_rules, make_rule
+from trainyard.rules.evaluation import Issue
+from trainyard.rules.judging import judge_log
+from trainyard.rules.learning import LossNotDecreasing
+from trainyard.rules.loss import LossSpike
+from trainyard.rules.reactions import Reactions
+from trainyard.rules.rule import Origin, Profile, RuleAction
+from trainyard.rules.service_rules import service_rules
+from trainyard.specs.run_conf import RunConf
+from trainyard_airflow.pipelines.run_lint import params_findings
 
 # Of the field study: every built-in rule, but the two that only write a report (ProfilerReport, CreateXgboostReport).
 DEBUGGER = {

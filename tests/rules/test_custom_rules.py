@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.errors import SpecError
-from include.rules.configuration import configured_rules
-from include.rules.evaluation import evaluate
-from include.rules.expression import Expression
-from include.rules.records import Start, StepRecord
 from tests.rules.series import jump, merged, steps, validations
+from trainyard.errors import SpecError
+from trainyard.rules.configuration import configured_rules
+from trainyard.rules.evaluation import evaluate
+from trainyard.rules.expression import Expression
+from trainyard.rules.records import Start, StepRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from include.rules.evaluation import Verdict
-    from include.rules.records import Record
+    from trainyard.rules.evaluation import Verdict
+    from trainyard.rules.records import Record
 
 RUN = merged(
     steps(
@@ -147,8 +147,8 @@ def test_a_restart_winds_an_expression_back() -> None:
 
 SOURCE = """
 from dataclasses import dataclass
-from include.rules.records import StepRecord
-from include.rules.rule import Judgement, Rule, Stateless
+from trainyard.rules.records import StepRecord
+from trainyard.rules.rule import Judgement, Rule, Stateless
 
 def too_hot(record, history, *, limit=3.0):
     if record.gradient_norm > limit:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from include.rules.configuration import configured_rules
-from include.rules.document import merged, rules_document
-from include.rules.evaluation import evaluate
-from include.rules.records import Facts, StepRecord
+from trainyard.rules.configuration import configured_rules
+from trainyard.rules.document import merged, rules_document
+from trainyard.rules.evaluation import evaluate
+from trainyard.rules.records import Facts, StepRecord
 
 
 def watched(job: str, *losses: float, rules: tuple[str, ...] = ("NonFinite", "DataStall")) -> dict:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.rules.catalogue import FAMILIES, RULES
-from include.rules.configuration import default_rules
-from include.rules.evaluation import evaluate
-from include.rules.records import Facts
+from trainyard.rules.catalogue import FAMILIES, RULES
+from trainyard.rules.configuration import default_rules
+from trainyard.rules.evaluation import evaluate
+from trainyard.rules.records import Facts
 
 pytest.importorskip("torch")
 
 from tests.rules.faults.matrix import CASES, Case, Matrix
 
 if TYPE_CHECKING:
-    from include.rules.evaluation import Verdict
+    from trainyard.rules.evaluation import Verdict
 
 OF_THE_MACHINE = {each.__name__ for each in (*FAMILIES["time"], *FAMILIES["hosts"])}
 """They blame a training that another program keeps waiting, and are right."""

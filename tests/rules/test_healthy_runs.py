@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from include.rules.configuration import default_rules
-from include.rules.evaluation import evaluate
 from tests.rules.healthy_run import HealthyRun
+from trainyard.rules.configuration import default_rules
+from trainyard.rules.evaluation import evaluate
 
 NUM_LOGS, NUM_RICH = 160, 40
 

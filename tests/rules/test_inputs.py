@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from include.errors import SpecError
-from include.rules.configuration import make_rule
-from include.rules.records import WEIGHTS, Facts, Inputs, Predictions, Record, Trees
-from include.rules.rule import Profile
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, noisy, steps, tensor_steps
+from trainyard.errors import SpecError
+from trainyard.rules.configuration import make_rule
+from trainyard.rules.records import WEIGHTS, Facts, Inputs, Predictions, Record, Trees
+from trainyard.rules.rule import Profile
 
 DOCUMENTED = Profile.DOCUMENTED
 NONE = steps(50, loss=1.0)

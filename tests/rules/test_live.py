@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from include.errors import ContractError
-from include.rules.configuration import configured_rules
-from include.rules.evaluation import RuleStatus, evaluate
-from include.rules.live import MOST_AT_ONCE, MOST_BYTES, LiveFeed
-from include.rules.live_evaluation import LiveEvaluation, planned_evaluation
-from include.rules.records import Start, StepRecord
-from include.rules.statistics_file import read_statistics
-from include.rules.watch_plan import WatchPlan
+from trainyard.errors import ContractError
+from trainyard.rules.configuration import configured_rules
+from trainyard.rules.evaluation import RuleStatus, evaluate
+from trainyard.rules.live import MOST_AT_ONCE, MOST_BYTES, LiveFeed
+from trainyard.rules.live_evaluation import LiveEvaluation, planned_evaluation
+from trainyard.rules.records import Start, StepRecord
+from trainyard.rules.statistics_file import read_statistics
+from trainyard.rules.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from include.rules.evaluation import Issue, Verdict
+    from trainyard.rules.evaluation import Issue, Verdict
 
 RULES = configured_rules(
     ["NonFinite", "LossSpike", "NotLearning", "LRSanity", "Straggler", "GradNormSpike"]
@@ -295,7 +295,7 @@ def steps_of_look(feed: LiveFeed, there: dict[str, bytes], *, is_final: bool = F
 def test_a_reader_many_parts_behind_catches_up_in_one_look(
     monkeypatch: pytest.MonkeyPatch, most: int, is_final: bool
 ) -> None:
-    monkeypatch.setattr("include.rules.live.MOST_BYTES", most)
+    monkeypatch.setattr("trainyard.rules.live.MOST_BYTES", most)
     there = parts_of(0, 1, 40)
     feed = LiveFeed()
 

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from include.rules.records import Facts, Start
-from include.rules.rule import Profile
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, noisy, steps
+from trainyard.rules.records import Facts, Start
+from trainyard.rules.rule import Profile
 
 NO_LOSS = steps(300, gradient_norm=1.0)
 CASES = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from include.rules.records import Checksums, Mark, Record, Start, StepRecord
-from include.rules.rule import Profile
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, merged, noisy, steps
+from trainyard.rules.records import Checksums, Mark, Record, Start, StepRecord
+from trainyard.rules.rule import Profile
 
 NONE = steps(100, loss=1.0)
 BEGIN = Start(time=1000.0, world_size=2)

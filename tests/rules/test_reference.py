@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from include.rules.catalogue import FAMILIES
-from include.rules.rule import Rule
+from trainyard.rules.catalogue import FAMILIES
+from trainyard.rules.rule import Rule
 
 PAGE = Path(__file__).parents[2] / "docs/rules.md"
 # AWS's parameters that are accepted and change nothing here: statistics say by themselves what a tensor is.

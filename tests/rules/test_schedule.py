@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from include.rules.records import Facts
-from include.rules.schedule import declared_rate
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, steps
 from trainer.optimization import LearningRateSchedule
+from trainyard.rules.records import Facts
+from trainyard.rules.schedule import declared_rate
 
 DECLARED = Facts(
     peak_learning_rate=1.0, warmup_steps=10, max_steps=110, min_learning_rate_ratio=0.0

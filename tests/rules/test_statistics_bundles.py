@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from include.errors import ContractError
-from include.rules.live import Piece
-from include.rules.statistics_bundles import BundledFiles, files_in
+from trainyard.errors import ContractError
+from trainyard.rules.live import Piece
+from trainyard.rules.statistics_bundles import BundledFiles, files_in
 
 LINES = st.lists(st.binary(min_size=0, max_size=30).map(lambda b: b.replace(b"\n", b"") + b"\n"))
 

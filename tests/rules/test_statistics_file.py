@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.errors import ContractError
-from include.rules.__main__ import main
-from include.rules.records import (
+from trainyard.errors import ContractError
+from trainyard.rules.__main__ import main
+from trainyard.rules.records import (
     GRADIENTS,
     WEIGHTS,
     Checksums,
@@ -25,7 +25,7 @@ from include.rules.records import (
     Trees,
     Validation,
 )
-from include.rules.statistics_file import StatisticsReader, read_statistics
+from trainyard.rules.statistics_file import StatisticsReader, read_statistics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from include.rules.configuration import configured_rules, default_rules
-from include.rules.evaluation import Evaluation, evaluate
-from include.rules.records import GRADIENTS, Mark, Start, StepRecord
-from include.rules.training_log import TrainingLogReader, read_rows
 from tests.rules.healthy_run import HealthyRun
 from tests.rules.series import steps
 from tests.runs.interrupted_run import Break, InterruptedRun
+from trainyard.rules.configuration import configured_rules, default_rules
+from trainyard.rules.evaluation import Evaluation, evaluate
+from trainyard.rules.records import GRADIENTS, Mark, Start, StepRecord
+from trainyard.rules.training_log import TrainingLogReader, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from include.rules.evaluation import Verdict
-    from include.rules.records import Record
+    from trainyard.rules.evaluation import Verdict
+    from trainyard.rules.records import Record
 
 # What goes by the clock, or by the speed of an attempt: taken again it may be something else.
 BY_TIME = {

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from include.rules.gpus import jensen_shannon_distance
-from include.rules.records import GpuSample, HostSample
-from include.rules.rule import Profile
-from include.rules.series import quantile
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, samples
+from trainyard.rules.gpus import jensen_shannon_distance
+from trainyard.rules.records import GpuSample, HostSample
+from trainyard.rules.rule import Profile
+from trainyard.rules.series import quantile
 
 GIB = 2**30
 NO_GPU = samples(2000, cpu_percent=95.0, io_wait_percent=60.0)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from include.rules.records import (
+from tests.rules.judged import Case, check_case, judged
+from tests.rules.series import jump, noisy, steps, tensor_steps
+from trainyard.rules.records import (
     ACTIVATIONS,
     GRADIENTS,
     WEIGHTS,
@@ -17,9 +19,7 @@ from include.rules.records import (
     StepRecord,
     TensorStatistics as Tensor,
 )
-from include.rules.rule import Profile
-from tests.rules.judged import Case, check_case, judged
-from tests.rules.series import jump, noisy, steps, tensor_steps
+from trainyard.rules.rule import Profile
 
 PLAIN = steps(100, loss=1.0)
 MOVING = tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=0.002)

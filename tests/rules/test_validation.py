@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from include.rules.rule import Profile
 from tests.rules.judged import Case, check_case
 from tests.rules.series import merged, steps, validations
+from trainyard.rules.rule import Profile
 
 TRAIN = steps(100, loss=2.0)
 FALLING = [3.0 - 0.01 * n for n in range(40)]

@@ -13,17 +13,17 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from include.runs.builder import build_run_record, job_record
-from include.runs.continuity import LogLine, measure_continuity
-from include.runs.continuity.log_file import write_log
 from tests.runs.sample_run import BEGIN, sample_arguments, training_snapshot
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
+from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.continuity import LogLine, measure_continuity
+from trainyard.runs.continuity.log_file import write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from include.runs.record import JobRecord, RunRecord
+    from trainyard.runs.record import JobRecord, RunRecord
 
 _STEP = re.compile(r"trainyard step=(\d+) ")
 State = tuple[tuple[int, int], ...]  # the (attempt, step) pairs that made it

@@ -7,10 +7,10 @@ import math
 import random
 from typing import TYPE_CHECKING, Any
 
-from include.runs.builder import build_run_record, job_record
+from trainyard.runs.builder import build_run_record, job_record
 
 if TYPE_CHECKING:
-    from include.runs.record import RunRecord
+    from trainyard.runs.record import RunRecord
 
 BEGIN = 1_795_000_000.0
 UNIGRAM = 3.187

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from include.tuning.result import BestTrial, EndedBy, Objective, TuningResult
-from include.tuning.trials import Trial
+from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
+from trainyard.tuning.trials import Trial
 
 BEGIN = 1_763_740_800.0
 JOB = "train-end-to-end-tune-5a41c2"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from include.runs.builder import build_run_record, job_record, read_events, thinned
 from tests.runs.sample_run import sample_record, sample_tasks, training_snapshot
+from trainyard.runs.builder import build_run_record, job_record, read_events, thinned
 
 
 @pytest.mark.parametrize(

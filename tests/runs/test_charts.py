@@ -8,12 +8,12 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from include.runs.builder import job_record
-from include.runs.report.axes import TIMES, exact_axis, linear_axis, nice_ticks
-from include.runs.report.line_chart import Level, Series, line_chart, smoothed
-from include.runs.report.marks import Frame
-from include.runs.report.timeline import job_phases, timeline
 from tests.runs.sample_run import BEGIN, processing_snapshot, sample_record, training_snapshot
+from trainyard.runs.builder import job_record
+from trainyard.runs.report.axes import TIMES, exact_axis, linear_axis, nice_ticks
+from trainyard.runs.report.line_chart import Level, Series, line_chart, smoothed
+from trainyard.runs.report.marks import Frame
+from trainyard.runs.report.timeline import job_phases, timeline
 
 FRAME = Frame(width=500, height=200)
 VALUES = st.floats(-1e9, 1e9, allow_nan=False)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from include.runs.builder import job_record
-from include.runs.continuity import measure_continuity
-from include.runs.report import render_report_html
-from include.runs.report.attempt_strip import attempt_strip
 from tests.runs.interrupted_run import Break, InterruptedRun
 from tests.runs.sample_run import sample_record, training_snapshot
 from tests.runs.test_report import Page
+from trainyard.runs.builder import job_record
+from trainyard.runs.continuity import measure_continuity
+from trainyard.runs.report import render_report_html
+from trainyard.runs.report.attempt_strip import attempt_strip
 
 # Checkpoints at every eighth step: the first falls back from 20 (logged) to 16, the second from 40 to 32.
 TWICE = InterruptedRun(

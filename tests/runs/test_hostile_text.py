@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.rules.records import Facts
-from include.runs.comparison.findings import findings_of
-from include.runs.comparison.page import render_comparison_html
-from include.runs.profile import profile_of
-from include.runs.report.page import render_report_html
-from include.runs.report.profile_page import render_profile_html
-from include.runs.tabular.page import render_tabular_html
 from tests.runs.comparison.samples import cell, comparison
 from tests.runs.profile.timed_run import eventful_run
 from tests.runs.sample_run import sample_record
 from tests.runs.tabular.test_tabular_page import RECORD
+from trainyard.rules.records import Facts
+from trainyard.runs.comparison.findings import findings_of
+from trainyard.runs.comparison.page import render_comparison_html
+from trainyard.runs.profile import profile_of
+from trainyard.runs.report.page import render_report_html
+from trainyard.runs.report.profile_page import render_profile_html
+from trainyard.runs.tabular.page import render_tabular_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.errors import ContractError
-from include.runs.ledger import NEVER_CREATED, Ledger, LedgerEntry, PaidKind
+from trainyard.errors import ContractError
+from trainyard.runs.ledger import NEVER_CREATED, Ledger, LedgerEntry, PaidKind
 
 INTENT = LedgerEntry(kind=PaidKind.TRAINING, name="job", task_id="train", intended_at=100.0)
 ENDED = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.runs.orphans import PaidThing, ThingKind, Verdict, judge
-from include.runs.run_tags import KEEP, RUN_ID, Owner
+from trainyard.runs.orphans import PaidThing, ThingKind, Verdict, judge
+from trainyard.runs.run_tags import KEEP, RUN_ID, Owner
 
 OURS = Owner(dag_id="dag", run_id="run", task_id="train", deployment="here").tags()
 UNTRACED = {key: value for key, value in OURS.items() if key != RUN_ID}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from include.runs.report import render_report_html
 from tests.runs.sample_run import sample_arguments, sample_record
+from trainyard.runs.report import render_report_html
 
 
 def test_warnings_of_the_plan_are_shown_escaped() -> None:

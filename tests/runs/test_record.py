@@ -7,10 +7,10 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from include.errors import ContractError
-from include.runs.builder import build_run_record
-from include.runs.record import RunRecord, TaskRecord
 from tests.runs.sample_run import sample_record
+from trainyard.errors import ContractError
+from trainyard.runs.builder import build_run_record
+from trainyard.runs.record import RunRecord, TaskRecord
 
 SCALARS = (
     st.none()

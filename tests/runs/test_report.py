@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-from include.errors import Finding, SpecError
-from include.runs.builder import build_run_record, job_record
-from include.runs.report import render_report_html
-from include.runs.report.axes import TIMES
 from tests.runs.sample_run import (
     metric_lines,
     sample_record,
@@ -20,6 +16,10 @@ from tests.runs.sample_run import (
     shard_index,
     training_snapshot,
 )
+from trainyard.errors import Finding, SpecError
+from trainyard.runs.builder import build_run_record, job_record
+from trainyard.runs.report import render_report_html
+from trainyard.runs.report.axes import TIMES
 
 SECTIONS = {"learning", "timeline", "jobs", "data", "model", "links", "configuration"}
 FAILURE = {

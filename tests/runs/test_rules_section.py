@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from include.rules.judging import judge_log
-from include.runs.record import RunRecord
-from include.runs.report import render_report_html
 from tests.runs.sample_run import sample_record
 from tests.runs.test_report import Page
+from trainyard.rules.judging import judge_log
+from trainyard.runs.record import RunRecord
+from trainyard.runs.report import render_report_html
 
 SPIKE = [
     {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.runs.record import STOPPED_BY_RULE, RunRecord
-from include.runs.run_note import run_note
+from trainyard.runs.record import STOPPED_BY_RULE, RunRecord
+from trainyard.runs.run_note import run_note
 
 COST = {"total_usd": 0.125, "is_complete": True}
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/forecasts/7"

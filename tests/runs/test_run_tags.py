@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from include.runs.run_tags import RUN_ID, Owner
+from trainyard.runs.run_tags import RUN_ID, Owner
 
 TAG_VALUE = re.compile(
     r"[\w\s.:/=+@-]*"

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.runs.record import RunRecord
-from include.runs.report import render_report_html
-from include.runs.report.axes import NameAxis, count_axis, log_axis
-from include.runs.report.marks import Frame
-from include.runs.report.tuning_charts import Dot, best_so_far, importance_bars, limit_of
-from include.runs.report.tuning_view import TuningView, tuning_view
-from include.specs.run_conf import RunConf
-from include.tuning.document import tuning_document
-from include.tuning.provenance import provenance
-from include.tuning.result import EndedBy
-from include.tuning.trials import Trial
 from tests.runs.sample_run import sample_record
 from tests.runs.sample_search import sample_result, sample_trials
+from trainyard.runs.record import RunRecord
+from trainyard.runs.report import render_report_html
+from trainyard.runs.report.axes import NameAxis, count_axis, log_axis
+from trainyard.runs.report.marks import Frame
+from trainyard.runs.report.tuning_charts import Dot, best_so_far, importance_bars, limit_of
+from trainyard.runs.report.tuning_view import TuningView, tuning_view
+from trainyard.specs.run_conf import RunConf
+from trainyard.tuning.document import tuning_document
+from trainyard.tuning.provenance import provenance
+from trainyard.tuning.result import EndedBy
+from trainyard.tuning.trials import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from include.tuning.result import TuningResult
+    from trainyard.tuning.result import TuningResult
 
 FRAME = Frame(width=500, height=200)
 LOG = {"scaling_type": "Logarithmic"}

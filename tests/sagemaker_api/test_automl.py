@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api.automl_request import render_automl_job
-from include.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate, leaderboard, ranked
-from include.sagemaker_api.snapshot import JobSnapshot
-from include.specs.automl_job import AutoMLJobSpec, AutoMLMode, ProblemType
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.automl_request import render_automl_job
+from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate, leaderboard, ranked
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.specs.automl_job import AutoMLJobSpec, AutoMLMode, ProblemType
 
 ROLE = "arn:aws:iam::123456789012:role/Role"
 PLACES = {"role": ROLE, "train": "s3://b/t/", "target": "y", "output_path": "s3://b/o"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from include.sagemaker_api.training_request import render_training_job
-from include.sagemaker_api.tuning_request import render_tuning_job
-from include.specs.training_job import TrainingJobSpec
-from include.specs.tuning_job import TuningJobSpec
 from tests.sagemaker_api.test_tuning_request import PLACE, SPOT
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.sagemaker_api.tuning_request import render_tuning_job
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.tuning_job import TuningJobSpec
 
 GIVEN = pytest.mark.parametrize("given", ["s3://b/ddp-x1", "s3://b/ddp-x1/", "s3://b/ddp-x1//"])
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.sagemaker_api import sigterm_relay
-from include.sagemaker_api.entrypoint import LONGEST_ARGUMENT, forwarding_entrypoint
 from tests.limits import EVENT_LIMIT_S
+from trainyard.sagemaker_api import sigterm_relay
+from trainyard.sagemaker_api.entrypoint import LONGEST_ARGUMENT, forwarding_entrypoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

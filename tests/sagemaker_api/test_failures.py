@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.errors import (
+from trainyard.errors import (
     CapacityError,
     ContractError,
     DataError,
@@ -25,7 +25,7 @@ from include.errors import (
     TrainingRunError,
     retry_rule,
 )
-from include.sagemaker_api.failures import (
+from trainyard.sagemaker_api.failures import (
     NO_CAUSE,
     cause_rank,
     failure_error,
@@ -33,8 +33,8 @@ from include.sagemaker_api.failures import (
     is_unknown_job,
     service_error,
 )
-from include.sagemaker_api.snapshot import JobSnapshot
-from include.sagemaker_api.stop_cause import StopCause
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.stop_cause import StopCause
 
 # torchrun's own words (torch 2.13), from jobs that ran.
 TORCHRUN_KILLED = """\

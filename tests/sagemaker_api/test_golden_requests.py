@@ -11,11 +11,11 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
-from include.sagemaker_api.processing_request import render_processing_job
-from include.sagemaker_api.training_request import render_training_job
-from include.specs.processing_job import ProcessingJobSpec
-from include.specs.training_job import TrainingJobSpec
 from tests.sagemaker_api.golden_specs import CODE, PROCESSING, TRAINING
+from trainyard.sagemaker_api.processing_request import render_processing_job
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.specs.processing_job import ProcessingJobSpec
+from trainyard.specs.training_job import TrainingJobSpec
 
 GOLDEN = Path(__file__).parent / "golden"
 PLACE = {"region": "us-east-1", "code_s3_uri": CODE, "tags": {"trainyard:dag": "train_end_to_end"}}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from include.catalog.training_images import training_images
-from include.errors import SpecError
-from include.sagemaker_api.images import image_uri
+from trainyard.catalog.training_images import training_images
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.images import image_uri
 
 
 @pytest.mark.filterwarnings("ignore")  # the SDK's own

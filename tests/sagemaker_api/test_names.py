@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from include.sagemaker_api.names import job_name, run_slug, slug
+from trainyard.sagemaker_api.names import job_name, run_slug, slug
 
 LEGAL = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # botocore's pattern of TrainingJobName
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api.entrypoint import forwarding_entrypoint
-from include.sagemaker_api.processing_request import render_processing_job
-from include.sagemaker_api.request_parts import with_overrides
-from include.sagemaker_api.training_request import render_training_job
-from include.specs.processing_job import ProcessingJobSpec
-from include.specs.training_job import TrainingJobSpec
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
+from trainyard.sagemaker_api.processing_request import render_processing_job
+from trainyard.sagemaker_api.request_parts import with_overrides
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.specs.processing_job import ProcessingJobSpec
+from trainyard.specs.training_job import TrainingJobSpec
 
 ROLE = "arn:aws:iam::123456789012:role/Training"
 TRAINING: dict[str, Any] = {

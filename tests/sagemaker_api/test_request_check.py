@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api.request_check import validate_request
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.request_check import validate_request
 
 GOOD: dict[str, Any] = {
     "TrainingJobName": "job-1",

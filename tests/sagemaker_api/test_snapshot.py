@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from include.errors import ContractError
-from include.sagemaker_api.snapshot import JobSnapshot
+from trainyard.errors import ContractError
+from trainyard.sagemaker_api.snapshot import JobSnapshot
 
 BEGIN = 1_795_000_000.0
 

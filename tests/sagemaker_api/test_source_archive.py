@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api import source_archive as module
-from include.sagemaker_api.source_archive import source_archive
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api import source_archive as module
+from trainyard.sagemaker_api.source_archive import source_archive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api.training_request import render_training_job
-from include.sagemaker_api.training_request_reading import training_job_fields
-from include.specs.training_job import TrainingJobSpec
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.sagemaker_api.training_request_reading import training_job_fields
+from trainyard.specs.training_job import TrainingJobSpec
 
 TESTS = Path(__file__).resolve().parents[1]
 GOLDEN = [

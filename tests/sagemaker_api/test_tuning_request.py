@@ -10,12 +10,12 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
-from include.errors import SpecError
-from include.sagemaker_api.training_request import render_training_job
-from include.sagemaker_api.tuning_request import render_tuning_job
-from include.specs.training_job import TrainingJobSpec
-from include.specs.tuning_job import TuningJobSpec
 from tests.sagemaker_api.golden_specs import CODE, KEY, TRAINING
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.sagemaker_api.tuning_request import render_tuning_job
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.tuning_job import TuningJobSpec
 
 METRICS = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
 PLACE = {"region": "us-east-1", "code_s3_uri": CODE, "tags": {"trainyard:dag": "d"}}

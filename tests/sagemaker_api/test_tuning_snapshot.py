@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from include.errors import ContractError
-from include.sagemaker_api.snapshot import JobSnapshot
-from include.sagemaker_api.tuning_snapshot import SearchFacts, trial_of, with_early_stops
-from include.tuning.trials import Trial
+from trainyard.errors import ContractError
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.tuning_snapshot import SearchFacts, trial_of, with_early_stops
+from trainyard.tuning.trials import Trial
 
 BEGAN, ENDED = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 1, 0, 1, tzinfo=UTC)
 SUMMARY: dict[str, Any] = {

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from include.sharding import LocalObjects, ShardIndex, ShardingResult, ShardSettings, Source
-from include.sharding.run import shard_dataset
+from trainyard.sharding import LocalObjects, ShardIndex, ShardingResult, ShardSettings, Source
+from trainyard.sharding.run import shard_dataset
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.errors import DataError, SpecError
-from include.sharding import DataFormat, LocalObjects, ShardSettings, Source
-from include.sharding.line_blocks import line_blocks
-from include.sharding.source_files import SourceFile
+from trainyard.errors import DataError, SpecError
+from trainyard.sharding import DataFormat, LocalObjects, ShardSettings, Source
+from trainyard.sharding.line_blocks import line_blocks
+from trainyard.sharding.source_files import SourceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -261,9 +261,9 @@ def test_blocks_end_where_a_row_of_csv_ends(tmp_path: Path, text: str, block_byt
 def test_one_stray_quote_costs_no_row_of_a_large_file(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("include.sharding.line_blocks.MAX_LINE_BYTES", 2_000)
+    monkeypatch.setattr("trainyard.sharding.line_blocks.MAX_LINE_BYTES", 2_000)
     small = partial(line_blocks, block_bytes=1_000)
-    monkeypatch.setattr("include.sharding.csv_rows.line_blocks", small)
+    monkeypatch.setattr("trainyard.sharding.csv_rows.line_blocks", small)
     (tmp_path / "t.csv").write_text("id,s\n" + STRAY * 40)
     result = store.shard(tmp_path / "t.csv")
     assert result.index.num_rows == 12_000

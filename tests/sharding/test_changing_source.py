@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.errors import DataError
 from tests.sharding.conftest import Store
+from trainyard.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from include.sharding import Source
-from include.sharding.listing import list_files
-from include.sharding.source_digest import algorithm, digests_of
-from include.sharding.source_files import SourceFile, fingerprint
 from tests.sharding.test_parts import shard_in_parts, table_files
 from tests.sharding.test_run import Broken
 from trainer.data.shard_index import ShardIndex as TrainersIndex
 from trainer.data.table import read_layout
 from trainer.data.table_rows import TableRows
+from trainyard.sharding import Source
+from trainyard.sharding.listing import list_files
+from trainyard.sharding.source_digest import algorithm, digests_of
+from trainyard.sharding.source_files import SourceFile, fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ OFF = {"checksums": False, "num_shards": 6, "target_column": "label"}
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an hour pass after every file was written."""
     now = time.time_ns()
-    monkeypatch.setattr("include.sharding.source_digest.time.time_ns", lambda: now + 3600 * 10**9)
+    monkeypatch.setattr("trainyard.sharding.source_digest.time.time_ns", lambda: now + 3600 * 10**9)
 
 
 def listed(path: Path, store: Store) -> list[SourceFile]:

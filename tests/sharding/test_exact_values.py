@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.errors import DataError
-from include.sharding.row_hash import RowHasher, category_bits
-from include.sharding.split_rule import SplitRule
 from tests.sharding.test_parts import shard_in_parts
+from trainyard.errors import DataError
+from trainyard.sharding.row_hash import RowHasher, category_bits
+from trainyard.sharding.split_rule import SplitRule
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from include.sharding import ShardingResult
     from tests.sharding.conftest import Store
+    from trainyard.sharding import ShardingResult
 
 FIRST_ID = 1_790_000_000_000_000_001
 IDS = [FIRST_ID + at for at in range(600)]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 source, out, left = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 
 class Killed(LocalObjects):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.sharding import LocalObjects, Source
-from include.sharding.listing import list_files
+from trainyard.sharding import LocalObjects, Source
+from trainyard.sharding.listing import list_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from include.errors import SpecError
-from include.sharding.listing import list_files
-from include.sharding.local_files import LocalFiles, local_files
-from include.sharding.objects import LocalObjects
-from include.sharding.settings import PYTHON_STDLIB, Source
+from trainyard.errors import SpecError
+from trainyard.sharding.listing import list_files
+from trainyard.sharding.local_files import LocalFiles, local_files
+from trainyard.sharding.objects import LocalObjects
+from trainyard.sharding.settings import PYTHON_STDLIB, Source
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ PEAK_LIMIT_BYTES = 275_000_000
 SCRIPT = """
 import json, resource, sys
 from pathlib import Path
-from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
+from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 folder = Path(sys.argv[1])
 result = shard_dataset(
     Source(uri=str(folder / "t.parquet")),

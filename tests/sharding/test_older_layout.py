@@ -10,18 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from include.sharding import ShardIndex, ShardSettings, Source, plan_dataset
 from tests.sharding.conftest import DESTINATION
 from tests.sharding.test_parts import shard_in_parts
 from trainer.data.shard_index import ShardIndex as TrainersIndex
 from trainer.data.table import read_layout
 from trainer.data.table_rows import TableRows
+from trainyard.sharding import ShardIndex, ShardSettings, Source, plan_dataset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from include.sharding import ShardingResult
     from tests.sharding.conftest import Store
+    from trainyard.sharding import ShardingResult
 
 pytestmark = pytest.mark.torch
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.errors import ContractError, DataError
-from include.sharding import DatasetPlan, ShardIndex, ShardingResult, ShardSettings, Source
-from include.sharding.__main__ import main
-from include.sharding.merge import merge_parts
-from include.sharding.parts import files_of_part, part_name, read_parts, write_part
-from include.sharding.plan import plan_dataset
 from tests.sharding.conftest import DESTINATION, Store
+from trainyard.errors import ContractError, DataError
+from trainyard.sharding import DatasetPlan, ShardIndex, ShardingResult, ShardSettings, Source
+from trainyard.sharding.__main__ import main
+from trainyard.sharding.merge import merge_parts
+from trainyard.sharding.parts import files_of_part, part_name, read_parts, write_part
+from trainyard.sharding.plan import plan_dataset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -263,7 +263,7 @@ def test_command_line_shards_as_containers_would(
         main(["plan", *where, "--parts", "2", "--settings", str(tmp_path / "settings.json")]) == 0
     )
     config = tmp_path / "resourceconfig.json"
-    monkeypatch.setattr("include.sharding.__main__.RESOURCE_CONFIG", config)
+    monkeypatch.setattr("trainyard.sharding.__main__.RESOURCE_CONFIG", config)
     for host in ("algo-1", "algo-2"):
         config.write_text(json.dumps({"current_host": host, "hosts": ["algo-1", "algo-2"]}))
         assert main(["part", *where, "--plan", plan]) == 0

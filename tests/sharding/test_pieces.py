@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from include.errors import ContractError, SpecError
-from include.sharding import LocalObjects, ShardIndex, ShardSettings, fit_num_shards
-from include.sharding.index import BufferPlace, SchemaColumn, Shard, Split
-from include.sharding.line_blocks import line_blocks
-from include.sharding.prefetch import prefetched
-from include.sharding.shard_count import held_out_shards
-from include.sharding.source_files import SourceFile
-from include.sharding.split_rule import SplitRule, text_hashes
-from include.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
-from include.sharding.uploads import MAX_WAITING, NUM_THREADS, Uploads
 from tests.limits import EVENT_LIMIT_S
+from trainyard.errors import ContractError, SpecError
+from trainyard.sharding import LocalObjects, ShardIndex, ShardSettings, fit_num_shards
+from trainyard.sharding.index import BufferPlace, SchemaColumn, Shard, Split
+from trainyard.sharding.line_blocks import line_blocks
+from trainyard.sharding.prefetch import prefetched
+from trainyard.sharding.shard_count import held_out_shards
+from trainyard.sharding.source_files import SourceFile
+from trainyard.sharding.split_rule import SplitRule, text_hashes
+from trainyard.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
+from trainyard.sharding.uploads import MAX_WAITING, NUM_THREADS, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,7 +218,7 @@ def test_uploads_run_beside_the_writer_and_wait_when_too_many(tmp_path: Path) ->
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = (
-        "import sys, include.sharding;"
+        "import sys, trainyard.sharding;"
         "print([name for name in ('numpy', 'pandas', 'pyarrow', 'tokenizers') if name in sys.modules])"
     )
     root = Path(__file__).parents[2]

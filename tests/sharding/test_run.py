@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
-from include.errors import DataError, SpecError
-from include.sharding import ShardSettings, Source
-from include.sharding.run import shard_dataset
 from tests.sharding.conftest import DESTINATION, Store
 from tests.sharding.test_parts import shard_in_parts
+from trainyard.errors import DataError, SpecError
+from trainyard.sharding import ShardSettings, Source
+from trainyard.sharding.run import shard_dataset
 
 EACH_EXAMPLE = hypothesis_settings(
     max_examples=25,
@@ -172,7 +172,7 @@ def test_work_folder_is_left_empty(tmp_path: Path, store: Store) -> None:
 def test_large_source_written_straight_into_shards_is_balanced_too(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, is_sorted: bool
 ) -> None:
-    monkeypatch.setattr("include.sharding.shard_set.PARTS_BYTES", 1_000)
+    monkeypatch.setattr("trainyard.sharding.shard_set.PARTS_BYTES", 1_000)
     values = np.random.default_rng(0).integers(0, 10 if is_sorted else 10**9, 200_000)
     if is_sorted:
         values.sort()
@@ -194,7 +194,7 @@ def test_uneven_source_is_cut_again(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long texts first, short ones after: what was planned from the first half does not hold."""
-    monkeypatch.setattr("include.sharding.shard_set.PARTS_BYTES", 1_000)
+    monkeypatch.setattr("trainyard.sharding.shard_set.PARTS_BYTES", 1_000)
     long = [f"{at} " + "x" * 5_000 for at in range(200)]
     short = [f"{at}" for at in range(60_000)]
     write_table(tmp_path / "t.parquet", long + short)
@@ -289,7 +289,7 @@ def test_python_stdlib_is_a_source(store: Store) -> None:
 
 
 def test_whole_python_stdlib_is_large_and_readable() -> None:
-    from include.sharding.listing import list_files
+    from trainyard.sharding.listing import list_files
 
     _, files = list_files(Source(uri="python-stdlib"), Store(Path("/nowhere")))
     assert sum(file.size for file in files) > 8_000_000

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from include.errors import SpecError
-from include.sharding.tokenizer import ByteTokenizer, load_tokenizer, token_dtype
 from tests.sharding.conftest import Store
+from trainyard.errors import SpecError
+from trainyard.sharding.tokenizer import ByteTokenizer, load_tokenizer, token_dtype
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.automl_conf import AutoMLConf
-from include.specs.automl_job import AutoMLJobSpec, AutoMLMode, ProblemType
+from trainyard.errors import SpecError
+from trainyard.specs.automl_conf import AutoMLConf
+from trainyard.specs.automl_job import AutoMLJobSpec, AutoMLMode, ProblemType
 
 PLACES = {"role": "r", "train": "s3://b/t/", "target": "y", "output_path": "s3://b/o"}
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api.request_check import request_findings
-from include.sagemaker_api.training_request import render_training_job
-from include.sagemaker_api.tuning_request import render_tuning_job
-from include.specs.built_in_algorithms import ALGORITHMS, built_in_algorithm
-from include.specs.training_job import TrainingJobSpec
-from include.specs.tuning_job import TuningJobSpec
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.request_check import request_findings
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.sagemaker_api.tuning_request import render_tuning_job
+from trainyard.specs.built_in_algorithms import ALGORITHMS, built_in_algorithm
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.tuning_job import TuningJobSpec
 
 GOLDEN = Path(__file__).parent / "golden" / "built_in"
 REGISTRY = "811284229777.dkr.ecr.us-east-1.amazonaws.com"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.channel import DatasetInput, FileSystemInput, TrainingInput, read_channel
+from trainyard.errors import SpecError
+from trainyard.specs.channel import DatasetInput, FileSystemInput, TrainingInput, read_channel
 
 
 def test_an_address_is_a_channel() -> None:

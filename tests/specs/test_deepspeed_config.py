@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.strategies.deepspeed import deepspeed_findings
-from include.specs.training_job import TrainingJobSpec
 from tests.specs.test_training_job import GOOD as JOB
+from trainyard.errors import SpecError
+from trainyard.specs.strategies.deepspeed import deepspeed_findings
+from trainyard.specs.training_job import TrainingJobSpec
 
 if TYPE_CHECKING:
-    from include.errors import Finding
+    from trainyard.errors import Finding
 
 # The two examples of DeepSpeed's own page on ZeRO-Infinity and of Hugging Face's on the Trainer.
 GOOD: dict[str, dict[str, Any]] = {

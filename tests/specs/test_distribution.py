@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.distribution import STRATEGIES, Distribution, read_distribution
-from include.specs.strategies.mpi import Mpi
-from include.specs.strategies.smddp import PytorchDdp, SmDataParallel, SmDataParallelUnderTorchrun
-from include.specs.strategies.smp_v1 import SmModelParallelV1
-from include.specs.strategies.smp_v2 import OF_VERSION_1, SmModelParallelV2
-from include.specs.strategies.strategy import Launcher, Target
-from include.specs.strategies.tensorflow import MultiWorkerMirrored, ParameterServer
-from include.specs.strategies.torch_distributed import TorchDistributed
-from include.specs.strategies.wrong_names import NO_SECTIONS, WRONG_NAMES
+from trainyard.errors import SpecError
+from trainyard.specs.distribution import STRATEGIES, Distribution, read_distribution
+from trainyard.specs.strategies.mpi import Mpi
+from trainyard.specs.strategies.smddp import PytorchDdp, SmDataParallel, SmDataParallelUnderTorchrun
+from trainyard.specs.strategies.smp_v1 import SmModelParallelV1
+from trainyard.specs.strategies.smp_v2 import OF_VERSION_1, SmModelParallelV2
+from trainyard.specs.strategies.strategy import Launcher, Target
+from trainyard.specs.strategies.tensorflow import MultiWorkerMirrored, ParameterServer
+from trainyard.specs.strategies.torch_distributed import TorchDistributed
+from trainyard.specs.strategies.wrong_names import NO_SECTIONS, WRONG_NAMES
 
 ON = {"enabled": True}
 

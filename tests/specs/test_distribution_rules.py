@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api.script_mode import script_mode_hyperparameters
-from include.specs.training_job import TrainingJobSpec
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.script_mode import script_mode_hyperparameters
+from trainyard.specs.training_job import TrainingJobSpec
 
 ON = {"enabled": True}
 BASE: dict[str, Any] = {

@@ -11,11 +11,11 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
-from include.sagemaker_api.request_check import request_findings
-from include.sagemaker_api.training_request import render_training_job
-from include.specs.distribution import STRATEGIES
-from include.specs.training_job import TrainingJobSpec
 from tests.specs.estimators import CODE, ESTIMATORS, REGION, ROLE
+from trainyard.sagemaker_api.request_check import request_findings
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.specs.distribution import STRATEGIES
+from trainyard.specs.training_job import TrainingJobSpec
 
 GOLDEN = Path(__file__).parent / "golden"
 SERVICE = ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.metrics import TRAINYARD_METRICS, MetricDefinition
+from trainyard.errors import SpecError
+from trainyard.specs.metrics import TRAINYARD_METRICS, MetricDefinition
 
 STEP = (
     "trainyard step=120 epoch=0 loss=2.345678 learning_rate=3.000000e-04 tokens_per_second=12345.6 "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.processing_job import ProcessingInput, ProcessingJobSpec
+from trainyard.errors import SpecError
+from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec
 
 
 def test_inputs_and_outputs_are_read() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from include.errors import Finding, SpecError
-from include.specs.reading import read_spec
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.reading import read_spec
 
 
 class Colour(StrEnum):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.rules.conf_facts import facts_of
-from include.specs.run_conf import RunConf
-from include.specs.run_conf_rules import FURTHER_HYPERPARAMETERS
 from trainer.hyperparameters import Hyperparameters
+from trainyard.errors import SpecError
+from trainyard.rules.conf_facts import facts_of
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_rules import FURTHER_HYPERPARAMETERS
 
 
 def refusal(**params: Any) -> str:

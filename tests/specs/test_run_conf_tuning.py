@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.run_conf import RunConf
-from include.specs.run_conf_tuning import (
+from trainer.hyperparameters import Hyperparameters
+from trainyard.errors import SpecError
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_tuning import (
     CHOICES,
     LIMITS,
     TUNABLE,
@@ -20,9 +21,8 @@ from include.specs.run_conf_tuning import (
     search_of,
     with_values,
 )
-from include.specs.tuning_job import EarlyStopping, ObjectiveType
-from include.specs.tuning_job_ranges import CategoricalRange, ContinuousRange, IntegerRange
-from trainer.hyperparameters import Hyperparameters
+from trainyard.specs.tuning_job import EarlyStopping, ObjectiveType
+from trainyard.specs.tuning_job_ranges import CategoricalRange, ContinuousRange, IntegerRange
 
 RATE = {"min_value": 1e-4, "max_value": 1e-2, "scaling_type": "Logarithmic"}
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.channel import TrainingInput
-from include.specs.distribution import Distribution
-from include.specs.strategies.torch_distributed import TorchDistributed
-from include.specs.training_job import TrainingJobSpec
+from trainyard.errors import SpecError
+from trainyard.specs.channel import TrainingInput
+from trainyard.specs.distribution import Distribution
+from trainyard.specs.strategies.torch_distributed import TorchDistributed
+from trainyard.specs.training_job import TrainingJobSpec
 
 GOOD: dict[str, Any] = {
     "role": "arn:aws:iam::123456789012:role/Training",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from include.errors import SpecError
-from include.specs.tuning_job import Strategy, TuningJobSpec
-from include.specs.tuning_job_ranges import (
+from trainyard.errors import SpecError
+from trainyard.specs.tuning_job import Strategy, TuningJobSpec
+from trainyard.specs.tuning_job_ranges import (
     CategoricalRange,
     ContinuousRange,
     IntegerRange,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.stack import leftovers
-from include.stack.airflow_api import AirflowApi
-from include.stack.home import REPOSITORY, Home
-from include.stack.identity import load_or_create
-from include.stack.stack import read_record
 from tests.limits import EVENT_LIMIT_S
+from trainyard.stack import leftovers
+from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.home import REPOSITORY, Home
+from trainyard.stack.identity import load_or_create
+from trainyard.stack.stack import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,9 +81,9 @@ class LiveStack:
 
 
 def launcher(home: Home, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `python -m include.stack` in a home of its own."""
+    """Run `python -m trainyard.stack` in a home of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "include.stack", "--home", str(home.path), *arguments],
+        [sys.executable, "-m", "trainyard.stack", "--home", str(home.path), *arguments],
         cwd=REPOSITORY,
         env={**os.environ, "COLUMNS": "200"},
         stdin=subprocess.DEVNULL,

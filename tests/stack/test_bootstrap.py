@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from include.stack.bootstrap import uv_settings
-from include.stack.lock import pinned
+from trainyard.stack.bootstrap import uv_settings
+from trainyard.stack.lock import pinned
 
 if TYPE_CHECKING:
     from pathlib import Path

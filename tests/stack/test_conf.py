@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.errors import TrainingRunError
-from include.stack import conf
-from include.stack.home import Home
+from trainyard.errors import TrainingRunError
+from trainyard.stack import conf
+from trainyard.stack.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path

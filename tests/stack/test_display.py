@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from include.stack.aws import JobView, parse_metrics
-from include.stack.display import LineDisplay, drawn, job_line, seconds
-from include.stack.following import RunView, TaskView
+from trainyard.stack.aws import JobView, parse_metrics
+from trainyard.stack.display import LineDisplay, drawn, job_line, seconds
+from trainyard.stack.following import RunView, TaskView
 
 STEP = (
     "trainyard step=120 epoch=0 loss=2.345678 learning_rate=3.000000e-04 "

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from include.stack import leftovers
-from include.stack.home import REPOSITORY, Home
 from tests.limits import EVENT_LIMIT_S
+from trainyard.stack import leftovers
+from trainyard.stack.home import REPOSITORY, Home
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_client_with_the_two_exported_lines_reaches_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home.of(tmp_path / "home")
-    command = [sys.executable, "-m", "include.stack", "--home", str(home.path), "engine"]
+    command = [sys.executable, "-m", "trainyard.stack", "--home", str(home.path), "engine"]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

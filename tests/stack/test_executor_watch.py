@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.stack import processes
-from include.stack.executor_watch import GRACE_S, TAKEN_S, ExecutorWatch
 from tests.limits import EVENT_LIMIT_S
+from trainyard.stack import processes
+from trainyard.stack.executor_watch import GRACE_S, TAKEN_S, ExecutorWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

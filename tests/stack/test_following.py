@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from include.stack.aws import JobView
-from include.stack.following import RunFollower
+from trainyard.stack.aws import JobView
+from trainyard.stack.following import RunFollower
 
 
 class Airflow:

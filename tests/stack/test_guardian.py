@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.stack import processes
 from tests.limits import EVENT_LIMIT_S
+from trainyard.stack import processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHER = """
 import os, signal, subprocess, sys, time
-from include.stack import guardian
+from trainyard.stack import guardian
 guardian.fork_guarded()
 def stop(*_): sys.exit(7)
 signal.signal(signal.SIGTERM, stop)

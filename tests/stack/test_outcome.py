@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.stack.aws import AwsEndpoint
-from include.stack.following import RunView, TaskView
-from include.stack.outcome import Report, error_message, fetch_report, summary
+from trainyard.stack.aws import AwsEndpoint
+from trainyard.stack.following import RunView, TaskView
+from trainyard.stack.outcome import Report, error_message, fetch_report, summary
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from include.stack.aws import AwsEndpoint
-from include.stack.owed import Owed, owed_lines, still_owed
+from trainyard.stack.aws import AwsEndpoint
+from trainyard.stack.owed import Owed, owed_lines, still_owed
 
 pytestmark = pytest.mark.engine
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.stack import processes
 from tests.limits import EVENT_LIMIT_S
+from trainyard.stack import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_a_started_process_ends_when_its_starter_is_killed(tmp_path: Path) -> No
     starter = in_python(f"""
         import os, sys, time
         from pathlib import Path
-        from include.stack import processes
+        from trainyard.stack import processes
         log = Path({str(tmp_path / "log")!r})
         child = processes.start(["sleep", "600"], env=os.environ, log=log)
         print(child.pid, flush=True)
@@ -66,7 +66,7 @@ def test_a_started_process_ends_when_its_starter_is_killed(tmp_path: Path) -> No
 def test_end_all_reaches_orphans_in_sessions_of_their_own() -> None:
     launcher = in_python("""
         import os, subprocess, sys
-        from include.stack import processes
+        from trainyard.stack import processes
         processes.become_subreaper()
         escape = "import os,sys,time\\nos.setsid()\\nif os.fork(): os._exit(0)\\ntime.sleep(600)"
         subprocess.run([sys.executable, "-c", escape])
@@ -81,7 +81,7 @@ def test_end_all_reaches_orphans_in_sessions_of_their_own() -> None:
 def test_end_all_kills_what_ignores_sigterm() -> None:
     launcher = in_python("""
         import os, subprocess, sys
-        from include.stack import processes
+        from trainyard.stack import processes
         deaf = ["import signal, time", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"]
         deaf += ["print(1, flush=True)", "time.sleep(600)"]
         command = [sys.executable, "-c", "; ".join(deaf)]

@@ -9,9 +9,9 @@ import boto3
 import pytest
 import requests
 
-from include.stack.airflow_api import USER
 from tests.limits import EVENT_LIMIT_S
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
+from trainyard.stack.airflow_api import USER
 
 if TYPE_CHECKING:
     from tests.stack.conftest import LiveStack

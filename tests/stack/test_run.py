@@ -1,4 +1,4 @@
-"""`python -m include.stack run`: one command from nothing to a report, and nothing left behind."""
+"""`python -m trainyard.stack run`: one command from nothing to a report, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.stack import leftovers
-from include.stack.home import REPOSITORY, Home
 from tests.limits import EVENT_LIMIT_S
 from tests.stack.conftest import launcher
 from tests.stack.small_run import SMALL_RUN
+from trainyard.stack import leftovers
+from trainyard.stack.home import REPOSITORY, Home
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ def test_ctrl_c_ends_the_run_and_everything_it_started(home: Home, tmp_path: Pat
         ),  # A build in the background ignores it, and so would what it starts.
         sys.executable,
         "-m",
-        "include.stack",
+        "trainyard.stack",
         "--home",
         str(home.path),
         "run",

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from airflow.sdk._shared.secrets_masker import SecretsMasker
 
-from include.errors import TrainingRunError
-from include.stack import components
-from include.stack.addresses import LOOPBACK, choose
-from include.stack.airflow_environment import airflow_environment
-from include.stack.engine_alone import exports
-from include.stack.home import Home
-from include.stack.identity import load_or_create
-from include.stack.stack import acquire, read_record
 from tests.conftest import REPOSITORY
+from trainyard.errors import TrainingRunError
+from trainyard.stack import components
+from trainyard.stack.addresses import LOOPBACK, choose
+from trainyard.stack.airflow_environment import airflow_environment
+from trainyard.stack.engine_alone import exports
+from trainyard.stack.home import Home
+from trainyard.stack.identity import load_or_create
+from trainyard.stack.stack import acquire, read_record
 
 if TYPE_CHECKING:
     from pathlib import Path

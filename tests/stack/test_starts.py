@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.errors import RejectedRequestError
 from tests.stack.conftest import LiveStack, as_json
 from tests.stack.small_run import SMALL_RUN
+from trainyard.errors import RejectedRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

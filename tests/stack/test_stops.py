@@ -22,10 +22,10 @@ import pytest
 import requests
 from botocore.exceptions import ClientError
 
-from include.errors import TrainingRunError
-from include.sagemaker_api.names import job_name
-from include.stack import processes, victims
-from include.stack.stack import read_record
+from trainyard.errors import TrainingRunError
+from trainyard.sagemaker_api.names import job_name
+from trainyard.stack import processes, victims
+from trainyard.stack.stack import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.errors import TrainingRunError
-from include.stack import processes
-from include.stack.components import Component
-from include.stack.supervisor import MAX_DEATHS, Supervisor
 from tests.limits import EVENT_LIMIT_S
+from trainyard.errors import TrainingRunError
+from trainyard.stack import processes
+from trainyard.stack.components import Component
+from trainyard.stack.supervisor import MAX_DEATHS, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

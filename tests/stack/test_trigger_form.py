@@ -17,9 +17,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions as condition
 from selenium.webdriver.support.wait import WebDriverWait
 
-from include.errors import RejectedRequestError
 from tests.limits import EVENT_LIMIT_S
 from tests.stack.small_run import SMALL_RUN
+from trainyard.errors import RejectedRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.local_engine.warm import WarmParent
-from tests.local_engine.runner.conftest import open_yard
+from sagemaker_engine.warm import WarmParent
+from tests.sagemaker_engine.runner.conftest import open_yard
 from tests.strategies.proof import HYPERPARAMETERS, SCRIPTS, Proving, losses_of
 from tests.training_scripts.conftest import shards, token_data
 

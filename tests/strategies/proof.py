@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.local_engine.runner.conftest import BUCKET, IMAGE, Yard, channel, put_faults, statuses
+from tests.sagemaker_engine.runner.conftest import (
+    BUCKET,
+    IMAGE,
+    Yard,
+    channel,
+    put_faults,
+    statuses,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.local_engine.images.built import need_image
+from tests.sagemaker_engine.images.built import need_image
 from tests.strategies.proof import TOLERANCE
 
 if TYPE_CHECKING:

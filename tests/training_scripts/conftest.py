@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.rules.records import StepRecord
-from include.rules.statistics_file import read_statistics
 from tests.limits import EVENT_LIMIT_S
+from trainyard.rules.records import StepRecord
+from trainyard.rules.statistics_file import read_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

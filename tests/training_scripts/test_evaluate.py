@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import evaluate
-from include.planning import evaluation_plan
 from trainer import tasks
+from trainyard.planning import evaluation_plan
 
 pytestmark = pytest.mark.torch
 

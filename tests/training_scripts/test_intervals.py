@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from include.rules.statistics_file import read_statistics
+from trainyard.rules.statistics_file import read_statistics
 
 pytestmark = pytest.mark.torch
 STEPS = 3

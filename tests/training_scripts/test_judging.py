@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from huggingface_trainer.hyperparameters import HuggingFaceHyperparameters
-from include.specs.run_conf_rules import OF_SHARDS
 from tensorflow_trainer.hyperparameters import TensorFlowHyperparameters
 from tests.limits import EVENT_LIMIT_S
 from trainer.horovod_training import HorovodTraining
@@ -22,6 +21,7 @@ from trainer.sharding.hyperparameters import ShardedHyperparameters
 from trainer.sharding.training import ShardedTraining
 from trainer.training import Training
 from trainer.zero.training import ZeroTraining
+from trainyard.specs.run_conf_rules import OF_SHARDS
 
 SCRIPTS = Path(__file__).parents[2] / "training_scripts"
 KINDS = {

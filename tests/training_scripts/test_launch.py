@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from include.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 from tests.limits import EVENT_LIMIT_S
+from trainyard.sharding import LocalObjects, ShardSettings, Source, shard_dataset
 
 pytestmark = pytest.mark.torch
 SCRIPTS = Path(__file__).parents[2] / "training_scripts"

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from include.rules.records import Mark, Start, StepRecord, Validation
-from include.rules.statistics_file import read_statistics
 from trainer.statistics.activations import ActivationWatch
 from trainer.statistics.checksums import ReplicaChecksums, sum_of_bits
 from trainer.statistics.choice import Cadence, Collection, choose
@@ -22,11 +20,13 @@ from trainer.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSin
 from trainer.statistics.parts import FIRST_PART_S, TRIED_AGAIN_AFTER_S, PartWriter
 from trainer.statistics.tensors import ModelTensors
 from trainer.training import close_each
+from trainyard.rules.records import Mark, Start, StepRecord, Validation
+from trainyard.rules.statistics_file import read_statistics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from include.rules.records import Record
+    from trainyard.rules.records import Record
 
 
 def files_in(folder: Path) -> list[str]:

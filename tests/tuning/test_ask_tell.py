@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from include.specs.run_conf import RunConf
-from include.specs.run_conf_tuning import Search, search_of
-from include.tuning.ask_tell import LONG, NUM_ROUNDS, SHORT, Asked, Told, ask, rung_steps, winner
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_tuning import Search, search_of
+from trainyard.tuning.ask_tell import LONG, NUM_ROUNDS, SHORT, Asked, Told, ask, rung_steps, winner
 
 RANGES = {
     "learning_rate": {"min_value": 1e-4, "max_value": 1e-1, "scaling_type": "Logarithmic"},

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from include.errors import BudgetExceededError, SpecError
-from include.specs.tuning_job import TuningJobSpec
-from include.tuning.ceiling import (
+from trainyard.errors import BudgetExceededError, SpecError
+from trainyard.specs.tuning_job import TuningJobSpec
+from trainyard.tuning.ceiling import (
     Ceiling,
     check_affordable,
     estimate,
@@ -18,8 +18,8 @@ from include.tuning.ceiling import (
     spent_usd,
     usd_per_s,
 )
-from include.tuning.result import EndedBy
-from include.tuning.trials import Trial
+from trainyard.tuning.result import EndedBy
+from trainyard.tuning.trials import Trial
 
 PRICE_PER_HOUR = 0.115
 NOW = 1_700_000_000.0

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from include.tuning.importance import fewest_trials, importance
+from trainyard.tuning.importance import fewest_trials, importance
 
 Trial = tuple[dict[str, float | str], float | None]
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from include.errors import ContractError
-from include.tuning.result import BestTrial, EndedBy, Objective, TuningResult
+from trainyard.errors import ContractError
+from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
 
 RESULT = TuningResult(
     tuning_job_name="dag-tune-0123456789",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from include.tuning.trial_table import MOST_ROWS, trial_table
-from include.tuning.trials import Trial
+from trainyard.tuning.trial_table import MOST_ROWS, trial_table
+from trainyard.tuning.trials import Trial
 
 DONE = Trial(
     training_job_name="s-001-x",

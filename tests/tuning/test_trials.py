@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from include.tuning.trials import (
+from trainyard.tuning.trials import (
     Trial,
     best_trial,
     from_parquet,

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.errors import SpecError
-from include.sagemaker_api.request_check import validate_request
-from include.specs.tuning_job import TuningJobSpec
 from tests.planning.linter.test_linter import (
     BASE,
     CASES,
@@ -30,9 +27,12 @@ from tests.planning.linter.test_linter import (
     smp_v1,
     smp_v2,
 )
+from trainyard.errors import SpecError
+from trainyard.sagemaker_api.request_check import validate_request
+from trainyard.specs.tuning_job import TuningJobSpec
 
 if TYPE_CHECKING:
-    from include.errors import Severity
+    from trainyard.errors import Severity
 
 TORCHRUN: dict[str, Any] = {"torch_distributed": ON}
 SMP_ALONE = {"smdistributed": {"modelparallel": {**ON, "parameters": {}}}}

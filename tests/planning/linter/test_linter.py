@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.catalog.strategy_support import support_table
-from include.errors import ContractError, Severity, SpecError
-from include.planning.linter.linter import lint
-from include.specs.distribution import STRATEGIES
-from include.specs.training_job import TrainingJobSpec
+from trainyard.catalog.strategy_support import support_table
+from trainyard.errors import ContractError, Severity, SpecError
+from trainyard.planning.linter.linter import lint
+from trainyard.specs.distribution import STRATEGIES
+from trainyard.specs.training_job import TrainingJobSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from include.errors import Finding
+    from trainyard.errors import Finding
 
 ON = {"enabled": True}
 REPOSITORY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"

@@ -6,20 +6,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from include.rules.configuration import make_rule
-from include.rules.evaluation import ConfiguredRule, evaluate
-from include.rules.records import Facts, StepRecord
-from include.rules.rule import Profile
 from tests.rules.faults import data_sets, trainings as faulty
 from tests.rules.faults.running import TINY_GPT, TINY_MLP, Observed, run_training
 from tests.rules.faults.trees import boosted_records
 from trainer.training import Training
+from trainyard.rules.configuration import make_rule
+from trainyard.rules.evaluation import ConfiguredRule, evaluate
+from trainyard.rules.records import Facts, StepRecord
+from trainyard.rules.rule import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from include.rules.evaluation import Verdict
+    from trainyard.rules.evaluation import Verdict
 
 DATA: Mapping[str, Callable[[Path], Path]] = {
     "source": data_sets.source_tokens,

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import torch.nn.parallel.distributed  # noqa: F401 what the first rank would import: seconds
 from torch import _dynamo  # noqa: F401 as above
 
-from include.rules.records import Mark
-from include.rules.run_folder import records_in
 from trainer.process import run_rank
+from trainyard.rules.records import Mark
+from trainyard.rules.run_folder import records_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from include.rules.records import Record
     from trainer.training import Training
+    from trainyard.rules.records import Record
 
 LIMIT_S = 1800.0
 TINY_GPT = {

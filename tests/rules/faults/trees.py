@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.ensemble import GradientBoostingClassifier
 
-from include.rules.records import Record, Trees
 from tests.rules.faults.running import Observed
+from trainyard.rules.records import Record, Trees
 
 
 def boosted_records() -> Observed:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from include.rules.configuration import default_rules
-from include.rules.evaluation import Evaluation
-from include.rules.reactions import Reactions
-from include.rules.rule import RuleAction
+from trainyard.rules.configuration import default_rules
+from trainyard.rules.evaluation import Evaluation
+from trainyard.rules.reactions import Reactions
+from trainyard.rules.rule import RuleAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from include.rules.evaluation import Issue
-    from include.rules.records import Facts, Record
+    from trainyard.rules.evaluation import Issue
+    from trainyard.rules.records import Facts, Record
 
 
 @dataclass(frozen=True, kw_only=True)

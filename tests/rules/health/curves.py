@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from include.rules.records import Facts, Mark, Predictions, Record, Start, StepRecord, Validation
+from trainyard.rules.records import Facts, Mark, Predictions, Record, Start, StepRecord, Validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from include.rules.records import Facts
 from tests.rules.faults import data_sets
 from tests.rules.faults.running import TINY_GPT, TINY_MLP, run_training
 from tests.rules.faults.trainings import OwnModel
 from tests.rules.health.blame import Blame, blame
 from trainer.training import Training
+from trainyard.rules.records import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from include.runs.comparison.measures import Measures
-from include.runs.comparison.record import CellRecord, ComparisonRecord
+from trainyard.runs.comparison.measures import Measures
+from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
 
 
 def cell(strategy: str, ranks: int, speed: float | None, **values: Any) -> CellRecord:

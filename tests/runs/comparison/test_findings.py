@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.runs.comparison.findings import findings_of, knee_of
 from tests.runs.comparison.samples import cell, comparison
+from trainyard.runs.comparison.findings import findings_of, knee_of
 
 
 def test_efficiency_is_a_rank_s_speed_beside_one_rank_s_of_the_same_strategy() -> None:

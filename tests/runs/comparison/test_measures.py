@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from include.runs.comparison.measures import measures_in, measures_of
 from tests.runs.comparison.samples import metric_lines
+from trainyard.runs.comparison.measures import measures_in, measures_of
 
 
 def test_speed_is_samples_over_seconds_not_the_mean_of_rates() -> None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.runs.comparison.findings import findings_of
-from include.runs.comparison.page import render_comparison_html
-from include.runs.comparison.table import table_lines, to_parquet
-from include.runs.report.axes import TIMES
 from tests.runs.comparison.samples import cell, comparison
+from trainyard.runs.comparison.findings import findings_of
+from trainyard.runs.comparison.page import render_comparison_html
+from trainyard.runs.comparison.table import table_lines, to_parquet
+from trainyard.runs.report.axes import TIMES
 
 if TYPE_CHECKING:
-    from include.runs.comparison.record import ComparisonRecord
+    from trainyard.runs.comparison.record import ComparisonRecord
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from include.runs.continuity.log_lines import without_rank
+from trainyard.runs.continuity.log_lines import without_rank
 
 LINE = "trainyard step=1 loss=2.5"
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from include.errors import ContractError
-from include.runs.builder import job_record
-from include.runs.continuity import Continuity, measure_continuity
 from tests.runs.interrupted_run import Break, InterruptedRun, loss_of
 from tests.runs.sample_run import BEGIN, training_snapshot
+from trainyard.errors import ContractError
+from trainyard.runs.builder import job_record
+from trainyard.runs.continuity import Continuity, measure_continuity
 
 if TYPE_CHECKING:
-    from include.runs.continuity import LogLine
-    from include.runs.record import JobRecord
+    from trainyard.runs.continuity import LogLine
+    from trainyard.runs.record import JobRecord
 
 SAMPLE = InterruptedRun(breaks=(Break(after_steps=21), Break(after_steps=14, ended_by="failed")))
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from include.rules.records import Facts, Mark, Record, Start, StepRecord
-from include.runs.profile import Profile, profile_document, profile_of, profile_summary
-from include.runs.profile.outliers import outlier_limit
-from include.runs.profile.step_times import Part, step_times
 from tests.runs.profile.timed_run import eventful_run, starts, steps, timed_step
+from trainyard.rules.records import Facts, Mark, Record, Start, StepRecord
+from trainyard.runs.profile import Profile, profile_document, profile_of, profile_summary
+from trainyard.runs.profile.outliers import outlier_limit
+from trainyard.runs.profile.step_times import Part, step_times
 
 
 def profiled(records: list[Record]) -> Profile:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from include.rules.records import Facts, Start
-from include.runs.profile import Profile, profile_of, profile_summary
-from include.runs.profile.__main__ import main
-from include.runs.profile.traces import trace_of
-from include.runs.report import render_report_html
-from include.runs.report.profile_page import render_profile_html
 from tests.runs.profile.timed_run import eventful_run, starts, steps
 from tests.runs.sample_run import sample_record
 from tests.runs.test_report import Page
+from trainyard.rules.records import Facts, Start
+from trainyard.runs.profile import Profile, profile_of, profile_summary
+from trainyard.runs.profile.__main__ import main
+from trainyard.runs.profile.traces import trace_of
+from trainyard.runs.report import render_report_html
+from trainyard.runs.report.profile_page import render_profile_html
 
 if TYPE_CHECKING:
     from pathlib import Path

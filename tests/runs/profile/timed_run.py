@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from include.rules.records import GpuSample, HostSample, Mark, Record, Start, StepRecord
+from trainyard.rules.records import GpuSample, HostSample, Mark, Record, Start, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from include.runs.tabular.page import (
+from trainyard.runs.tabular.page import (
     MOST_CANDIDATES,
     candidate_bars,
     importance_bars,
     metric_rows,
     render_tabular_html,
 )
-from include.runs.tabular.record import TabularRecord
+from trainyard.runs.tabular.record import TabularRecord
 
 CANDIDATES = [
     {"name": "a-ens-003", "status": "Completed", "value": 0.98, "created_at": 0, "ended_at": 9.0},

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from include.runs.verify.sample_order import digest_of_positions, samples_at
 from trainer.data.sample_digest import digest_of
 from trainer.data.sample_order import SampleOrder
+from trainyard.runs.verify.sample_order import digest_of_positions, samples_at
 
 
 @settings(max_examples=40)

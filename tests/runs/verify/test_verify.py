@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from include.runs.verify.__main__ import main
 from tests.runs.continuity.test_measure import RUNS
 from tests.runs.interrupted_run import Break, InterruptedRun
+from trainyard.runs.verify.__main__ import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable

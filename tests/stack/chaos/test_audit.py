@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from include.stack.chaos.audit import check_ledger, check_run, check_strikes
-from include.stack.chaos.jobs import Attempt
-from include.stack.chaos.schedule import TRAIN, Kind, Moment, Strike
+from trainyard.stack.chaos.audit import check_ledger, check_run, check_strikes
+from trainyard.stack.chaos.jobs import Attempt
+from trainyard.stack.chaos.schedule import TRAIN, Kind, Moment, Strike
 
 JOB = Attempt(name="train-0123456789", status="Completed", created_at=0.0, ended_at=60.0)
 SETTLED = {"name": JOB.name, "settled_at": 61.0}

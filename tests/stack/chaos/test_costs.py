@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.stack.chaos.costs import Cost, cost_of
-from include.stack.chaos.training_log import Mark, parse_mark
+from trainyard.stack.chaos.costs import Cost, cost_of
+from trainyard.stack.chaos.training_log import Mark, parse_mark
 
 FOREVER = float("inf")
 

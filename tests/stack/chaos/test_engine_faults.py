@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from include.local_engine.faults.model import Moment as EngineMoment
-from include.local_engine.faults.reader import read_fault
-from include.sagemaker_api.names import job_name
-from include.stack.chaos.engine_faults import WHAT, fault_of
-from include.stack.chaos.schedule import PROCESSES, Kind, draw
+from sagemaker_engine.faults.model import Moment as EngineMoment
+from sagemaker_engine.faults.reader import read_fault
+from trainyard.sagemaker_api.names import job_name
+from trainyard.stack.chaos.engine_faults import WHAT, fault_of
+from trainyard.stack.chaos.schedule import PROCESSES, Kind, draw
 
 SEEDS = range(50)
 STRIKES = [strike for seed in SEEDS for strike in draw(seed, max_steps=600)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from include.stack.chaos.jobs import Attempt, faults_of
+from trainyard.stack.chaos.jobs import Attempt, faults_of
 
 
 def attempt(

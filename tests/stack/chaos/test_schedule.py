@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies
 
-from include.stack.chaos.schedule import (
+from trainyard.stack.chaos.schedule import (
     ATTEMPT_ENDS,
     INTERRUPTIONS,
     TASKS,

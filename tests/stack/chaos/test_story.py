@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from include.stack.chaos.jobs import Attempt
-from include.stack.chaos.schedule import TRAIN, Kind, Moment, Strike
-from include.stack.chaos.story import job_lines, story
-from include.stack.chaos.striker import Blow
-from include.stack.chaos.training_log import Mark
+from trainyard.stack.chaos.jobs import Attempt
+from trainyard.stack.chaos.schedule import TRAIN, Kind, Moment, Strike
+from trainyard.stack.chaos.story import job_lines, story
+from trainyard.stack.chaos.striker import Blow
+from trainyard.stack.chaos.training_log import Mark
 
 
 def blow(number: int, kind: Kind, *, at: float, task: str = TRAIN, **members: object) -> Blow:

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from distributed_training.operators.training_job import TrainingJobOperator
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 # Process 1 of a container is not ended by a SIGTERM that it does not handle.
 RUNS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"

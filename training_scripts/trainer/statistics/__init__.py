@@ -1,5 +1,5 @@
 """Statistics of a training for the rules that watch it: JSON lines, one file a rank, written as it trains.
 
 emitter.py is what the training loop calls; the others are its parts. The format is that of Trainyard's
-include/rules/statistics_file.py, `trainyard-statistics` version 1.
+include/trainyard/rules/statistics_file.py, `trainyard-statistics` version 1.
 """

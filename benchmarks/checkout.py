@@ -1,0 +1,21 @@
+"""Imported first, it puts this checkout's packages, tests and training scripts on the import path.
+
+Programs that a benchmark starts find the packages by `PYTHONPATH`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SCRIPTS = REPOSITORY / "training_scripts"
+PACKAGES = [str(REPOSITORY / "include"), str(REPOSITORY / "plugins")]
+
+sys.path[:0] = [*PACKAGES, str(SCRIPTS), str(REPOSITORY)]
+os.environ["PYTHONPATH"] = os.pathsep.join(PACKAGES)
+_tests = types.ModuleType("tests")  # not that of an installed package
+_tests.__path__ = [str(REPOSITORY / "tests")]
+sys.modules["tests"] = _tests

@@ -1,5 +1,0 @@
-"""Cost of a job, estimated before it starts and settled after it ended, in USD; pure arithmetic.
-
-May import include.catalog, include.errors and include.units. An unknown price stays unknown (None):
-it is never added up as zero.
-"""

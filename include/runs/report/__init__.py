@@ -1,5 +1,0 @@
-"""A run's record as one self-contained HTML page: no network, no empty panel, light and dark."""
-
-from include.runs.report.page import render_report_html
-
-__all__ = ["render_report_html"]

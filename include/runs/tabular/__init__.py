@@ -1,4 +1,0 @@
-"""The report of an AutoML run: one self-contained page, from what the service and the run's jobs said.
-
-May import what `include.runs` may. `record` is what is known, `page` the HTML of it. Pure.
-"""

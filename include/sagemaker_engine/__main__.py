@@ -1,0 +1,167 @@
+"""`python -m sagemaker_engine`: run one engine until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sqlite3
+import sys
+import threading
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.engine import STOP_MARGIN_S, Engine, WarmWhen
+from sagemaker_engine.full_disk import is_disk_full
+from sagemaker_engine.images.image_file import FOLDER
+from sagemaker_engine.root_lock import RootInUseError, hold_root
+from sagemaker_engine.runner.process import ENGINE_ABSENCE_S
+from sagemaker_engine.runner.supervision import STOP_GRACE_S
+from sagemaker_engine.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CANNOT_START = 2
+BUILD_VARIABLE = "TRAINYARD_BUILD_IMAGES"
+HOW_IT_ENDS = (
+    "SIGTERM or SIGINT stops all running jobs as StopTrainingJob does: SIGTERM to their processes, "
+    f"SIGKILL after a grace of {STOP_GRACE_S:.0f} s times the time scale, artifacts uploaded. The "
+    f"engine waits for them for the grace plus {STOP_MARGIN_S:.0f} s at most, then exits with 0 "
+    "within seconds. A second signal ends it at once; the jobs, asked to stop already, end by "
+    "themselves. After SIGKILL they go on: an engine started over the same root within "
+    f"{ENGINE_ABSENCE_S:.0f} s takes them up, without one they stop."
+)
+
+
+class BuildImages(StrEnum):
+    """When engine images are built that a job needs and nobody has built."""
+
+    ON_DEMAND = "on-demand"
+    NEVER = "never"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an engine; return its exit status: 0 after SIGTERM or SIGINT, 2 if it cannot start."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        settings = EngineSettings(
+            root=Path(options.root).resolve(),
+            endpoint_url="",
+            region=options.region,
+            account=options.account,
+            time_scale=options.time_scale,
+            spot_discount=options.spot_discount,
+            image_files=Path(options.image_files).absolute(),
+            builds_images=_builds_images(options.build_images),
+        )
+        with hold_root(settings.lock_path):
+            engine = Engine(
+                settings,
+                warm=WarmWhen(options.warm),
+                allowed_hosts=tuple(options.allowed_host),
+            )
+            _run(engine, options.host, options.port)
+    except (OSError, sqlite3.Error, RootInUseError, ValueError) as error:
+        why = str(error)
+        if is_disk_full(error):
+            root = Path(options.root).resolve()
+            why = (
+                f"no space is left on the disk that holds {root}; free some, or give another --root"
+            )
+        sys.stderr.write(f"the engine cannot start: {why}\n")
+        return CANNOT_START
+    return 0
+
+
+def _run(engine: Engine, host: str, port: int) -> None:
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    engine.start(host, port)
+    settings = engine.settings
+    sys.stdout.write(f"engine ready {settings.endpoint_url} root={settings.root}\n")
+    sys.stdout.flush()
+    stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)  # A second one ends at once.
+    engine.stop()
+
+
+def _builds_images(word: str) -> bool:
+    """Return whether the engine builds images; the word may come from the environment, which nobody checked.
+
+    Raises:
+        ValueError: It is no such word.
+    """
+    if word not in list(BuildImages):
+        allowed = ", ".join(BuildImages)
+        raise ValueError(f"--build-images (or ${BUILD_VARIABLE}) is {word!r}; allowed: {allowed}")
+    return word == BuildImages.ON_DEMAND
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sagemaker_engine",
+        description="A SageMaker endpoint that executes, with S3, Logs and moto behind one port.",
+        epilog=HOW_IT_ENDS,
+    )
+    parser.add_argument("--port", type=int, default=4566, help="0 picks a free one (4566)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a further name by which clients reach the engine, and names below it; may be given again (loopback names "
+        "and the address of --host)",
+    )
+    parser.add_argument("--root", required=True, help="folder of all state; made if absent")
+    parser.add_argument("--region", default="us-east-1", help="when a request names none")
+    parser.add_argument("--account", default="123456789012", help="the account of all ARNs")
+    parser.add_argument(
+        "--time-scale",
+        type=float,
+        default=1.0,
+        help="factor on waits that only cost patience, such as the grace of a stop (1.0)",
+    )
+    parser.add_argument(
+        "--spot-discount",
+        type=float,
+        default=0.7,
+        help="share of the price that spot saves: 1 - billable / training seconds of a spot job (0.7)",
+    )
+    parser.add_argument(
+        "--warm",
+        choices=list(WarmWhen),
+        default=WarmWhen.START,
+        help="when torch is preloaded for the jobs: with the engine, with its first job, never "
+        "(start)",
+    )
+    parser.add_argument(
+        "--build-images",
+        choices=list(BuildImages),
+        default=os.environ.get(BUILD_VARIABLE, BuildImages.ON_DEMAND),
+        help="when a job needs an engine image that is not built: build it, or fail the job and name the command "
+        f"(on-demand, or what ${BUILD_VARIABLE} says)",
+    )
+    parser.add_argument(
+        "--image-files",
+        default=FOLDER,
+        help="folder of the files that describe engine images (images)",
+    )
+    parser.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"]
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

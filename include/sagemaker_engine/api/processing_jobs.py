@@ -1,0 +1,171 @@
+"""CreateProcessingJob and what else there is to do with a processing job."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.instance_storage import volume_key_problems
+from sagemaker_engine.api.job_lists import list_jobs
+from sagemaker_engine.api.local_paths import is_folder_path
+from sagemaker_engine.api.resources import check_image, check_input, check_output, check_role
+from sagemaker_engine.api.starting import reserved, start_job, stop_job
+from sagemaker_engine.api.training_rules import rejected_members
+from sagemaker_engine.store import JobKind, JobRow, UnknownJobError
+from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.wire.json_service import Call, Handler
+
+KIND = JobKind.PROCESSING
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingJobs:
+    """The handlers of processing jobs."""
+
+    context: ApiContext
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handler of each operation."""
+        return {
+            "CreateProcessingJob": self.create,
+            "DescribeProcessingJob": self.describe,
+            "ListProcessingJobs": self.list,
+            "StopProcessingJob": self.stop,
+            "DeleteProcessingJob": self.delete,
+        }
+
+    def create(self, call: Call) -> dict[str, Any]:
+        """Accept a job and start its runner.
+
+        Raises:
+            ValidationError: The request contradicts itself or names what is not there.
+            ResourceInUseError: There is a job of this name.
+        """
+        for problem in (*rejected_members(call.request), *_contradictions(call.request)):
+            raise ValidationError(problem)
+        _check_world(self.context, call)
+        name = call.request["ProcessingJobName"]
+        arn = self.context.arn(call.region, "processing-job", name)
+        now = self.context.clock()
+        with reserved(self.context, KIND, call, name):
+            start_job(
+                self.context,
+                KIND,
+                name,
+                arn=arn,
+                request=_with_defaults(call.request),
+                created_at=now,
+                state={"ProcessingJobStatus": "InProgress", "LastModifiedTime": now},
+            )
+        return {"ProcessingJobArn": arn}
+
+    def describe(self, call: Call) -> dict[str, Any]:
+        """Return all that is known of a job."""
+        job = self._job(call, "Could not find requested job with name: {name}")
+        return {
+            **job.request,
+            **job.state,
+            "ProcessingJobArn": job.arn,
+            "CreationTime": job.created_at,
+            "LastModifiedTime": job.modified_at,
+        }
+
+    def list(self, call: Call) -> dict[str, Any]:
+        """Return one page of summaries."""
+        page = list_jobs(self.context.store, KIND, call.request, filters_status=True)
+        return {
+            "ProcessingJobSummaries": [_summary(job) for job in page.jobs],
+            "NextToken": page.next_token,
+        }
+
+    def stop(self, call: Call) -> dict[str, Any]:
+        """Ask a running job to stop; one that is not running is refused."""
+        job = self._job(call, "Could not find job to update with name {name}")
+        stop_job(self.context, KIND, job.name, noun="processing job")
+        return {}
+
+    def delete(self, call: Call) -> dict[str, Any]:
+        """Forget a finished job; its logs stay, as they do in CloudWatch.
+
+        Raises:
+            ResourceInUseError: The job has not ended.
+        """
+        job = self._job(call, "Could not find requested job with name: {name}")
+        if not job.is_terminal:
+            raise ResourceInUseError(
+                f"The request was rejected because the processing job is in status {job.status}. "
+                "Only processing jobs in a terminal state can be deleted."
+            )
+        self.context.store.delete(KIND, job.name)
+        folder = self.context.settings.job_folder(KIND, job.name)
+        shutil.rmtree(folder / "instances", ignore_errors=True)
+        return {}
+
+    def _job(self, call: Call, not_found: str) -> JobRow:
+        name = call.request["ProcessingJobName"]
+        try:
+            return self.context.store.get(KIND, name)
+        except UnknownJobError as error:
+            raise ValidationError(not_found.format(name=name)) from error
+
+
+def _summary(job: JobRow) -> dict[str, Any]:
+    return {
+        **job.state,
+        "ProcessingJobName": job.name,
+        "ProcessingJobArn": job.arn,
+        "CreationTime": job.created_at,
+        "LastModifiedTime": job.modified_at,
+    }
+
+
+def _contradictions(request: dict[str, Any]) -> Iterator[str]:
+    inputs = request.get("ProcessingInputs", [])
+    outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
+    for noun, names in (
+        ("Input", [entry["InputName"] for entry in inputs]),
+        ("Output", [entry["OutputName"] for entry in outputs]),
+    ):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            yield f"{noun} names must be unique; {', '.join(twice)} is given more than once."
+    for entry in inputs:
+        given = [key for key in ("S3Input", "DatasetDefinition") if entry.get(key)]
+        if len(given) != 1:
+            yield (
+                f"Processing input {entry['InputName']} must have exactly one of S3Input and "
+                f"DatasetDefinition; got {' and '.join(given) or 'neither'}."
+            )
+    yield from volume_key_problems(request["ProcessingResources"]["ClusterConfig"])
+    paths = [e["S3Input"].get("LocalPath") for e in inputs if e.get("S3Input")]
+    paths += [e["S3Output"].get("LocalPath") for e in outputs if e.get("S3Output")]
+    twice = sorted({path for path in paths if path is not None and paths.count(path) > 1})
+    if twice:
+        yield f"Local paths must be unique; {', '.join(twice)} is given more than once."
+    for path in paths:
+        if path is not None and not is_folder_path(path):
+            yield f"LocalPath must be an absolute path of a folder below /; got {path!r}."
+
+
+def _check_world(context: ApiContext, call: Call) -> None:
+    request = call.request
+    check_role(context, request["RoleArn"])
+    check_image(context, request["AppSpecification"]["ImageUri"])
+    for entry in request.get("ProcessingInputs", []):
+        if "S3Input" in entry:
+            uri, role = entry["S3Input"]["S3Uri"], request["RoleArn"]
+            check_input(context, uri=uri, role_arn=role, region=call.region)
+    for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", []):
+        if "S3Output" in entry:
+            check_output(context, uri=entry["S3Output"]["S3Uri"])
+
+
+def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
+    condition = {"MaxRuntimeInSeconds": 86400, **request.get("StoppingCondition", {})}
+    return {**request, "StoppingCondition": condition}

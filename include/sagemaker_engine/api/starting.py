@@ -1,0 +1,107 @@
+"""Start and stop of a job of any kind: in the store first, then its runner."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.runner import life_cycle
+from sagemaker_engine.store import JobKind, NameTakenError, UnknownJobError
+from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.wire.json_service import Call
+
+log = logging.getLogger(__name__)
+
+_TAKEN = {
+    JobKind.TRAINING: "Training job names must be unique within an AWS account and region, and a "
+    "training job with this name already exists ({arn})",
+    JobKind.PROCESSING: "Processing job names must be unique within an AWS account and region, "
+    "and a processing job with this name already exists ({arn})",
+}
+
+
+@contextmanager
+def reserved(context: ApiContext, kind: JobKind, call: Call, name: str) -> Iterator[None]:
+    """Check that the account's quotas have room for a job, which the block starts.
+
+    The steps of an AutoML job are on instances of the service's own. A name that is taken is refused as such.
+
+    Raises:
+        ServiceError: ResourceLimitExceeded, in the service's words.
+    """
+    if "AutoMLJobArn" in call.request or _is_taken(context, kind, name):
+        yield
+        return
+    with context.quotas.room_for(context.store, kind, call.request, call.region):
+        yield
+
+
+def start_job(
+    context: ApiContext,
+    kind: JobKind,
+    name: str,
+    *,
+    arn: str,
+    request: dict[str, Any],
+    created_at: float,
+    state: dict[str, Any],
+) -> None:
+    """Store the job and start its runner; a runner that cannot start fails the job.
+
+    Raises:
+        ResourceInUseError: There is a job of this name.
+    """
+    tags = {tag["Key"]: tag["Value"] for tag in request.pop("Tags", [])}
+    try:
+        context.store.create(
+            kind, name, arn=arn, request=request, tags=tags, created_at=created_at, state=state
+        )
+    except NameTakenError as error:
+        raise ResourceInUseError(_TAKEN[kind].format(arn=arn)) from error
+    try:
+        context.launch(kind, name)
+    except Exception as error:  # Whatever it was, the job must not hang for ever.
+        log.exception("%s job %s: its runner did not start", kind.value, name)
+        _fail(context, kind, name, f"InternalServerError: no runner could be started: {error!r}")
+
+
+def stop_job(context: ApiContext, kind: JobKind, name: str, *, noun: str) -> None:
+    """Move a running job to Stopping and tell its runner.
+
+    Raises:
+        ValidationError: The job is not running any more, or is stopping already.
+    """
+    now = context.clock()
+
+    def change(state: dict[str, Any]) -> None:
+        status = state[kind.status_key]
+        if status != "InProgress":
+            raise ValidationError(
+                f"The request was rejected because the {noun} is in status {status}."
+            )
+        life_cycle.enter(kind, state, "Stopping", at=now)
+
+    context.store.request_stop(kind, name, at=now, change=change)
+
+
+def _is_taken(context: ApiContext, kind: JobKind, name: str) -> bool:
+    try:
+        context.store.get(kind, name)
+    except UnknownJobError:
+        return False
+    return True
+
+
+def _fail(context: ApiContext, kind: JobKind, name: str, reason: str) -> None:
+    now = context.clock()
+    context.store.update_state(
+        kind,
+        name,
+        lambda state: life_cycle.finish(kind, state, status="Failed", at=now, reason=reason),
+    )

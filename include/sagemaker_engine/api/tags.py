@@ -1,0 +1,103 @@
+"""AddTags, ListTags, DeleteTags on the resources that the engine keeps itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.wire.errors import ResourceNotFoundError, ValidationError
+from sagemaker_engine.wire.paging import make_token, read_token
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.wire.json_service import Call, Handler
+
+MAX_TAGS = 50
+_TABLES = {
+    "training-job": "jobs",
+    "processing-job": "jobs",
+    "hyper-parameter-tuning-job": "tuning_jobs",
+    "automl-job": "automl_jobs",
+    "model-package-group": "model_package_groups",
+    "model-package": "model_packages",
+    "model": "models",
+    "endpoint-config": "endpoint_configs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The handlers of tags; a resource of a kind that the engine has none of is not found."""
+
+    context: ApiContext
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handler of each operation."""
+        return {"AddTags": self.add, "ListTags": self.list, "DeleteTags": self.delete}
+
+    def add(self, call: Call) -> dict[str, Any]:
+        """Add tags or overwrite those with the same keys.
+
+        Raises:
+            ValidationError: The resource would have too many.
+        """
+        arn = self._resource(call)
+        added = {tag["Key"]: tag["Value"] for tag in call.request["Tags"]}
+        reserved = sorted(key for key in added if key.lower().startswith("aws:"))
+        if reserved:
+            raise ValidationError(f"Tag keys must not start with aws:; got {', '.join(reserved)}.")
+        with self.context.store.database.write() as db:
+            tags = {**_tags_of(db, arn), **added}
+            if len(tags) > MAX_TAGS:
+                raise ValidationError(
+                    f"The resource would have {len(tags)} tags; at most {MAX_TAGS} are allowed."
+                )
+            db.executemany(
+                "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
+                [(arn, key, value) for key, value in added.items()],
+            )
+        return {"Tags": _wire(tags)}
+
+    def list(self, call: Call) -> dict[str, Any]:
+        """Return one page of a resource's tags."""
+        arn = self._resource(call)
+        with self.context.store.database.read() as db:
+            tags = _wire(_tags_of(db, arn))
+        start = read_token(call.request) or 0
+        end = start + call.request.get("MaxResults", MAX_TAGS)
+        token = make_token(call.request, end) if end < len(tags) else None
+        return {"Tags": tags[start:end], "NextToken": token}
+
+    def delete(self, call: Call) -> dict[str, Any]:
+        """Remove tags by key; a key that is not there is no error."""
+        arn = self._resource(call)
+        with self.context.store.database.write() as db:
+            db.executemany(
+                "DELETE FROM tags WHERE arn = ? AND key = ?",
+                [(arn, key) for key in call.request["TagKeys"]],
+            )
+        return {}
+
+    def _resource(self, call: Call) -> str:
+        arn: str = call.request["ResourceArn"]
+        kind = arn.split(":", 5)[-1].partition("/")[0]
+        table = _TABLES.get(kind)
+        if table is None:
+            raise ResourceNotFoundError(f"Could not find resource with ARN {arn}")
+        with self.context.store.database.read() as db:
+            sql = f"SELECT 1 FROM {table} WHERE arn = ?"  # noqa: S608  # A name from _TABLES.
+            found = db.execute(sql, (arn,)).fetchone()
+        if found is None:
+            raise ResourceNotFoundError(f"Could not find resource with ARN {arn}")
+        return arn
+
+
+def _tags_of(db: Any, arn: str) -> dict[str, str]:
+    rows = db.execute("SELECT key, value FROM tags WHERE arn = ? ORDER BY key", (arn,))
+    return {row["key"]: row["value"] for row in rows}
+
+
+def _wire(tags: dict[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]

@@ -1,0 +1,156 @@
+"""All services of one engine behind one WSGI application."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from sagemaker_engine.api.automl_jobs import AutoMLJobs
+from sagemaker_engine.api.automl_yard import make_automl_yard
+from sagemaker_engine.api.context import ApiContext
+from sagemaker_engine.api.processing_jobs import ProcessingJobs
+from sagemaker_engine.api.tags import Tags
+from sagemaker_engine.api.training_jobs import TrainingJobs
+from sagemaker_engine.api.tuning_jobs import TuningJobs
+from sagemaker_engine.api.tuning_yard import make_yard
+from sagemaker_engine.automl.driver import Driver
+from sagemaker_engine.automl.tables import AutoMLTables
+from sagemaker_engine.coverage import answered, refusals
+from sagemaker_engine.faults import FaultBook
+from sagemaker_engine.faults.api_faults import ApiFaults
+from sagemaker_engine.faults.control import FaultControl
+from sagemaker_engine.faults.s3_faults import S3Faults
+from sagemaker_engine.gateway import Gateway
+from sagemaker_engine.iam_api import IamApplication
+from sagemaker_engine.logs_api import LogsApi
+from sagemaker_engine.logs_api.log_folder import LogFolder
+from sagemaker_engine.metric_feed import MetricFeed
+from sagemaker_engine.quota_api import QuotaControl, ServiceQuotas
+from sagemaker_engine.quotas import Quotas
+from sagemaker_engine.registry import (
+    Endpoints,
+    ModelPackageGroups,
+    ModelPackages,
+    Models,
+    RegistryTables,
+)
+from sagemaker_engine.runtime_services import RuntimeServices
+from sagemaker_engine.s3 import S3Application
+from sagemaker_engine.tuning.tables import TuningTables
+from sagemaker_engine.tuning.tuner import Tuner
+from sagemaker_engine.wire.json_service import JsonService
+from sagemaker_engine.wire.model import load_model
+from sagemaker_engine.world import EngineWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from wsgiref.types import WSGIApplication
+
+    from sagemaker_engine.host_names import HostNames
+    from sagemaker_engine.moto_backend import MotoBackend
+    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.settings import EngineSettings
+    from sagemaker_engine.store import JobKind, JobStore
+
+
+class Searcher(Protocol):
+    """A thread that carries searches on, of hyperparameters or of AutoML."""
+
+    def start(self) -> None:
+        """Take up the searches that an earlier engine left, and those to come."""
+
+    def stop_searches(self) -> None:
+        """Let every search stop; nothing is launched after."""
+
+    def stop(self) -> None:
+        """End the thread, after searches whose jobs have all ended were ended too."""
+
+
+def make_application(
+    settings: EngineSettings,
+    *,
+    store: JobStore,
+    objects: ObjectStore,
+    moto: MotoBackend,
+    launch: Callable[[JobKind, str], None],
+    hosts: HostNames,
+) -> tuple[WSGIApplication, tuple[Searcher, ...]]:
+    """Return the application that answers every request to the engine's port, and the threads of its searches."""
+    context = ApiContext(
+        settings=settings,
+        store=store,
+        world=EngineWorld(objects, moto),
+        launch=launch,
+        clock=time.time,
+        quotas=Quotas(path=settings.root / "quotas.json"),
+    )
+    book = FaultBook(settings.root)
+    tables = TuningTables(store.database)
+    tuner = Tuner(make_yard(context, tables))
+    tuning = TuningJobs(context=context, tables=tables, wake=tuner.wake)
+    automl_tables = AutoMLTables(store.database)
+    driver = Driver(make_automl_yard(context, automl_tables))
+    automl = AutoMLJobs(context=context, tables=automl_tables, wake=driver.wake)
+    services = (
+        _sagemaker(context, tuning, automl),
+        _logs(settings, moto),
+        _service_quotas(context, moto),
+    )
+    metrics = MetricFeed(settings=settings, store=store, moto=moto)
+    gateway = Gateway(
+        by_target={service.model.target_prefix: service for service in services},
+        by_scope={
+            "iam": IamApplication(moto),
+            "monitoring": metrics,
+            "sagemaker": RuntimeServices("sagemaker"),
+        },
+        s3=S3Application(objects, find_harm=S3Faults(book=book).harm),
+        moto=moto,
+        faults=FaultControl(book=book),
+        quotas=QuotaControl(quotas=context.quotas),
+        refuse=ApiFaults(book=book).answer,
+        hosts=hosts,
+    )
+    return gateway, (tuner, driver)
+
+
+def _sagemaker(context: ApiContext, tuning: TuningJobs, automl: AutoMLJobs) -> JsonService:
+    tables = RegistryTables(context.store.database)
+    handlers = {
+        **TrainingJobs(context).handlers(),
+        **ProcessingJobs(context).handlers(),
+        **tuning.handlers(),
+        **automl.handlers(),
+        **Tags(context).handlers(),
+        **ModelPackageGroups(context, tables).handlers(),
+        **ModelPackages(context, tables).handlers(),
+        **Models(context, tables).handlers(),
+        **Endpoints(context, tables).handlers(),
+    }
+    if undeclared := set(handlers) ^ set(answered()):
+        raise LookupError(f"coverage.py and the handlers differ in {', '.join(sorted(undeclared))}")
+    return JsonService(
+        model=load_model("sagemaker"),
+        handlers=handlers,
+        default_region=context.settings.region,
+        rejected=refusals(),
+    )
+
+
+def _service_quotas(context: ApiContext, moto: MotoBackend) -> JsonService:
+    settings = context.settings
+    return JsonService(
+        model=load_model("service-quotas"),
+        handlers=ServiceQuotas(quotas=context.quotas, account=settings.account).handlers(),
+        behind=moto,
+        default_region=settings.region,
+    )
+
+
+def _logs(settings: EngineSettings, moto: MotoBackend) -> JsonService:
+    return JsonService(
+        model=load_model("logs"),
+        handlers=LogsApi(LogFolder(settings.root), settings.account).handlers(),
+        behind=moto,
+        default_region=settings.region,
+    )

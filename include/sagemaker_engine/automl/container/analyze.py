@@ -1,0 +1,134 @@
+"""Look at the data: what is asked, which columns are what, which rows are held out. `python -m` of this runs it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sklearn.model_selection import train_test_split
+
+from sagemaker_engine.automl.container import columns, places
+from sagemaker_engine.automl.container.serving import as_numbers
+from sagemaker_engine.automl.container.tables import Tables, read_channel, target_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+NUM_FOLDS = 5
+MAX_ROWS_FOR_FOLDS = 50_000
+"""Up to so many rows candidates are cross-validated, as the service does; beyond, a fifth of them is held out."""
+DEFAULT_FRACTION = 0.2
+
+
+def main() -> None:
+    """Read the channels, write schema and tables, and tell the engine what was found."""
+    given = places.arguments()
+    wishes = columns.Wishes(
+        target=given["target"],
+        problem_type=given.get("problem_type"),
+        weight=given.get("weight"),
+        **_specification(),
+    )
+    train = _usable(_rows("training", given), wishes)
+    schema = columns.schema_of(train, wishes)
+    schema |= {"seed": int(given["seed"]), "num_folds": 0}
+    train, validation = _split(train, schema, given, wishes)
+    tables = Tables(schema=schema, train=train, validation=validation)
+    for rows in (train, validation):
+        if rows is not None:
+            target_of(
+                rows, schema
+            )  # A target that cannot be read shall end this job, not each candidate.
+    tables.write(places.PROCESSING / "prepared")
+    _report(tables)
+
+
+def _rows(channel: str, given: dict[str, str]) -> pd.DataFrame:
+    folder, kind = places.PROCESSING / channel, given[channel]
+    return read_channel(folder, is_parquet=kind == "parquet", is_gzip=kind == "csv.gz")
+
+
+def _usable(rows: pd.DataFrame, wishes: columns.Wishes) -> pd.DataFrame:
+    """Return the rows that have a target and, where weights are given, a valid one."""
+    if wishes.target in rows:
+        rows = rows[rows[wishes.target].notna()]
+    if wishes.weight in rows:
+        rows = rows[as_numbers(rows[wishes.weight]) >= 0]
+    return rows.reset_index(drop=True)
+
+
+def _specification() -> dict[str, Any]:
+    """Return what the feature specification says, if the request names one.
+
+    Raises:
+        TableError: It is no JSON object.
+    """
+    for path in (places.PROCESSING / "features").glob("*"):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            only = tuple(document.get("FeatureAttributeNames", ()))
+            types = dict(document.get("FeatureDataTypes", {}))
+        except (ValueError, AttributeError) as error:
+            raise columns.TableError(
+                f"The feature specification is no JSON object: {error}"
+            ) from error
+        unknown = sorted(set(types.values()) - columns.KINDS)
+        if unknown:
+            raise columns.TableError(
+                f"FeatureDataTypes has {unknown}; it may have {sorted(columns.KINDS)}."
+            )
+        return {"only": only, "types": types}
+    return {}
+
+
+def _split(
+    train: pd.DataFrame, schema: dict[str, Any], given: dict[str, str], wishes: columns.Wishes
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Return training and validation rows; without the latter, the schema gets a number of folds.
+
+    Raises:
+        TableError: The validation channel lacks columns.
+    """
+    if "validation" in given:
+        rows = _rows("validation", given)
+        missing = sorted(set(train.columns) - set(rows.columns))
+        if missing:
+            raise columns.TableError(f"The validation data lacks the columns {missing}.")
+        return train, _usable(rows, wishes)
+    fraction = float(given.get("validation_fraction", 0))
+    if not fraction and len(train) <= MAX_ROWS_FOR_FOLDS:
+        schema["num_folds"] = NUM_FOLDS
+        return train, None
+    classes = None if schema["classes"] is None else target_of(train, schema)
+    kept, held_out = train_test_split(
+        train, test_size=fraction or DEFAULT_FRACTION, random_state=schema["seed"], stratify=classes
+    )
+    return kept.reset_index(drop=True), held_out.reset_index(drop=True)
+
+
+def _report(tables: Tables) -> None:
+    schema = tables.schema
+    for column in schema["columns"]:
+        log.info(
+            "column %(name)s: %(kind)s, %(num_values)s values, %(num_missing)s missing", column
+        )
+    for column in schema["dropped"]:
+        log.info("column %(name)s is left out: %(reason)s", column)
+    summary = {
+        "problem_type": schema["problem_type"],
+        "num_rows": len(tables.train),
+        "num_validation_rows": 0 if tables.validation is None else len(tables.validation),
+        "num_columns": len(schema["columns"]),
+        "num_folds": schema["num_folds"],
+        "num_bytes": int(tables.train.memory_usage(deep=True).sum()),
+    }
+    log.info("%s", summary)
+    places.tell(summary)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    places.run(main)

@@ -1,0 +1,152 @@
+"""Column types of a table (number, category, date, text, unused) and the problem that the target poses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.automl.container.serving import as_dates, as_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+MIN_ROWS = 50
+"""Below so many rows there is nothing to validate on. The service wants 500; the engine takes less, to be tried out."""
+MOST_PARSED = 0.95
+"""A column of which so large a share reads as numbers, or as dates, is one of those."""
+MAX_CLASSES = 100
+"""A numeric target with more values than this, or than a twentieth of the rows, is a quantity."""
+TEXT_WORDS = 4.0
+MIN_ROWS_OF_A_CLASS = 2
+BINARY, MULTICLASS, REGRESSION = (
+    "BinaryClassification",
+    "MulticlassClassification",
+    "Regression",
+)
+KINDS = frozenset({"numeric", "categorical", "text", "datetime"})
+
+
+class TableError(Exception):
+    """The data cannot be learned from; the message states why, in words for its owner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """Column settings of the request; None and empty: no setting."""
+
+    target: str
+    problem_type: str | None = None
+    weight: str | None = None
+    only: tuple[str, ...] = ()
+    types: Mapping[str, str] | None = None
+
+
+def schema_of(table: pd.DataFrame, wishes: Wishes) -> dict[str, Any]:
+    """Return the schema that candidates work by; rows without a target must have been left out.
+
+    Raises:
+        TableError: Columns are missing, or the target does not fit the problem.
+    """
+    for name in (wishes.target, wishes.weight, *wishes.only, *(wishes.types or {})):
+        if name is not None and name not in table:
+            raise TableError(
+                f"The attribute {name!r} is not in the header of the training data; it has "
+                f"{', '.join(map(repr, table.columns))}."
+            )
+    if len(table) < MIN_ROWS:
+        raise TableError(
+            f"The training data has {len(table)} rows with a target; at least {MIN_ROWS} are needed."
+        )
+    if wishes.target in {*wishes.only, *(wishes.types or {})}:
+        raise TableError(f"The target {wishes.target!r} must not be among the features.")
+    problem = wishes.problem_type or problem_of(table[wishes.target])
+    kept: list[dict[str, Any]] = []
+    dropped: list[dict[str, Any]] = []
+    for name in wishes.only or table.columns:
+        if name in {wishes.target, wishes.weight}:
+            continue
+        column = _column(name, table[name], (wishes.types or {}).get(name))
+        (dropped if "reason" in column else kept).append(column)
+    if not kept:
+        raise TableError(
+            "No column beside the target tells rows apart; there is nothing to learn from."
+        )
+    return {
+        "target": wishes.target,
+        "weight": wishes.weight,
+        "problem_type": problem,
+        "classes": None if problem == REGRESSION else classes_of(table[wishes.target], problem),
+        "columns": kept,
+        "dropped": dropped,
+    }
+
+
+def problem_of(target: pd.Series[Any]) -> str:
+    """Return the problem type that the target's values ask for."""
+    num_values = target.nunique()
+    if num_values <= 2:
+        return BINARY
+    numbers = as_numbers(target)
+    is_numeric = numbers.notna().all()
+    if is_numeric and ((numbers % 1 != 0).any() or num_values > min(MAX_CLASSES, len(target) / 20)):
+        return REGRESSION
+    return MULTICLASS
+
+
+def classes_of(target: pd.Series[Any], problem: str) -> list[str]:
+    """Return the classes in order; of two, the last is the positive one.
+
+    Numbers are ordered as numbers, all else as text.
+
+    Raises:
+        TableError: There are too few, too many, or one has a single row.
+    """
+    counts = target.astype(str).value_counts()
+    labels = [str(each) for each in counts.index]
+    try:
+        labels.sort(key=float)
+    except ValueError:
+        labels.sort()
+    if len(labels) < 2 or (problem == BINARY and len(labels) > 2):
+        raise TableError(
+            f"The target has {len(labels)} values, which does not fit the problem type {problem}."
+        )
+    rare = [label for label in labels if counts[label] < MIN_ROWS_OF_A_CLASS]
+    if rare:
+        raise TableError(
+            f"Each class needs at least {MIN_ROWS_OF_A_CLASS} rows; {', '.join(map(repr, rare[:10]))} "
+            f"of {len(labels)} classes have fewer."
+        )
+    return labels
+
+
+def _column(name: str, values: pd.Series[Any], given: str | None) -> dict[str, Any]:
+    """Return name, kind and statistics of a feature; with a `reason` where it is of no use."""
+    num_values = int(values.nunique())
+    column: dict[str, Any] = {
+        "name": name,
+        "num_values": num_values,
+        "num_missing": int(values.isna().sum()),
+    }
+    if num_values < 2:
+        return {**column, "reason": "it has one value only"}
+    kind = given or _kind(values)
+    is_key = kind == "categorical" and num_values == int(values.notna().sum())
+    if is_key and given is None:
+        return {**column, "reason": "every row has a value of its own, as a key has"}
+    return {**column, "kind": kind}
+
+
+def _kind(values: pd.Series[Any]) -> str:
+    present = values.dropna()
+    if as_numbers(present).notna().mean() >= MOST_PARSED:
+        return "numeric"
+    texts = present.astype(str)
+    if texts.str.contains(r"^\d{4}-\d\d", regex=True).mean() >= MOST_PARSED:
+        return "datetime" if as_dates(texts).notna().mean() >= MOST_PARSED else "categorical"
+    words = texts.str.count(r"\s+").mean() + 1
+    return (
+        "text" if words >= TEXT_WORDS and present.nunique() > len(present) / 10 else "categorical"
+    )

@@ -1,0 +1,140 @@
+"""Say which columns the best candidate looks at, and where it errs. `python -m` of this runs it.
+
+Permutation importance (Breiman, "Random forests", 2001): by how much the objective gets worse when a column's
+values are shuffled among rows that the model has not seen.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import confusion_matrix
+
+from sagemaker_engine.automl.container import places, scoring, serving
+from sagemaker_engine.automl.container.tables import Tables, target_of, weights_of
+from sagemaker_engine.automl.container.train import Recipe, judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+Array = np.ndarray[Any, Any]
+NUM_SHUFFLES = 5
+MAX_ROWS = 2000
+
+
+def main() -> None:
+    """Write the explainability report and the model insights."""
+    given = places.arguments()
+    metric = given["objective"]
+    tables = Tables.read(places.PROCESSING / "prepared")
+    folder = places.PROCESSING / "candidate"
+    with tarfile.open(folder / "model.tar.gz") as tar:
+        tar.extractall(places.ML / "unpacked", filter="data")
+    model, rows = unseen_part(tables, places.ML / "unpacked")
+    rows = rows.head(MAX_ROWS)
+    found = importance(model, rows, metric=metric, seed=tables.schema["seed"])
+    _write_importance(found, metric, num_rows=len(rows))
+    with tarfile.open(folder / "output.tar.gz") as tar:
+        file = tar.extractfile("predictions.npy")
+        assert file is not None  # noqa: S101  # candidates leave it
+        scores = np.load(io.BytesIO(file.read()))
+    _write_insights(tables, scores, given["candidate"])
+
+
+def unseen_part(tables: Tables, unpacked: Path) -> tuple[serving.Model, pd.DataFrame]:
+    """Return a model and rows that it has not seen.
+
+    With held-out rows that is the candidate itself. One that was cross-validated has seen all rows: then its recipes
+    are fitted again without the last fold.
+    """
+    model = serving.model_fn(str(unpacked))
+    if tables.validation is not None:
+        return model, tables.validation
+    seen, unseen = list(tables.folds())[-1]
+    recipes = json.loads((unpacked / "recipes.json").read_text(encoding="utf-8"))
+    members = [Recipe(**each).fit(tables, seen) for each in recipes]
+    return (
+        serving.Model(members=members, weights=model.weights, schema=tables.schema),
+        tables.train.iloc[unseen],
+    )
+
+
+def importance(
+    model: serving.Model, rows: pd.DataFrame, *, metric: str, seed: int
+) -> list[dict[str, Any]]:
+    """Return `name, importance, std` of every column, the most important first.
+
+    The importance is the mean loss of the metric in its own unit; negative where shuffling helped.
+    """
+    schema, generator = model.schema, np.random.default_rng(seed)
+    truth, weights = target_of(rows, schema), weights_of(rows, schema)
+
+    def value(table: pd.DataFrame) -> float:
+        scores = serving.scores_of(model, table)
+        return scoring.value_of(metric, truth, scores, schema, weights=weights)
+
+    whole, found = value(rows), []
+    for column in schema["columns"]:
+        losses = []
+        for _ in range(NUM_SHUFFLES):
+            order = generator.permutation(len(rows))
+            shuffled = rows.assign(**{column["name"]: rows[column["name"]].to_numpy()[order]})
+            losses.append(scoring.gain(whole, value(shuffled), metric=metric))
+        found.append(
+            {
+                "name": column["name"],
+                "importance": float(np.mean(losses)),
+                "std": float(np.std(losses)),
+            }
+        )
+    return sorted(found, key=lambda each: -each["importance"])
+
+
+def _write_importance(found: list[dict[str, Any]], metric: str, *, num_rows: int) -> None:
+    folder = places.PROCESSING / "explainability"
+    document = {
+        "version": "1.0",
+        "explanations": {
+            "permutation_importance": {
+                "metric": metric,
+                "num_rows": num_rows,
+                "num_shuffles": NUM_SHUFFLES,
+                "global_importance": found,
+            }
+        },
+    }
+    places.write_json(folder / "analysis.json", document)
+    pd.DataFrame(found).to_csv(folder / "importance.csv", index=False)
+    for each in found[:10]:
+        log.info("%(name)s: %(importance).4g (std %(std).2g)", each)
+
+
+def _write_insights(tables: Tables, scores: Array, candidate: str) -> None:
+    document: dict[str, Any] = {
+        "candidate": candidate,
+        "problem_type": tables.schema["problem_type"],
+        "validated_by": f"{tables.schema['num_folds']} folds"
+        if tables.validation is None
+        else "held-out rows",
+        "num_rows": len(tables.judged),
+        "metrics": judge(tables, scores),
+    }
+    if tables.schema["classes"] is not None:
+        classes = tables.schema["classes"]
+        truth = target_of(tables.judged, tables.schema)
+        matrix = confusion_matrix(truth, scores.argmax(axis=1), labels=range(len(classes)))
+        document |= {"classes": classes, "confusion_matrix": matrix.tolist()}
+    places.write_json(places.PROCESSING / "insights" / "statistics.json", document)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    places.run(main)

@@ -1,0 +1,57 @@
+"""File locations of a job of the image, and its report of a failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.automl.container.columns import TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ML = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+CHANNELS = ML / "input" / "data"
+PROCESSING = ML / "processing"
+MODEL = ML / "model"
+OUTPUT_DATA = ML / "output" / "data"
+DATA_ERROR_STATUS = 2
+
+
+def hyperparameters() -> dict[str, str]:
+    """Return the training job's hyperparameters."""
+    path = ML / "input" / "config" / "hyperparameters.json"
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def arguments() -> dict[str, str]:
+    """Return the processing job's arguments, which are names and values by turns."""
+    given = sys.argv[1:]
+    return dict(zip(given[::2], given[1::2], strict=True))
+
+
+def tell(summary: dict[str, Any]) -> None:
+    """Leave a processing job's ExitMessage, a JSON object of at most 1024 characters."""
+    (ML / "output").mkdir(parents=True, exist_ok=True)
+    (ML / "output" / "message").write_text(json.dumps(summary), encoding="utf-8")
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a JSON document, and the folder it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a program of the image; data that cannot be learned from end it with status 2 and the reason."""
+    try:
+        main()
+    except TableError as error:
+        (ML / "output").mkdir(parents=True, exist_ok=True)
+        (ML / "output" / "failure").write_text(str(error), encoding="utf-8")
+        sys.stderr.write(f"{error}\n")
+        sys.exit(DATA_ERROR_STATUS)

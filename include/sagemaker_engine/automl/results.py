@@ -1,0 +1,106 @@
+"""Results of an AutoML job's steps: outcomes of their jobs, the best candidate, the analysis."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.automl.algorithms import Tried
+from sagemaker_engine.automl.plan import Analysis, Problem
+from sagemaker_engine.automl.step_jobs import VALIDATION
+from sagemaker_engine.tuning.observations import Observation, Phase, is_better
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sagemaker_engine.automl.plan import Plan
+    from sagemaker_engine.automl.tables import Step
+    from sagemaker_engine.jobs import JobRow
+    from sagemaker_engine.tuning.ranges import Point
+
+MAX_REASON_CHARS = 1024
+
+
+def result_of(job: JobRow) -> dict[str, Any]:
+    """Return what a step's job says now; once it has ended, that is kept."""
+    state = job.state
+    found = {
+        "Status": job.status,
+        "Arn": job.arn,
+        "CreationTime": job.created_at,
+        "EndTime": state.get("TrainingEndTime")
+        or state.get("ProcessingEndTime")
+        or (job.modified_at if job.is_terminal else None),
+        "FailureReason": state.get("FailureReason"),
+        "Metrics": {
+            each["MetricName"]: each["Value"] for each in state.get("FinalMetricDataList", [])
+        },
+        "ModelDataUrl": state.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+        "ExitMessage": state.get("ExitMessage"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def failed_result(step: Step, *, arn: str, reason: str, at: float) -> dict[str, Any]:
+    """Return the result of a step whose job could not be created, or is gone."""
+    return {
+        "Status": "Failed",
+        "Arn": arn,
+        "CreationTime": step.decided_at,
+        "EndTime": at,
+        "FailureReason": reason[:MAX_REASON_CHARS],
+        "Metrics": {},
+    }
+
+
+def analysis_of(step: Step) -> Analysis:
+    """Return what a completed analysis found."""
+    assert step.result is not None  # noqa: S101  # it has completed
+    summary = json.loads(step.result["ExitMessage"])
+    return Analysis(problem=Problem(summary["problem_type"]), num_bytes=summary["num_bytes"])
+
+
+def analysis_failure(step: Step) -> str:
+    """Return the FailureReason of a job whose analysis failed: data of the user's, or a fault of ours."""
+    reason = str((step.result or {}).get("FailureReason", "The analysis was stopped."))
+    words, separator, status = reason.removeprefix("AlgorithmError: ").rpartition(", exit code: ")
+    return f"ClientError: {words}" if separator and status == "2" else reason
+
+
+def objective_of(step: Step, plan: Plan) -> float | None:
+    """Return a candidate's objective, None while there is none."""
+    if not step.has_completed or step.result is None:
+        return None
+    value = step.result["Metrics"].get(f"{VALIDATION}:{plan.objective}")
+    return None if value is None else float(value)
+
+
+def best_of(steps: Iterable[Step], plan: Plan) -> Step | None:
+    """Return the candidate with the best objective, the first of equals; None when none has any."""
+    best: tuple[float, Step] | None = None
+    for step in steps:
+        value = objective_of(step, plan) if step.kind.is_candidate else None
+        if value is not None and (
+            best is None or is_better(value, best[0], maximize=plan.maximize)
+        ):
+            best = (value, step)
+    return best[1] if best else None
+
+
+def tried(steps: Sequence[Step], plan: Plan) -> list[Tried]:
+    """Return ended candidates as the search sees them."""
+    return [
+        Tried(algorithm=step.recipe["algorithm"], seen=_observation(step, plan)) for step in steps
+    ]
+
+
+def pending(algorithm: str, point: Point) -> Tried:
+    """Return a candidate that was decided on just now."""
+    return Tried(algorithm=algorithm, seen=Observation(point=point, phase=Phase.PENDING))
+
+
+def _observation(step: Step, plan: Plan) -> Observation:
+    point = step.recipe["point"]
+    value = objective_of(step, plan)
+    phase = Phase.FAILED if value is None else Phase.SUCCEEDED
+    return Observation(point=point, phase=phase, objective=value)

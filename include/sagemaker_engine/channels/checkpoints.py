@@ -1,0 +1,443 @@
+"""A folder of an instance that lives in S3: restored at the start, mirrored while the job runs.
+
+As on SageMaker: every instance gets what is there at the start; afterwards new and changed files go
+up continuously, as they are, and deleted ones are deleted there; all instances share one prefix. Nothing waits for
+anything else: S3 may have a part of a file that is being written, or lose an old checkpoint before it has the new one.
+An upload is atomic, as PutObject is: cut in the middle, it leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from sagemaker_engine.channels.bandwidth import Line
+from sagemaker_engine.channels.container_files import (
+    ContainerFiles,
+    FileVersion,
+    OddFileError,
+    Scan,
+    printable,
+)
+from sagemaker_engine.channels.listing import ChannelFile, check_paths, list_objects
+from sagemaker_engine.channels.patience import Patience, is_transient
+from sagemaker_engine.channels.placement import place_file
+from sagemaker_engine.s3.errors import S3Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.channels.locations import S3Location
+    from sagemaker_engine.s3.object_store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+REST_S = 0.5
+"""Least seconds between two uploads of a file that changes."""
+CHUNK_BYTES = 1 << 17
+"""Bytes of a file that are read at a time."""
+LOOK_S = 0.1
+"""Seconds between two checks for deletions while a file is uploaded."""
+MOST_PAUSES = 20
+"""How many pauses long the pause between two rounds becomes while rounds fail."""
+MOST_NAMES = 5
+
+
+class NotInS3Error(S3Error):
+    """Changes of a folder that S3 refused: its code is that of the first that may pass, else of the first."""
+
+    def __init__(self, location: S3Location, refused: Mapping[str, S3Error]) -> None:
+        worst = next(filter(is_transient, refused.values()), next(iter(refused.values())))
+        self.names = tuple(refused)
+        named = ", ".join(self.names[:MOST_NAMES])
+        rest = f" and {len(refused) - MOST_NAMES} more" if len(refused) > MOST_NAMES else ""
+        said = f"{worst.code} ({worst.status}): {worst.message}"
+        super().__init__(
+            worst.code, f"cannot synchronise {named}{rest} with {location.uri}: {said}"
+        )
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _tell_nobody(_name: str, _text: str) -> None:
+    """Keep it to ourselves."""
+
+
+class _CutError(Exception):
+    """The upload under way has no reason any more: its file or its host is gone."""
+
+
+class MirroredFolder:
+    """One instance's folder and the prefix that it is mirrored to. Not thread-safe, but for `abandon`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        location: S3Location,
+        objects: ObjectStore,
+        *,
+        deletes: bool = True,
+        seen_at: str | None = None,
+        files: ContainerFiles | None = None,
+        uplink: Line | None = None,
+        tell: Callable[[str], None] = log.warning,
+    ) -> None:
+        """Make the folder.
+
+        Args:
+            folder: of the instance.
+            location: the prefix.
+            objects: where it is.
+            deletes: whether a deleted file's object is deleted, too.
+            seen_at: the folder's path inside the instance; None if it is the same there.
+            files: the instance's folders, by which links are followed; None if there is but this one.
+            uplink: the host's line, which its other folders share.
+            tell: gets a sentence for each entry that cannot be uploaded, once.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._location = location
+        self._objects = objects
+        self._deletes = deletes
+        self._path = str(folder) if seen_at is None else seen_at
+        self._files = files or ContainerFiles.of_folder(folder)
+        self._uplink = uplink or Line()
+        self._tell = tell
+        self._uploaded: dict[str, FileVersion] = {}
+        self._next_at: dict[str, float] = {}
+        """When a file may go up again, as time.monotonic()."""
+        self._told: dict[str, str] = {}
+        self._looked_at = 0.0
+        self._is_abandoned = threading.Event()
+
+    def abandon(self) -> None:
+        """Bring nothing more to S3: the instance vanishes. What is on its way does not arrive."""
+        self._is_abandoned.set()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Return whether the instance has vanished."""
+        return self._is_abandoned.is_set()
+
+    def restore(self) -> int:
+        """Copy everything whose key begins with the prefix into the folder; return the number of bytes.
+
+        Copies, not links: a script may append to its own checkpoint. A prefix without a final slash takes its
+        neighbours, too: `.../run-1` that of `.../run-16/step-2`, which becomes `6/step-2`.
+
+        Raises:
+            DataError: The bucket does not exist, S3 does not give an object, or two cannot lie in one folder.
+        """
+        files = [
+            ChannelFile(
+                bucket=each.bucket,
+                key=each.key,
+                path=each.key.removeprefix(self._location.key).lstrip("/"),
+            )
+            for each in list_objects(self._location, self._objects)
+        ]
+        check_paths(files)
+        num_bytes = 0
+        for file in files:
+            target = self._folder / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            num_bytes += place_file(file, target, self._objects, link=False)
+        own = {file.path for file in files if self._location.join(file.path).key == file.key}
+        found = self._scan().files
+        self._uploaded = {name: version for name, version in found.items() if name in own}
+        return num_bytes
+
+    def sync(self, *, final: bool = False) -> int:
+        """Mirror deletions, then upload what is new or changed; return the number of changes.
+
+        Deletions are mirrored between the parts of an upload as well. `final=True`, once nothing writes any more,
+        lets no file rest.
+
+        Raises:
+            NotInS3Error: S3 refused some of it; the next round tries it again.
+        """
+        refused: dict[str, S3Error] = {}
+        found = self._scan().files
+        changes = self._mirror_deletions(found, refused)
+        for name, version in found.items():
+            if self.is_abandoned:
+                return changes
+            rests = not final and time.monotonic() < self._next_at.get(name, 0.0)
+            if self._uploaded.get(name) != version and not rests:
+                try:
+                    changes += self._upload(name)
+                except S3Error as error:
+                    refused[name] = error
+                except _CutError:
+                    continue
+        if refused:
+            raise NotInS3Error(self._location, refused)
+        return changes
+
+    def _scan(self) -> Scan:
+        found = self._files.scan(self._path)
+        for name, reason in found.odd.items():
+            self._tell_of(name, reason)
+        return found
+
+    def _tell_of(self, name: str, reason: str) -> None:
+        if self._told.get(name) != reason:
+            self._told[name] = reason
+            self._tell(f"{printable(f'{self._path}/{name}')} is not uploaded: it {reason}")
+
+    def _mirror_deletions(
+        self, found: Mapping[str, FileVersion], refused: dict[str, S3Error]
+    ) -> int:
+        """Delete what is gone since the scan `found`; what S3 refuses is noted, and tried again by the next call.
+
+        A scan is no snapshot: it can miss a file that is being replaced, so each is looked for once more.
+        """
+        changes = 0
+        for name in sorted(self._uploaded.keys() - found.keys()):
+            if self.is_abandoned:
+                break
+            if self._files.exists(f"{self._path}/{name}"):
+                continue
+            try:
+                changes += self._delete(name)
+            except S3Error as error:
+                refused[name] = error
+        return changes
+
+    def _delete(self, name: str) -> int:
+        if self._deletes:
+            self._objects.delete(self._location.bucket, self._location.join(name).key)
+        del self._uploaded[name]
+        self._next_at.pop(name, None)
+        return int(self._deletes)
+
+    def _upload(self, name: str) -> int:
+        """Upload a file as it is now.
+
+        Raises:
+            S3Error: S3 refuses it.
+            _CutError: The host or the file vanished while it was on its way.
+        """
+        began = time.monotonic()
+        path = f"{self._path}/{name}"
+        try:
+            with self._files.open(path) as file:
+                source = _Sent(file, self._uplink, lambda: self._check_sending(path))
+                key = self._location.join(name).key
+                self._objects.put(self._location.bucket, key, cast("BinaryIO", source))
+        except FileNotFoundError:
+            return 0  # The next round mirrors that.
+        except OddFileError as error:
+            self._tell_of(name, str(error))
+            return 0
+        except PermissionError as error:
+            self._tell_of(name, f"cannot be read: {error.strerror}")
+            return 0
+        except OSError as error:
+            raise S3Error("InternalError", f"{name}: {error}") from error
+        self._uploaded[name] = source.version
+        now = time.monotonic()
+        self._next_at[name] = now + max(REST_S, now - began)
+        return 1
+
+    def _check_sending(self, path: str) -> None:
+        """Mirror deletions while an upload is under way.
+
+        Raises:
+            _CutError: The host or the file on its way is gone.
+        """
+        now = time.monotonic()
+        if self.is_abandoned:
+            raise _CutError
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        self._mirror_deletions(self._scan().files, {})
+        if not self._files.exists(path):
+            raise _CutError
+
+
+class _Sent(io.RawIOBase):
+    """A file on its way over a line: as many bytes as it had when it was opened."""
+
+    def __init__(self, file: BinaryIO, line: Line, check: Callable[[], None]) -> None:
+        super().__init__()
+        self._file, self._line, self._check = file, line, check
+        self.version = FileVersion.of(os.fstat(file.fileno()))
+        self._left = self.version.size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Send the next part.
+
+        Raises:
+            _CutError: Nobody waits for it any more, or the file has become shorter.
+        """
+        count = self._file.readinto(memoryview(buffer)[: min(self._left, CHUNK_BYTES)])  # type: ignore[attr-defined]  # unbuffered
+        if not count and self._left:
+            raise _CutError
+        self._line.carry(count, meanwhile=self._check)
+        self._check()
+        self._left -= count
+        return int(count)
+
+
+class Mirrors:
+    """The mirrored folders of a job, each host's by a thread of its own, until `finish`."""
+
+    def __init__(
+        self,
+        folders: Mapping[str, MirroredFolder] | None = None,
+        *,
+        interval_s: float = 0.5,
+        patience: Patience | None = None,
+        tell: Callable[[str, str], None] = _tell_nobody,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            folders: by instance name, where an instance has several by `<instance> <which>`.
+            interval_s: the pause between two rounds; it grows while rounds fail.
+            patience: for the last round.
+            tell: gets an instance's name and a sentence when an outage of S3 begins and when it is over.
+        """
+        by_host: dict[str, list[_Mirror]] = {}
+        for name, folder in (folders or {}).items():
+            host = name.partition(" ")[0]
+            by_host.setdefault(host, []).append(_Mirror(host, folder, tell))
+        self._hosts = {
+            host: _HostMirror(host, mirrors, interval_s, patience or Patience())
+            for host, mirrors in by_host.items()
+        }
+
+    def start(self) -> None:
+        """Begin to mirror."""
+        for each in self._hosts.values():
+            each.start()
+
+    def abandon(self, names: Collection[str]) -> None:
+        """Bring nothing more of these hosts to S3, from now on: they vanish."""
+        for name, each in self._hosts.items():
+            if name in names:
+                each.abandon()
+
+    def finish(self, *, gone_at: Mapping[str, float] | None = None) -> None:
+        """End the rounds, and do the last one, which takes everything.
+
+        Args:
+            gone_at: when hosts vanish, as time.monotonic(): what has not arrived by then is lost. Hosts that it does
+                not name stay until all of theirs is up.
+
+        Raises:
+            NotInS3Error: some of it was refused until patience was over.
+        """
+        for each in self._hosts.values():
+            each.end()
+        for name, each in self._hosts.items():
+            if gone_at is not None and name in gone_at:
+                each.join(max(0.0, gone_at[name] - time.monotonic()))
+                each.abandon()
+            each.join()
+        left = [error for each in self._hosts.values() for error in each.left]
+        if left:
+            raise left[0]
+
+
+class _HostMirror(threading.Thread):
+    """Mirrors the folders of one host again and again until `end`, and then once more."""
+
+    def __init__(
+        self, host: str, mirrors: Sequence[_Mirror], interval_s: float, patience: Patience
+    ) -> None:
+        super().__init__(daemon=True, name=f"mirror-{host}")
+        self._mirrors = mirrors
+        self._interval_s = interval_s
+        self._patience = replace(patience, must_end=lambda: self._is_abandoned)
+        self._ended = threading.Event()
+        self._is_abandoned = False
+        self.left: list[NotInS3Error] = []
+        """Files that were never uploaded."""
+
+    def run(self) -> None:
+        """Mirror; what fails is told and tried again, after longer and longer pauses."""
+        pause_s = self._interval_s
+        while not self._ended.wait(pause_s):
+            results = [each.sync() for each in self._mirrors]
+            longer_s = min(2 * pause_s, MOST_PAUSES * self._interval_s)
+            pause_s = self._interval_s if all(results) else longer_s
+        self.left = [error for each in self._mirrors if (error := each.finish(self._patience))]
+
+    def abandon(self) -> None:
+        """Bring nothing more to S3."""
+        self._is_abandoned = True
+        for each in self._mirrors:
+            each.abandon()
+
+    def end(self) -> None:
+        """Do the last round; also of a host whose mirror was never started."""
+        self._ended.set()
+        if self.ident is None:
+            self.start()
+
+
+class _Mirror:
+    """One folder being mirrored, and whether S3 takes it at present."""
+
+    def __init__(self, name: str, folder: MirroredFolder, tell: Callable[[str, str], None]) -> None:
+        self.name, self._folder, self._tell = name, folder, tell
+        self._failing_since: float | None = None
+
+    def abandon(self) -> None:
+        """Bring nothing more to S3."""
+        self._folder.abandon()
+
+    def sync(self) -> bool:
+        """Do one round; return whether all of it worked."""
+        try:
+            self._folder.sync()
+        except NotInS3Error as error:
+            self._note(error)
+            return False
+        except OSError:
+            log.exception("mirroring a folder of %s failed; it is tried again", self.name)
+            return False
+        self._note(None)
+        return True
+
+    def finish(self, patience: Patience) -> NotInS3Error | None:
+        """Do the last round, again and again while patience lasts; return what did not get up."""
+
+        def ask() -> None:
+            try:
+                self._folder.sync(final=True)
+            except NotInS3Error as error:
+                self._note(error)
+                raise
+
+        try:
+            patience.ask(ask, what=f"last synchronisation of {self.name}")
+        except NotInS3Error as error:
+            if self._folder.is_abandoned:
+                return None
+            self._tell(self.name, f"{error}; what is named here is lost")
+            return error
+        self._note(None)
+        return None
+
+    def _note(self, error: NotInS3Error | None) -> None:
+        if error is not None and self._failing_since is None:
+            self._failing_since = time.monotonic()
+            self._tell(self.name, f"{error}; the job goes on, and it is tried again")
+        if error is None and self._failing_since is not None:
+            outage_s = time.monotonic() - self._failing_since
+            self._failing_since = None
+            self._tell(self.name, f"S3 has everything again, after {outage_s:.0f} s")

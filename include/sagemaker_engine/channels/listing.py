@@ -1,0 +1,256 @@
+"""Objects that each instance of a job receives through a channel, and their names there."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.channels.locations import DataError, S3Location, S3RefusedError
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.objects import ObjectInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sagemaker_engine.s3.object_store import ObjectStore
+
+MAX_NAME_BYTES = 255
+"""Of a file or folder on Linux (NAME_MAX), whose names are shorter than S3's keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelFile:
+    """One object of a channel and the path, relative to the channel's folder, that it gets."""
+
+    bucket: str
+    key: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """An instance as channels see it."""
+
+    name: str
+    group: str
+
+
+def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[ChannelFile]:
+    """Return all files of an S3 channel in the order in which instances get them.
+
+    `channel` is a member of InputDataConfig. The order is S3's, or the manifest's, or shuffled by
+    the channel's seed.
+
+    Raises:
+        DataError: Nothing is there, a manifest is malformed, or two objects need the same path.
+    """
+    source = s3_source(channel)
+    location = S3Location.parse(source["S3Uri"])
+    match source["S3DataType"]:
+        case "S3Prefix":
+            files = list_prefix(location, objects)
+        case "ManifestFile":
+            files = read_manifest(location, objects)
+        case other:
+            raise DataError(
+                f"S3DataType {other} of channel {channel['ChannelName']} is not a list of files; "
+                "AugmentedManifestFile needs InputMode Pipe"
+            )
+    if not files:
+        raise DataError(no_objects_message(location))
+    check_paths(files)
+    return shuffled(files, seed=shuffle_seed(channel), epoch=0)
+
+
+def s3_source(channel: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the channel's S3DataSource.
+
+    Raises:
+        DataError: The channel reads from a file system, which the local engine does not mount.
+    """
+    source = channel["DataSource"]
+    if "S3DataSource" not in source:
+        kind = next(iter(source), "nothing")
+        raise DataError(
+            f"channel {channel['ChannelName']} reads from {kind}; the local engine has no such "
+            "file system. Put the data into S3 and use S3DataSource"
+        )
+    found: dict[str, Any] = source["S3DataSource"]
+    return found
+
+
+def no_objects_message(location: S3Location) -> str:
+    """Return what the service says about a prefix that matches nothing."""
+    return (
+        f'No S3 objects found under S3 URL "{location.uri}" given in input data source. Please '
+        "ensure that the bucket exists, that objects exist under that S3 prefix, and that the "
+        'role has "s3:ListBucket" permissions on the bucket'
+    )
+
+
+def list_prefix(location: S3Location, objects: ObjectStore) -> list[ChannelFile]:
+    """Return the objects whose key starts with the location's key; folder markers are left out.
+
+    Raises:
+        S3RefusedError: The bucket does not exist, or S3 does not list it.
+    """
+    return [
+        ChannelFile(
+            bucket=location.bucket, key=each.key, path=relative_path(each.key, location.key)
+        )
+        for each in list_objects(location, objects)
+    ]
+
+
+def list_objects(location: S3Location, objects: ObjectStore) -> list[ObjectInfo]:
+    """Return the objects whose key starts with the location's key; folder markers are left out.
+
+    Raises:
+        S3RefusedError: As `list_prefix`.
+    """
+    try:
+        found = list(objects.list(location.bucket, location.key))
+    except S3Error as error:
+        raise S3RefusedError(f"cannot list {location.uri}", error) from error
+    return [each for each in found if isinstance(each, ObjectInfo) and not each.key.endswith("/")]
+
+
+def relative_path(key: str, prefix: str) -> str:
+    """Return the path of an object below its channel: its key without the prefix's folder.
+
+    `data/train/a.csv` is `a.csv` for the prefixes `data/train/` and `data/train`, and also for
+    `data/train/a`, where the last part of the prefix is the beginning of a name.
+    """
+    rest = key.removeprefix(prefix)
+    if prefix.endswith("/") or not prefix:
+        return rest
+    if rest.startswith("/"):
+        return rest[1:]
+    return key[prefix.rfind("/") + 1 :]
+
+
+def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFile]:
+    """Return the files that a manifest names: `[{"prefix": "s3://..."}, "path", ...]`.
+
+    Raises:
+        DataError: The manifest is missing or malformed, or an object that it names is missing.
+        S3RefusedError: S3 does not tell whether such an object is there.
+    """
+    entries = _manifest_entries(location, objects)
+    prefix = S3Location.parse(entries[0]["prefix"])
+    files = []
+    for entry in entries[1:]:
+        if not isinstance(entry, str) or not entry:
+            raise DataError(f"manifest {location.uri} holds {entry!r}; every entry is a key suffix")
+        key = prefix.key + entry
+        try:
+            objects.head(prefix.bucket, key)
+        except S3Error as error:
+            named = f"manifest {location.uri} names s3://{prefix.bucket}/{key}"
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise DataError(f"{named}, which does not exist") from error
+            raise S3RefusedError(f"{named}, which cannot be looked at", error) from error
+        files.append(ChannelFile(bucket=prefix.bucket, key=key, path=entry.lstrip("/")))
+    return files
+
+
+def _manifest_entries(location: S3Location, objects: ObjectStore) -> list[Any]:
+    entries = read_json(location, objects)
+    if not (
+        isinstance(entries, list)
+        and entries
+        and isinstance(entries[0], dict)
+        and isinstance(entries[0].get("prefix"), str)
+    ):
+        raise DataError(
+            f'manifest {location.uri} must be a JSON list that begins with {{"prefix": "s3://..."}}'
+        )
+    return entries
+
+
+def read_json(location: S3Location, objects: ObjectStore) -> Any:
+    """Return the JSON value stored at the location.
+
+    Raises:
+        DataError: It is missing or no JSON.
+    """
+    try:
+        return json.loads(read_bytes(location, objects))
+    except ValueError as error:
+        raise DataError(f"{location.uri} is not JSON: {error}") from error
+
+
+def read_bytes(location: S3Location, objects: ObjectStore) -> bytes:
+    """Return the bytes stored at the location.
+
+    Raises:
+        S3RefusedError: They are missing, or S3 does not give them.
+    """
+    try:
+        with objects.open(location.bucket, location.key) as file:
+            return file.read()
+    except S3Error as error:
+        raise S3RefusedError(f"cannot read {location.uri}", error) from error
+
+
+def check_paths(files: Iterable[ChannelFile]) -> None:
+    """Check that the files can lie in one folder.
+
+    Raises:
+        DataError: A path leaves the folder, occurs twice, is a file and a folder at once, or no file can have it.
+    """
+    paths: set[str] = set()
+    parents: dict[str, str] = {}
+    for file in files:
+        path = PurePosixPath(file.path)
+        if path.is_absolute() or ".." in path.parts or not file.path:
+            raise DataError(f"s3://{file.bucket}/{file.key} would lie outside its channel's folder")
+        if "\0" in file.path or any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
+            raise DataError(
+                f"the key {file.key!r} in s3://{file.bucket} cannot be a file: a name has up to {MAX_NAME_BYTES} bytes "
+                "and no NUL. Rename the object"
+            )
+        if str(path) in paths:
+            raise DataError(f"two objects of the channel need the path {file.path!r}")
+        paths.add(str(path))
+        parents |= {str(parent): file.key for parent in path.parents}
+    for path_text in sorted(paths & parents.keys()):
+        raise DataError(
+            f"{path_text!r} is both an object and the folder of {parents[path_text]!r}; "
+            "a channel's folder cannot hold both"
+        )
+
+
+def shuffle_seed(channel: Mapping[str, Any]) -> int | None:
+    """Return the seed of the channel's ShuffleConfig; None if it has none."""
+    seed: int | None = channel.get("ShuffleConfig", {}).get("Seed")
+    return seed
+
+
+def shuffled(files: Sequence[ChannelFile], *, seed: int | None, epoch: int) -> list[ChannelFile]:
+    """Return the files in the order of this epoch; the given one without a seed."""
+    order = list(files)
+    if seed is not None:
+        random.Random(f"{seed}/{epoch}").shuffle(order)  # noqa: S311  (an order, not a secret)
+    return order
+
+
+def files_of_host(
+    files: Sequence[ChannelFile], channel: Mapping[str, Any], *, host: Host, hosts: Sequence[Host]
+) -> list[ChannelFile] | None:
+    """Return the share of one instance; None if the channel is not for its instance group.
+
+    FullyReplicated gives all to every instance, ShardedByS3Key every n-th to each of n.
+    """
+    source = s3_source(channel)
+    groups = source.get("InstanceGroupNames")
+    members = [each for each in hosts if groups is None or each.group in groups]
+    if host not in members:
+        return None
+    if source.get("S3DataDistributionType", "FullyReplicated") == "FullyReplicated":
+        return list(files)
+    return list(files[members.index(host) :: len(members)])

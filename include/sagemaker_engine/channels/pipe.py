@@ -1,0 +1,239 @@
+"""Pipe mode: a channel's bytes through a FIFO `<channel>_<epoch>`, one FIFO an epoch."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import os
+import stat
+import struct
+import threading
+import time
+import zlib
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from sagemaker_engine.channels.listing import (
+    ChannelFile,
+    Host,
+    channel_files,
+    files_of_host,
+    read_bytes,
+    s3_source,
+    shuffle_seed,
+    shuffled,
+)
+from sagemaker_engine.channels.locations import DataError, S3Location, S3RefusedError
+from sagemaker_engine.s3.errors import S3Error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.s3.object_store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+RECORD_MAGIC = 0xCED7230A
+POLL_S = 0.02
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One thing to stream: an object's content, or a literal of an augmented manifest."""
+
+    file: ChannelFile | None = None
+    literal: bytes = b""
+
+
+def channel_records(
+    channel: Mapping[str, Any], objects: ObjectStore, *, host: Host, hosts: Sequence[Host]
+) -> list[list[Record]] | None:
+    """Return what the instance streams, in units that a shuffle keeps together.
+
+    A unit is one object, or the attributes of one line of an augmented manifest. None: the channel
+    is not for the instance's group.
+
+    Fails with DataError: nothing is there or a manifest is malformed.
+    """
+    if s3_source(channel)["S3DataType"] == "AugmentedManifestFile":
+        lines = augmented_records(channel, objects)
+        stand_ins = [
+            ChannelFile(bucket="", key="", path=str(number)) for number in range(len(lines))
+        ]
+        mine = files_of_host(stand_ins, channel, host=host, hosts=hosts)
+        return None if mine is None else [lines[int(each.path)] for each in mine]
+    share = files_of_host(channel_files(channel, objects), channel, host=host, hosts=hosts)
+    return None if share is None else [[Record(file=file)] for file in share]
+
+
+def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[list[Record]]:
+    """Return the records of every line of an augmented manifest.
+
+    The attributes come in the order of AttributeNames; one that ends in `-ref` is an S3 URI whose
+    object is streamed, any other streams its value as JSON.
+
+    Raises:
+        DataError: A line is no JSON object or lacks an attribute.
+    """
+    source = s3_source(channel)
+    location = S3Location.parse(source["S3Uri"])
+    names = source.get("AttributeNames") or []
+    if not names:
+        raise DataError(f"channel {channel['ChannelName']} needs AttributeNames for its manifest")
+    lines = []
+    for number, text in enumerate(read_bytes(location, objects).decode().splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            values = json.loads(text)
+            lines.append([_attribute(values, name) for name in names])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"line {number} of augmented manifest {location.uri} lacks or garbles one of the "
+                f"attributes {', '.join(names)}: {error!r}"
+            ) from error
+    return lines
+
+
+def _attribute(values: dict[str, Any], name: str) -> Record:
+    if name.endswith("-ref"):
+        location = S3Location.parse(values[name])
+        return Record(file=ChannelFile(bucket=location.bucket, key=location.key, path=location.key))
+    value = values[name]
+    return Record(literal=(value if isinstance(value, str) else json.dumps(value)).encode())
+
+
+class PipeFeeder(threading.Thread):
+    """Feeds one channel of one instance until the process ends or `stop` is called."""
+
+    def __init__(
+        self,
+        channel: Mapping[str, Any],
+        units: list[list[Record]],
+        folder: Path,
+        objects: ObjectStore,
+    ) -> None:
+        """Make the FIFO of the first epoch; `folder` is the instance's /opt/ml/input/data."""
+        super().__init__(daemon=True, name=f"pipe-{channel['ChannelName']}")
+        self._channel = channel
+        self._units = units
+        folder.mkdir(parents=True, exist_ok=True)
+        # A program inside can put a link in its place: what was opened stays what it is.
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._objects = objects
+        self._stopped = threading.Event()
+        self.fault: DataError | None = None
+        """Why the channel cannot go on, such as an object that was deleted meanwhile."""
+        self._fifo(0)
+
+    def stop(self) -> None:
+        """End the thread soon."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Feed epoch after epoch."""
+        epoch = 0
+        while not self._stopped.is_set():
+            name = self._fifo(epoch)
+            descriptor = self._open_for_reader(name)
+            if descriptor is None:
+                return
+            self._fifo(epoch + 1)  # There before the reader of this epoch can be done.
+            self._feed(descriptor, epoch)
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._folder)
+            epoch += 1
+
+    def _fifo(self, epoch: int) -> str:
+        name = f"{self._channel['ChannelName']}_{epoch}"
+        with suppress(FileExistsError):
+            os.mkfifo(name, 0o666, dir_fd=self._folder)
+        return name
+
+    def _open_for_reader(self, name: str) -> int | None:
+        """Wait for a reader of the pipe and open it; never what a program inside put in its place."""
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
+        while not self._stopped.is_set():
+            try:
+                descriptor = os.open(name, flags, dir_fd=self._folder)
+            except OSError:  # ENXIO: nobody has opened it for reading yet.
+                time.sleep(POLL_S)
+                continue
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.set_blocking(descriptor, True)
+                return descriptor
+            os.close(descriptor)
+            time.sleep(POLL_S)
+        return None
+
+    def _feed(self, descriptor: int, epoch: int) -> None:
+        record = None
+        with os.fdopen(descriptor, "wb", buffering=CHUNK_BYTES) as pipe:
+            try:
+                for record in self._records(epoch):
+                    self._write(record, pipe)
+                pipe.flush()
+            except BrokenPipeError:
+                log.info("the reader closed epoch %s of %s early", epoch, self.name)
+                _forget_buffer(pipe)
+            except (S3Error, OSError, EOFError, zlib.error) as error:
+                log.exception("%s cannot go on", self.name)
+                self.fault = _fault(f"cannot read {_place(record)} of epoch {epoch}", error)
+                self._stopped.wait()  # An end of the pipe would tell the reader that this was all.
+                _forget_buffer(pipe)
+
+    def _records(self, epoch: int) -> Iterator[Record]:
+        seed = shuffle_seed(self._channel)
+        stand_ins = [
+            ChannelFile(bucket="", key="", path=str(number)) for number in range(len(self._units))
+        ]
+        for each in shuffled(stand_ins, seed=seed, epoch=epoch):
+            yield from self._units[int(each.path)]
+
+    def _write(self, record: Record, pipe: IO[bytes]) -> None:
+        if self._channel.get("RecordWrapperType") == "RecordIO":
+            with self._source(record) as source:
+                _write_record(source.read(), pipe)
+            return
+        with self._source(record) as source:
+            while chunk := source.read(CHUNK_BYTES):
+                pipe.write(chunk)
+
+    @contextmanager
+    def _source(self, record: Record) -> Iterator[IO[bytes] | gzip.GzipFile]:
+        if record.file is None:
+            yield io.BytesIO(record.literal)
+            return
+        with self._objects.open(record.file.bucket, record.file.key) as source:
+            packed = self._channel.get("CompressionType") == "Gzip"
+            yield gzip.GzipFile(fileobj=source) if packed else source
+
+
+def _fault(what: str, error: Exception) -> DataError:
+    if isinstance(error, S3Error):
+        return S3RefusedError(what, error)
+    return DataError(f"{what}: {error}")
+
+
+def _place(record: Record | None) -> str:
+    file = record.file if record is not None else None
+    return f"s3://{file.bucket}/{file.key}" if file is not None else "the channel"
+
+
+def _write_record(data: bytes, pipe: IO[bytes]) -> None:
+    """Write one RecordIO record: magic, length, data, padding to four bytes (MXNet's format)."""
+    pipe.write(struct.pack("<II", RECORD_MAGIC, len(data)))
+    pipe.write(data)
+    pipe.write(b"\0" * (-len(data) % 4))
+
+
+def _forget_buffer(pipe: IO[bytes]) -> None:
+    """Point the pipe's descriptor at nothing, so that closing it cannot fail on the full buffer."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, pipe.fileno())
+    os.close(nowhere)

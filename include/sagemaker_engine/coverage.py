@@ -1,0 +1,275 @@
+"""Coverage of AWS's operations: which the engine executes, which it stores, which it rejects by name.
+
+The one table of it. The application builds its handlers and its refusals from it, and `docs/engine_coverage.md` is
+`python -m sagemaker_engine.coverage`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.wire.model import load_model, models_signed_as
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PAGE = "docs/engine_coverage.md"
+SAGEMAKER = "sagemaker"
+NOT_BUILT = "no part of the engine does this work"
+
+
+class Effect(StrEnum):
+    """The engine's answer to an operation."""
+
+    EXECUTES = "executes"
+    """The work is done, and Describe reports what became of it."""
+    STORES = "stores"
+    """The description is kept, survives a restart and is found again; on AWS nothing else happens either."""
+    REFUSED = "rejected"
+    """UnknownOperationException with status 501, whatever the request says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Operations of one resource that are answered alike."""
+
+    title: str
+    effect: Effect
+    operations: tuple[str, ...]
+    note: str
+
+
+ANSWERED = (
+    Family(
+        title="Training jobs",
+        effect=Effect.EXECUTES,
+        operations=(
+            *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"),
+            *("UpdateTrainingJob", "DeleteTrainingJob"),
+        ),
+        note="AWS's container toolkit runs the script on each instance",
+    ),
+    Family(
+        title="Processing jobs",
+        effect=Effect.EXECUTES,
+        operations=(
+            *("CreateProcessingJob", "DescribeProcessingJob", "ListProcessingJobs"),
+            *("StopProcessingJob", "DeleteProcessingJob"),
+        ),
+        note="the container's command runs on each instance",
+    ),
+    Family(
+        title="Hyperparameter tuning jobs",
+        effect=Effect.EXECUTES,
+        operations=(
+            *("CreateHyperParameterTuningJob", "DescribeHyperParameterTuningJob"),
+            *("ListHyperParameterTuningJobs", "ListTrainingJobsForHyperParameterTuningJob"),
+            *("StopHyperParameterTuningJob", "DeleteHyperParameterTuningJob"),
+        ),
+        note="each trial is a training job of the engine",
+    ),
+    Family(
+        title="AutoML jobs",
+        effect=Effect.EXECUTES,
+        operations=(
+            *("CreateAutoMLJobV2", "DescribeAutoMLJobV2", "CreateAutoMLJob", "DescribeAutoMLJob"),
+            *("ListAutoMLJobs", "ListCandidatesForAutoMLJob", "StopAutoMLJob"),
+        ),
+        note="tabular problems; each candidate is a training job of the engine",
+    ),
+    Family(
+        title="Tags",
+        effect=Effect.STORES,
+        operations=("AddTags", "ListTags", "DeleteTags"),
+        note="of every resource that the engine executes or stores",
+    ),
+    Family(
+        title="Model registry",
+        effect=Effect.STORES,
+        operations=(
+            *("CreateModelPackageGroup", "DescribeModelPackageGroup", "ListModelPackageGroups"),
+            *("DeleteModelPackageGroup", "CreateModelPackage", "DescribeModelPackage"),
+            *("BatchDescribeModelPackage", "ListModelPackages", "UpdateModelPackage"),
+            "DeleteModelPackage",
+        ),
+        note="groups, versions, approval",
+    ),
+    Family(
+        title="Models",
+        effect=Effect.STORES,
+        operations=("CreateModel", "DescribeModel", "ListModels", "DeleteModel"),
+        note="role, image and model data are checked; nothing serves the model",
+    ),
+    Family(
+        title="Endpoint configurations",
+        effect=Effect.STORES,
+        operations=(
+            *("CreateEndpointConfig", "DescribeEndpointConfig", "ListEndpointConfigs"),
+            "DeleteEndpointConfig",
+        ),
+        note="no endpoint can be created from one",
+    ),
+    Family(
+        title="Endpoints that exist",
+        effect=Effect.STORES,
+        operations=("DescribeEndpoint", "ListEndpoints", "DeleteEndpoint"),
+        note="there are none, since CreateEndpoint is rejected: the list is empty, the others find nothing",
+    ),
+)
+
+REJECTED = (
+    ("Endpoints", r"Endpoint|InferenceComponent", "the engine serves no models"),
+    ("Inference tests", r"Inference", "the engine serves no models"),
+    (
+        "Batch transform",
+        r"TransformJob",
+        "the engine serves no models; run a processing job instead",
+    ),
+    (
+        "Pipelines",
+        r"Pipeline",
+        "the engine runs no SageMaker pipelines; its jobs are started by a DAG",
+    ),
+    (
+        "Experiments and lineage",
+        r"Experiment|Trial|Lineage|Artifact|Association|Context$|Contexts$|Action$|Actions$",
+        "the engine keeps no experiments, trials and lineage",
+    ),
+    ("Search", r"^Search$|SearchSuggestions", "the engine has no search index; use the lists"),
+    ("Feature store", r"Feature|Record", "the engine has no feature store"),
+    (
+        "Monitoring of models",
+        r"Monitoring|JobDefinition",
+        "the engine serves no models that could be monitored",
+    ),
+    ("Model cards", r"ModelCard", "the engine keeps no model cards"),
+    ("MLflow", r"Mlflow", "the engine runs no MLflow server"),
+    ("Clusters", r"Cluster|ComputeQuota", "the engine has no HyperPod clusters"),
+    (
+        "Notebooks and Studio",
+        r"Notebook|Domain|UserProfile|App$|Apps$|AppImage|Space|Studio|PartnerApp",
+        "the engine runs no notebooks and no Studio",
+    ),
+    (
+        "Labelling",
+        r"Label|Workforce|Workteam|FlowDefinition|HumanTask|HumanLoop|UiTemplate",
+        "nobody labels data here",
+    ),
+    ("Compilation and edge devices", r"Compilation|Edge|Device|Heartbeat|Deployments", NOT_BUILT),
+)
+"""Title, pattern of operations, reason; the first that matches. What none matches is rejected as well."""
+
+OTHERS = "All others"
+
+OTHER_SERVICES: Mapping[str, str] = {
+    "s3": "executed: objects are files that survive a restart",
+    "logs": "executed for the log groups of jobs; other groups and streams are stored in memory",
+    "monitoring": "CloudWatch: the jobs' metrics are read from their files; alarms are stored in memory, and their "
+    "state never changes",
+    "iam": "roles and policies are stored in memory and permit everything: SimulatePrincipalPolicy answers `allowed`",
+    "sts": "answers the account; credentials are made up, none is checked",
+    "events": "EventBridge: rules deliver the jobs' state changes to SQS queues and log groups, to nothing else",
+    "sns": "topics deliver to SQS queues and HTTP; e-mail and SMS are stored in memory and not sent",
+    "sqs": "executed in memory",
+}
+"""Services by signing name. A request to any other service is rejected. In memory means: gone with the engine."""
+
+REJECTED_MEMBERS: Mapping[str, str] = {
+    "ExperimentConfig": "no experiment would list the job",
+    "MlflowConfig": "no MLflow server would get the run",
+    "ModelPackageConfig": "no model package would be registered; call CreateModelPackage after the job",
+    "ServerlessJobConfig": "it names a model of AWS's own; give AlgorithmSpecification and ResourceConfig",
+}
+"""Members of a Create request that promise something beside the job."""
+
+SILENT_MEMBERS: Mapping[str, str] = {
+    "VpcConfig, NetworkConfig.VpcConfig": "instances have a network of their own, not your subnets",
+    "KmsKeyId, VolumeKmsKeyId, OutputDataConfig.KmsKeyId": "nothing is encrypted",
+    "EnableInterContainerTrafficEncryption": "traffic between instances stays on this machine, in the clear",
+    "RemoteDebugConfig, InfraCheckConfig, SessionChainingConfig": "no session, no health check, no session tags",
+    "InstancePlacementConfig, TrainingPlanArn": "there is one machine",
+}
+"""Members that are accepted and described again, and change nothing that a job can see."""
+
+
+def answered() -> dict[str, Family]:
+    """Return the family of each operation of SageMaker that is executed or stored."""
+    return {operation: family for family in ANSWERED for operation in family.operations}
+
+
+@cache
+def refusals(service: str = SAGEMAKER) -> Mapping[str, str]:
+    """Return the reason of each operation of a service that is rejected."""
+    known = answered() if service == SAGEMAKER else {}
+    return {
+        operation: _group_of(operation)[1]
+        for operation in load_model(service).operations
+        if operation not in known
+    }
+
+
+def _group_of(operation: str) -> tuple[str, str]:
+    for title, pattern, reason in REJECTED:
+        if re.search(pattern, operation):
+            return title, reason
+    return OTHERS, NOT_BUILT
+
+
+def render() -> str:
+    """Return the coverage page as Markdown."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    total, rejected = len(load_model(SAGEMAKER).operations), len(refusals())
+    yield from (
+        "# Coverage of the engine",
+        "",
+        "<!-- Written by `python -m sagemaker_engine.coverage`; edit include/sagemaker_engine/coverage.py. -->",
+        "",
+        "The engine never answers success for work that it did not do. Each operation is executed, or stored where",
+        "the description is all there is, or rejected with `UnknownOperationException` (status 501) and the reason.",
+        f"Of SageMaker's {total} operations {total - rejected} are executed or stored, {rejected} are rejected.",
+        "",
+        "## Executed and stored",
+        "| Resource | Answer | Operations | Note |",
+        "|---|---|---|---|",
+    )
+    for family in ANSWERED:
+        operations = ", ".join(f"`{each}`" for each in family.operations)
+        yield f"| {family.title} | {family.effect} | {operations} | {family.note} |"
+    yield from ("", "## Rejected", "| Resource | Why | Operations |", "|---|---|---|")
+    groups: dict[tuple[str, str], list[str]] = {}
+    for operation in sorted(refusals()):
+        groups.setdefault(_group_of(operation), []).append(f"`{operation}`")
+    order = [title for title, _, _ in REJECTED] + [OTHERS]
+    for (title, reason), names in sorted(groups.items(), key=lambda each: order.index(each[0][0])):
+        yield f"| {title} | {reason} | {', '.join(names)} |"
+    yield from ("", "## Members of a request", "Rejected at Create:", "")
+    yield from ("| Member | Why |", "|---|---|")
+    yield from (f"| `{member}` | {why} |" for member, why in REJECTED_MEMBERS.items())
+    yield from ("", "Accepted and described again, without an effect here:", "")
+    yield from ("| Member | Here |", "|---|---|")
+    yield from (f"| {member} | {why} |" for member, why in SILENT_MEMBERS.items())
+    yield from ("", "## SageMaker's other services", "All of their operations are rejected.", "")
+    yield from ("| Service | Operations |", "|---|---|")
+    for model in models_signed_as(SAGEMAKER):
+        if model.name != SAGEMAKER:
+            yield f"| {model.name} | {', '.join(f'`{each}`' for each in sorted(model.operations))} |"
+    yield from (
+        "",
+        "## Other services",
+        "A request to a service that is not in this list is rejected.",
+        "",
+    )
+    yield from ("| Signing name | What the engine does |", "|---|---|")
+    yield from (f"| `{service}` | {what} |" for service, what in OTHER_SERVICES.items())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,155 @@
+"""The life of one engine: started over a state folder, stopped with its jobs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.application import make_application
+from sagemaker_engine.host_names import HostNames
+from sagemaker_engine.http_server import Server, serve
+from sagemaker_engine.moto_backend import MotoBackend
+from sagemaker_engine.runner.supervision import STOP_GRACE_S
+from sagemaker_engine.runner_care import RunnerCare
+from sagemaker_engine.s3 import ObjectStore
+from sagemaker_engine.store import JobStore
+from sagemaker_engine.warm import WarmParent
+from sagemaker_engine.watcher import Watcher, running_jobs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sagemaker_engine.application import Searcher
+    from sagemaker_engine.settings import EngineSettings
+    from sagemaker_engine.store import JobKind, JobRow
+
+log = logging.getLogger(__name__)
+
+STOP_MARGIN_S = 15.0
+"""How long, beyond the grace of a stop, jobs may take to upload before the engine ends."""
+_STOP_POLL_S = 0.1
+
+
+class WarmWhen(StrEnum):
+    """When the warm parent, which costs seconds of CPU to start, is started."""
+
+    START = "start"
+    USE = "use"
+    NEVER = "never"
+
+
+class Engine:
+    """One engine over the state folder of its settings; `start` and `stop` frame its life."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        warm: WarmWhen = WarmWhen.START,
+        allowed_hosts: tuple[str, ...] = (),
+    ) -> None:
+        """Open the state; nothing answers yet and no job is touched.
+
+        `allowed_hosts` are names, beside loopback's and the bound address, by which requests may address the engine.
+        """
+        self.settings = settings
+        self.store = JobStore(settings.database_path)
+        self._objects = ObjectStore(settings.s3_root)
+        self._moto = MotoBackend(settings)
+        self._runners = RunnerCare(self.store)
+        self._watcher = Watcher(self.store, self._moto, care=self._care)
+        self._server: Server | None = None
+        self._searchers: tuple[Searcher, ...] = ()
+        self._started = threading.Event()
+        self._allowed_hosts = allowed_hosts
+        self._warm_when = warm
+        self._warm = WarmParent(settings.root)
+
+    def start(self, host: str, port: int) -> None:
+        """Answer requests, then take up the jobs that an earlier engine left.
+
+        Raises:
+            OSError: The port is taken or may not be used.
+        """
+        self._objects.recover()
+        self._objects.create_bucket(self.settings.default_bucket, region=self.settings.region)
+        self._server = self._serve(host, port)
+        reachable = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104  # Read, not bound.
+        url = f"http://{reachable}:{self._server.port}"
+        self.settings = replace(self.settings, endpoint_url=url)
+        _write_whole(self.settings.endpoint_path, url + "\n")
+        self._started.set()
+        if self._warm_when is WarmWhen.START:
+            self._warm.start()
+        self._runners.take_up(self.settings)
+        self._watcher.start()
+        for searcher in self._searchers:
+            searcher.start()
+
+    def stop(self) -> None:
+        """Ask all running jobs to stop, wait for them, and end.
+
+        The wait is bounded by the grace of a stop and STOP_MARGIN_S. A job that has not ended by
+        then is left to its runner, which ends it without an engine.
+        """
+        for searcher in self._searchers:
+            searcher.stop_searches()
+        limit_s = STOP_GRACE_S * self.settings.time_scale + STOP_MARGIN_S
+        deadline = time.monotonic() + limit_s
+        if left := running_jobs(self.store):
+            log.info("waiting up to %.0f s for %s jobs to stop", limit_s, len(left))
+        while (left := running_jobs(self.store)) and time.monotonic() < deadline:
+            for job in left:
+                if job.stop_requested_at is None:
+                    self.store.request_stop(job.kind, job.name, at=time.time())
+            time.sleep(_STOP_POLL_S)
+        for job in left:
+            log.warning("%s job %s has not stopped; left to its runner", job.kind, job.name)
+        for searcher in self._searchers:
+            searcher.stop()
+        self._watcher.stop()
+        if self._server is not None:
+            self._server.shutdown()
+        self._warm.stop()
+        self.store.close()
+
+    def _serve(self, host: str, port: int) -> Server:
+        """Serve on the port; a free one (0) is the last engine's if that is free.
+
+        Jobs that outlived the last engine know it by its port.
+        """
+        application, self._searchers = make_application(
+            self.settings,
+            store=self.store,
+            objects=self._objects,
+            moto=self._moto,
+            launch=self._launch,
+            hosts=HostNames(bound=host, allowed=self._allowed_hosts),
+        )
+        if port == 0 and self.settings.endpoint_path.is_file():
+            last = self.settings.endpoint_path.read_text().strip().rpartition(":")[2]
+            try:
+                return serve(application, host, int(last))
+            except (OSError, ValueError, OverflowError) as error:
+                log.info("the last engine's port %s is not free: %s", last, error)
+        return serve(application, host, port)
+
+    def _launch(self, kind: JobKind, name: str) -> None:
+        self._started.wait()  # A job must be told the endpoint, known only now.
+        if self._warm_when is not WarmWhen.NEVER:
+            self._warm.start()  # Does nothing while it runs.
+        self._runners.launch(kind, name, self.settings)
+
+    def _care(self, running: list[JobRow]) -> None:
+        self._runners.look_after(running, self.settings)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a small file such that a reader sees all of it or the one before."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)

@@ -1,0 +1,134 @@
+"""Requests of services other than S3 that a fault refuses: throttled, or over a quota.
+
+Any operation that a request names can be hit: in X-Amz-Target (SageMaker, CloudWatch Logs, EventBridge, ...) or as
+Action of a form (STS, IAM, SNS, ...). CloudWatch's binary protocol names it elsewhere and is never hit.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+from sagemaker_engine.faults.model import FaultKind
+from sagemaker_engine.quotas import Quota, over
+from sagemaker_engine.wire.errors import ServiceError
+from sagemaker_engine.wire.json_service import answer_error, read_body
+from sagemaker_engine.wire.scope import service_of
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from sagemaker_engine.faults.book import FaultBook
+    from sagemaker_engine.faults.model import Fault
+
+_KINDS = (FaultKind.THROTTLE, FaultKind.RESOURCE_LIMIT)
+_CREATES = ("CreateTrainingJob", "CreateProcessingJob")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Operation that a request asks for; `is_form` marks a request that wants an XML answer."""
+
+    target: str
+    operation: str
+    is_form: bool
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiFaults:
+    """The faults of service requests that are in a book."""
+
+    book: FaultBook
+
+    def answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
+        """Answer the request in the service's words if a fault refuses it; None lets it pass."""
+        faults = self.book.open_for_requests(_KINDS)
+        asked = _asked(environ) if faults else None
+        if asked is None:
+            return None
+        for fault in faults:
+            if hits(fault, target=asked.target, operation=asked.operation) and self.book.claim(
+                fault
+            ):
+                error = _error(fault, asked)
+                return _answer(error, asked, start_response)
+        return None
+
+
+def hits(fault: Fault, *, target: str, operation: str) -> bool:
+    """Return whether the fault is meant for this operation.
+
+    Without an operation a throttle is for all of SageMaker's, a quota for those that start instances.
+    """
+    if fault.operation is not None:
+        return fnmatchcase(operation, fault.operation)
+    if fault.what is FaultKind.RESOURCE_LIMIT:
+        return operation in _CREATES
+    return target == "SageMaker"
+
+
+def _asked(environ: WSGIEnvironment) -> Asked | None:
+    """Return what the request asks for, leaving its body to be read again; None if it does not say."""
+    target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
+    is_form = environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded")
+    if (not operation and not is_form) or service_of(environ) == "s3":
+        return None
+    body = read_body(environ)
+    environ["wsgi.input"] = io.BytesIO(body)
+    environ["CONTENT_LENGTH"] = str(len(body))
+    if not operation:
+        operation = parse_qs(body.decode("latin-1")).get("Action", [""])[0]
+    return Asked(target=target, operation=operation, is_form=is_form, body=body)
+
+
+def _error(fault: Fault, asked: Asked) -> ServiceError:
+    if fault.what is FaultKind.RESOURCE_LIMIT:
+        return _limit(asked)
+    if fault.code is not None:
+        return ServiceError(fault.code, "Rate exceeded", status=fault.status)
+    return ServiceError("Throttling" if asked.is_form else "ThrottlingException", "Rate exceeded")
+
+
+def _limit(asked: Asked) -> ServiceError:
+    """Return what SageMaker says to a Create that is over the account's quota."""
+    try:
+        request = json.loads(asked.body or b"{}")
+    except ValueError:
+        request = {}
+    resources = _resources(request)
+    usage = "processing job usage" if "ProcessingJobName" in request else "training job usage"
+    spot = "spot " if request.get("EnableManagedSpotTraining") else ""
+    instance_type = resources.get("InstanceType", "ml.m5.large")
+    count = resources.get("InstanceCount", 1)
+    quota = Quota(name=f"{instance_type} for {spot}{usage}", value=count)
+    return ServiceError(*over(quota, used=count, delta=count))
+
+
+def _resources(request: dict[str, Any]) -> dict[str, Any]:
+    resources: dict[str, Any] = (
+        request.get("ProcessingResources", {}).get("ClusterConfig")
+        or request.get("ResourceConfig")
+        or {}
+    )
+    groups = resources.get("InstanceGroups")
+    return dict(groups[0]) if groups else resources
+
+
+def _answer(error: ServiceError, asked: Asked, start_response: StartResponse) -> list[bytes]:
+    if not asked.is_form:
+        return answer_error(error, start_response)
+    document = (
+        f"<ErrorResponse><Error><Type>Sender</Type><Code>{escape(error.code)}</Code>"
+        f"<Message>{escape(error.message)}</Message></Error>"
+        f"<RequestId>{uuid.uuid4()}</RequestId></ErrorResponse>"
+    ).encode()
+    headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(document)))]
+    start_response(f"{error.status} Error", headers)
+    return [document]

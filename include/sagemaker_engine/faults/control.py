@@ -1,0 +1,56 @@
+"""The HTTP route by which a user puts faults: `/_engine/faults` on the engine's own port."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.faults.model import FaultError
+from sagemaker_engine.faults.reader import read_plan
+from sagemaker_engine.wire.json_service import answer_json, read_body
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from sagemaker_engine.faults.book import FaultBook
+
+PATH = "/_engine/faults"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultControl:
+    """PUT sets the faults and the schedule, GET tells them and when they came, DELETE ends them all."""
+
+    book: FaultBook
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        """Answer one request with what holds afterwards; a document that cannot be is a 400."""
+        method = environ["REQUEST_METHOD"]
+        try:
+            if method == "PUT":
+                faults, schedule = read_plan(_document(environ))
+                self.book.replace(faults, schedule)
+            elif method == "DELETE":
+                self.book.clear()
+            elif method != "GET":
+                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                return answer_json("405 Method Not Allowed", {"message": message}, start_response)
+        except FaultError as error:
+            return answer_json("400 Bad Request", {"message": str(error)}, start_response)
+        return answer_json("200 OK", self._told(), start_response)
+
+    def _told(self) -> dict[str, Any]:
+        schedule = self.book.schedule()
+        return {
+            "faults": [each.as_json() for each in self.book.entries()],
+            "schedule": None if schedule is None else schedule.as_json(),
+            "scheduled": self.book.scheduled(),
+        }
+
+
+def _document(environ: WSGIEnvironment) -> Any:
+    try:
+        return json.loads(read_body(environ) or b"null")
+    except ValueError as error:
+        raise FaultError(f"faults: the body is not JSON: {error}") from error

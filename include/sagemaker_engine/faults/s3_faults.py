@@ -1,0 +1,63 @@
+"""Effects of stored faults on S3 requests, over HTTP and of the platform's own agent alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.faults.model import FaultKind
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.harm import Harm
+
+if TYPE_CHECKING:
+    from sagemaker_engine.faults.book import FaultBook
+    from sagemaker_engine.faults.model import Fault
+
+_KINDS = (FaultKind.S3_ERROR, FaultKind.S3_STALL, FaultKind.S3_TRUNCATE)
+_READS = "GetObject"
+_CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "SlowDown"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Faults:
+    """The faults of S3 requests that are in a book."""
+
+    book: FaultBook
+
+    def harm(self, operation: str, bucket: str, key: str) -> Harm | None:
+        """Return what happens to one request, and note that it happened; None when nothing does.
+
+        Args:
+            operation: the API's name, such as PutObject.
+            bucket: empty for ListBuckets.
+            key: the object's, or the prefix of a listing; empty if a request names neither.
+        """
+        for fault in self.book.open_for_requests(_KINDS):
+            if hits(fault, operation, bucket, key) and self.book.claim(fault):
+                return _harm(fault)
+        return None
+
+
+def hits(fault: Fault, operation: str, bucket: str, key: str) -> bool:
+    """Return whether the fault is meant for such a request; half an object can only come of GetObject."""
+    if fault.what is FaultKind.S3_TRUNCATE and operation != _READS:
+        return False
+    return (
+        fnmatchcase(operation, fault.operation or "*")
+        and fault.bucket in {None, bucket}
+        and key.startswith(fault.key_prefix)
+    )
+
+
+def _harm(fault: Fault) -> Harm:
+    match fault.what:
+        case FaultKind.S3_STALL:
+            return Harm(stall_s=fault.duration_s or 0.0)
+        case FaultKind.S3_TRUNCATE:
+            return Harm(halves=True)
+        case FaultKind.S3_ERROR:
+            code = fault.code or _CODES.get(fault.status, "InternalError")
+            return Harm(error=S3Error.of_status(fault.status, code))
+        case _:
+            raise AssertionError(f"{fault.what} is no fault of S3")

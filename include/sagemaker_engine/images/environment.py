@@ -1,0 +1,188 @@
+"""One virtual environment being filled: `venv`, then `pip`, as processes that are watched and ended when unwanted."""
+
+# ruff: noqa: S603 - the commands are this file's own
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.first_line import first_lines, split_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.images.image_file import ImageFile
+
+LIMIT_S = 2400.0
+"""How long one command of a build may take: Horovod compiles for minutes, a download of gigabytes takes some too."""
+LOOK_S = 0.2
+RETRIES = 2
+TOLD = ("Collecting", "Downloading", "Building wheel", "Installing collected", "ERROR", "error:")
+"""What pip's lines of progress begin with."""
+BELOW = "trainyard-environment.pth"
+"""The file of a layered image that names the packages below it, for Python and for whoever wants to know."""
+NEEDED = ("train", "torchrun")
+"""The programs of the base that jobs are started by."""
+BINARY = b"\x7fELF"
+NOT_PASSED_ON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+MAX_WHY_CHARS = 300
+
+
+class BuildError(Exception):
+    """An engine image cannot be built here; the message is what stood in the way, without its name."""
+
+
+class BuildStoppedError(Exception):
+    """Nobody wants the image any more."""
+
+
+def fill(
+    place: Path,
+    image: ImageFile,
+    base: Path,
+    *,
+    lock: int,
+    say: Callable[[str], None],
+    is_unwanted: Callable[[], bool],
+) -> None:
+    """Make a virtual environment at `place` and install the image's pins into it.
+
+    `base` is Trainyard's own environment: its pip installs, and a layered image sees its packages. `lock` is a
+    descriptor that every process of the build inherits.
+
+    Raises:
+        BuildError: A command failed or took longer than `LIMIT_S`.
+        BuildStoppedError: `is_unwanted` said so.
+    """
+    python = base / "bin" / "python"
+    log = place.parent / f"{place.name}.log"
+    log.write_bytes(b"")
+    requirements = place.parent / f"{place.name}.txt"
+    requirements.write_text(image.text, encoding="utf-8")
+    watched = Watched(log=log, lock=lock, say=say, is_unwanted=is_unwanted)
+    watched.run([str(python), "-m", "venv", "--without-pip", str(place)], environment={})
+    if image.is_layered:
+        see_packages(place, base)
+    pip = [str(python), "-m", "pip", "--python", str(place / "bin" / "python")]
+    install = ["install", "--no-deps", "--no-input", "--disable-pip-version-check"]
+    quiet = ["--progress-bar", "off", "--retries", str(RETRIES)]
+    found = {"PATH": f"{place / 'bin'}:{base / 'bin'}:{os.environ['PATH']}"}
+    if image.build_requirements:
+        watched.run([*pip, *install, *quiet, *image.build_requirements], environment=found)
+    environment = {**found, **image.build_environment}
+    watched.run([*pip, *install, *quiet, "-r", str(requirements)], environment=environment)
+    if image.is_layered:
+        adopt_programs(place, base)
+    requirements.unlink()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Runs commands into one log, telling their progress."""
+
+    log: Path
+    lock: int
+    say: Callable[[str], None]
+    is_unwanted: Callable[[], bool]
+    limit_s: float = LIMIT_S
+
+    def run(self, command: Sequence[str], *, environment: Mapping[str, str]) -> None:
+        """Run a command to its end.
+
+        Raises:
+            BuildError: It failed or took too long; it is ended then.
+            BuildStoppedError: Nobody wants it any more; it is ended then.
+        """
+        inherited = {name: os.environ[name] for name in os.environ if name not in NOT_PASSED_ON}
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**inherited, **environment},
+                start_new_session=True,
+                pass_fds=(self.lock,),
+            )
+        try:
+            self._follow(process)
+        except BaseException:
+            with suppress(ProcessLookupError):  # It has just ended.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if process.returncode != 0:
+            raise BuildError(f"{_why(self.log)} (all of it: {self.log})")
+
+    def _follow(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + self.limit_s
+        with self.log.open(encoding="utf-8", errors="replace") as lines:
+            lines.seek(0, os.SEEK_END)
+            is_over = False
+            while not is_over:
+                is_over = _has_ended(process)
+                self._tell(lines.read())
+                if self.is_unwanted():
+                    raise BuildStoppedError(self.log.stem)
+                if time.monotonic() > deadline:
+                    raise BuildError(f"it took longer than {self.limit_s:.0f} s (log: {self.log})")
+
+    def _tell(self, text: str) -> None:
+        for line in map(str.strip, text.splitlines()):
+            if line.startswith(TOLD):
+                self.say(line)
+
+
+def see_packages(place: Path, base: Path) -> None:
+    """Let the environment at `place` see the packages of `base`, below its own."""
+    for packages in base.glob("lib/python3*/site-packages"):
+        own = place / packages.relative_to(base)
+        (own / BELOW).write_text(f"{packages}\n", encoding="utf-8")
+
+
+def adopt_programs(place: Path, base: Path) -> None:
+    """Give the environment at `place` the programs of `base` that it lacks: `torchrun`, `train`, `mpirun`.
+
+    Raises:
+        BuildError: One of `NEEDED` is a script of another interpreter.
+    """
+    names = {str(each / "bin" / "python") for each in (base, base.resolve())}
+    for program in sorted((base / "bin").iterdir()):
+        own = place / "bin" / program.name
+        if own.exists() or not program.is_file():
+            continue
+        content = program.read_bytes()
+        script = split_script(content)
+        if script is not None and str(script[0]).startswith(tuple(names)):
+            own.write_bytes(first_lines(place / "bin" / "python").encode() + script[1])
+            shutil.copymode(program, own)
+        elif content.startswith(BINARY):
+            own.symlink_to(program)
+    for name in NEEDED:
+        if (base / "bin" / name).exists() and not (place / "bin" / name).exists():
+            raise BuildError(
+                f"{base / 'bin' / name} is no program of that environment's interpreter, so the image cannot have it; "
+                "was the environment moved? Make it anew (make setup)"
+            )
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(timeout=LOOK_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _why(log: Path) -> str:
+    lines = [each.strip() for each in log.read_text("utf-8", "replace").splitlines()]
+    told = [each for each in lines if each.startswith(("ERROR", "error:"))]
+    last = told or [each for each in lines if each] or ["it failed without a word"]
+    return last[-1][:MAX_WHY_CHARS]

@@ -1,0 +1,93 @@
+"""Statistics of a training for the rules: a `trainyard-statistics` file of rounds, validations and trees.
+
+The format is that of `trainyard.rules.statistics_file`: the rules FeatureImportanceOverweight and TreeDepth read it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT, VERSION = "trainyard-statistics", 1
+_NODE = re.compile(r"^\t*(\d+):", re.MULTILINE)
+
+
+class StatisticsFile:
+    """The file of one rank and one start; every line is written at once."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rank: int,
+        world_size: int,
+        host: str,
+        resumed_at: int,
+        max_steps: int,
+    ) -> None:
+        """Begin the file with its header."""
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"rank-{rank:05d}.attempt-"
+        attempt = 1 + max(
+            (int(path.name[len(stem) : len(stem) + 4]) for path in folder.glob(f"{stem}*")),
+            default=0,
+        )
+        path = folder / f"{stem}{attempt:04d}.part-0001.jsonl"
+        self._file = path.open("w", encoding="utf-8", buffering=1)
+        header = {"format": FORMAT, "version": VERSION, "rank": rank, "world_size": world_size}
+        header |= {"attempt": attempt, "resumed_at": resumed_at, "time": time.time(), "part": 1}
+        self._write({**header, "host": host, "max_steps": max_steps, "tensors": {}})
+
+    def round(self, number: int, *, loss: float | None, seconds: float) -> None:
+        """Report one round of boosting, counted from 1."""
+        self._record("step", number, loss=loss, step_seconds=seconds)
+
+    def validation(self, number: int, *, loss: float) -> None:
+        """Report the loss on the validation data."""
+        self._record("validation", number, loss=loss)
+
+    def trees(self, number: int, model: Any) -> None:
+        """Report which features the model rests on, and how large the last round's trees are."""
+        counts = model.get_score(importance_type="weight")
+        total = sum(counts.values()) or 1
+        self._record(
+            "trees",
+            number,
+            feature_importance={name: count / total for name, count in counts.items()},
+            largest_node_id=largest_node_id(model),
+        )
+
+    def mark(self, number: int, mark: str) -> None:
+        """Report an event, such as done."""
+        self._record("mark", number, mark=mark)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _record(self, kind: str, number: int, **members: Any) -> None:
+        given = {name: _told(value) for name, value in members.items() if value is not None}
+        self._write({"kind": kind, "step": number, "time": time.time(), **given})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def largest_node_id(model: Any) -> int:
+    """Return the largest node number in the trees of the model's last round, whose roots are 0."""
+    num_rounds = model.num_boosted_rounds()
+    dump = "\n".join(model[num_rounds - 1 : num_rounds].get_dump())
+    return max((int(number) for number in _NODE.findall(dump)), default=0)
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value

@@ -1,0 +1,62 @@
+"""A team's own images: the file `own_images.toml` beside the image files says what stands in for each.
+
+```toml
+[images]
+"123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train" = "pytorch"
+"*/team/transformers-*" = "huggingface"
+```
+
+On the left an image URI, with `*` and `?` as in a shell; without a tag it is the image of every tag. On the right a
+repository of AWS's that the engine runs, or the name of an engine image.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.images.image_file import ImageFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+NAME = "own_images.toml"
+TABLE = "images"
+
+
+def read_own_images(folder: Path, *, allowed: Collection[str]) -> Mapping[str, str]:
+    """Return the file's patterns and what stands in for what they match; nothing without a file.
+
+    Raises:
+        ImageFileError: The file is malformed, or names what is not `allowed`.
+    """
+    path = folder / NAME
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ImageFileError(f"{path}: not TOML: {error}") from error
+    if unknown := sorted(set(data) - {TABLE}):
+        raise ImageFileError(f"{path}: unknown table {unknown[0]!r}; allowed: [{TABLE}]")
+    images = data.get(TABLE, {})
+    for pattern, target in images.items():
+        if target not in allowed:
+            raise ImageFileError(
+                f"{path}: {pattern!r} is {target!r}; allowed: {', '.join(sorted(allowed))}"
+            )
+    return dict(images)
+
+
+def stand_in(uri: str, own: Mapping[str, str]) -> str | None:
+    """Return what stands in for an image by the first pattern that matches it, None if none does."""
+    head, slash, last = uri.partition("@")[0].rpartition("/")
+    without_tag = f"{head}{slash}{last.partition(':')[0]}"
+    matches = (
+        target
+        for pattern, target in own.items()
+        if fnmatchcase(uri, pattern) or fnmatchcase(without_tag, pattern)
+    )
+    return next(matches, None)

@@ -1,0 +1,257 @@
+"""Resource use of a job's instances, each minute, as the service publishes it to CloudWatch.
+
+Names, units and the dimension `Host` = `<job>/algo-<n>`: "Monitor Amazon SageMaker with Amazon CloudWatch" in the
+SageMaker developer guide. CPUUtilization is 0 to 100 for each core, GPUUtilization and GPUMemoryUtilization for each
+GPU, added up; MemoryUtilization and DiskUtilization are 0 to 100. An instance here is a share of this machine: its
+processor and memory are those of the instance's processes against this machine's, its disk is its folder against
+VolumeSizeInGB, its GPUs are all of this machine's.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sagemaker_engine.sandbox.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "host_metrics.jsonl"
+PUBLISH_S = 60.0
+SAMPLE_S = 5.0
+FIRST_SAMPLE_S = 1.0
+_PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_NVIDIA_SMI = (
+    "--query-gpu=utilization.gpu,memory.used,memory.total",
+    "--format=csv,noheader,nounits",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process: its parent, its processor seconds with those of the children it has waited for.
+
+    `space` tells processes of one PID namespace from those of others; 0 if it could not be read.
+    """
+
+    pid: int
+    parent: int
+    cpu_s: float
+    space: int = 0
+
+
+def read_processes(proc: Path = _PROC) -> dict[int, Process]:
+    """Return all processes of this machine, by number; those that end meanwhile are left out."""
+    found = {}
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # The name, in parentheses, may hold anything; see proc_pid_stat(5).
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        try:
+            space = (entry / "ns" / "pid").stat().st_ino
+        except OSError:
+            space = 0
+        ticks = sum(int(each) for each in fields[11:15])  # utime, stime, cutime, cstime
+        pid = int(entry.name)
+        found[pid] = Process(
+            pid=pid, parent=int(fields[1]), cpu_s=ticks / _TICKS_PER_S, space=space
+        )
+    return found
+
+
+def family(processes: Mapping[int, Process], first: int) -> list[Process]:
+    """Return a process, all of its PID namespace and all that descend from them; empty if it has ended.
+
+    A program that the warm parent runs descends from that one, but is in the instance's namespace. If the machine
+    gave the instance none of its own, it is in that of this process, which says nothing.
+    """
+    if first not in processes:
+        return []
+    children = defaultdict(list)
+    for each in processes.values():
+        children[each.parent].append(each)
+    ours = processes[os.getpid()].space if os.getpid() in processes else 0
+    space = processes[first].space
+    found = [processes[first]]
+    if space not in {0, ours}:
+        found += [each for each in processes.values() if each.space == space and each.pid != first]
+    known = {each.pid for each in found}
+    for each in found:  # grows as it is walked
+        new = [child for child in children[each.pid] if child.pid not in known]
+        known.update(child.pid for child in new)
+        found += new
+    return found
+
+
+def resident_bytes(pid: int, proc: Path = _PROC) -> int:
+    """Return a process's memory, what it shares with others divided among them; 0 if it has ended."""
+    try:
+        lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the disk space that a folder takes; what vanishes meanwhile is left out."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_blocks * 512  # noqa: PTH118  # many files
+            except OSError:
+                continue
+    return total
+
+
+def read_gpus() -> dict[str, float]:
+    """Return the GPUs' metrics of this machine, added up; empty if it has none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    done = subprocess.run(  # noqa: S603  # the driver's own program
+        [program, *_NVIDIA_SMI], capture_output=True, text=True, check=False, timeout=SAMPLE_S
+    )
+    return gpu_metrics(done.stdout) if done.returncode == 0 else {}
+
+
+def gpu_metrics(table: str) -> dict[str, float]:
+    """Return the metrics in nvidia-smi's CSV: busy percent, MiB used, MiB in all, a line a GPU.
+
+    Worked: two GPUs at 90 and 50 % are GPUUtilization 140.
+    """
+    rows = [[float(each) for each in row] for row in csv.reader(table.splitlines()) if row]
+    if not rows:
+        return {}
+    return {
+        "GPUUtilization": sum(busy for busy, _, _ in rows),
+        "GPUMemoryUtilization": sum(100 * used / total for _, used, total in rows),
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Instance:
+    """State of one instance since the last publication."""
+
+    name: str
+    folder: Path
+    cpu_s: float = 0.0
+    sampled_at: float = field(default_factory=time.monotonic)
+    samples: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+class HostMetrics:
+    """Samples the instances of a cluster in a thread of its own, from `start` to `finish`.
+
+    A minute's value is the mean of its samples; the last one covers what is left of a minute. Nothing that goes wrong
+    here ends a job.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        folders: Mapping[str, Path],
+        to: Path,
+        volume_bytes: int,
+        time_scale: float = 1.0,
+        gpus: Callable[[], Mapping[str, float]] = read_gpus,
+    ) -> None:
+        """Take the instances' folders on this machine by name, and the file that the metrics are appended to."""
+        self._cluster, self._to, self._volume_bytes = cluster, to, volume_bytes
+        self._instances = [_Instance(name=name, folder=at) for name, at in folders.items()]
+        self._sample_s = max(0.1, SAMPLE_S * min(1.0, time_scale))
+        self._publish_s = max(0.2, PUBLISH_S * min(1.0, time_scale))
+        self._gpus = gpus
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="host metrics", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Publish what is left and end the thread."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        published_at, pause_s = time.monotonic(), min(FIRST_SAMPLE_S, self._sample_s)
+        while not self._ended.wait(pause_s):
+            pause_s = self._sample_s
+            self._safely(self._sample)
+            if time.monotonic() - published_at >= self._publish_s:
+                published_at = time.monotonic()
+                self._safely(self._publish)
+        self._safely(self._publish)
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            log.warning("the instances' metrics are incomplete: %s", error)
+
+    def _sample(self) -> None:
+        processes, gpus, now = read_processes(), self._gpus(), time.monotonic()
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for each in self._instances:
+            own = family(processes, self._cluster.first_process(each.name))
+            if not own:
+                continue
+            cpu_s = sum(process.cpu_s for process in own)
+            spent = max(0.0, cpu_s - each.cpu_s)
+            each.samples["CPUUtilization"].append(100 * spent / (now - each.sampled_at))
+            each.cpu_s, each.sampled_at = cpu_s, now
+            used = sum(resident_bytes(process.pid) for process in own)
+            each.samples["MemoryUtilization"].append(100 * used / memory_bytes)
+            for name, value in gpus.items():
+                each.samples[name].append(value)
+
+    def _publish(self) -> None:
+        moment = round(time.time() * 1000)
+        lines = [line for each in self._instances for line in self._lines(each, moment)]
+        if lines:
+            with self._to.open("a", encoding="utf-8") as file:
+                file.write("".join(lines))
+
+    def _lines(self, instance: _Instance, moment: int) -> Iterator[str]:
+        samples, instance.samples = instance.samples, defaultdict(list)
+        if not samples:
+            return
+        values = {name: fmean(each) for name, each in samples.items()}
+        values["DiskUtilization"] = 100 * folder_bytes(instance.folder) / self._volume_bytes
+        for name, value in values.items():
+            told = {
+                "t": moment,
+                "name": name,
+                "value": round(value, 3),
+                "host": instance.name,
+                "unit": "Percent",
+            }
+            yield json.dumps(told) + "\n"
+
+
+def volume_bytes(request: Mapping[str, object]) -> int:
+    """Return the size of each instance's volume, by a Create request; the service's least where none is said."""
+    resources = request.get("ResourceConfig") or request.get("ProcessingResources") or {}
+    cluster = resources.get("ClusterConfig", resources) if isinstance(resources, dict) else {}
+    return int(cluster.get("VolumeSizeInGB") or 1) * 2**30

@@ -1,0 +1,205 @@
+"""Interpreter that emulates a container image, and the program that the image runs by itself."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sagemaker_engine import SOURCE_FOLDER
+from sagemaker_engine.images import xgboost_metrics
+from sagemaker_engine.images.aws_images import ImageName, aws_images, read_name
+from sagemaker_engine.images.image_file import (
+    FOLDER,
+    ImageFile,
+    ImageFileError,
+    read_image_files,
+)
+from sagemaker_engine.images.image_store import ImageStore, default_folder, environment_prefix
+from sagemaker_engine.images.own_images import NAME as OWN_IMAGES, read_own_images, stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class UnknownImageError(Exception):
+    """There is no such image, or no local runtime stands in for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRuntime:
+    """Runtime that emulates an image.
+
+    `bin_folder` holds python, torchrun, train; `prefix` is what instances see copy-on-write;
+    `training_module` is AWS's framework entry, None for an image without one. `source_folder` is on the import path of
+    an image whose programs are the engine's own. `image` is the engine image that has to be built first, None for
+    Trainyard's own environment; `layers` are the environments whose packages it sees below its own. `family` is the
+    image's repository.
+    """
+
+    bin_folder: Path
+    prefix: Path
+    base_prefix: Path
+    training_module: str | None
+    train_command: tuple[str, ...] = ("train",)
+    source_folder: Path | None = None
+    image: ImageFile | None = None
+    layers: tuple[Path, ...] = ()
+    family: str = ""
+
+    @property
+    def metric_definitions(self) -> list[dict[str, str]]:
+        """Return the MetricDefinitions of a job that names none: those that the service knows of its own algorithm."""
+        is_xgboost = self.image is not None and self.image.name == "xgboost"
+        return xgboost_metrics.definitions() if is_xgboost else []
+
+    @property
+    def launchers(self) -> frozenset[str]:
+        """Return the toolkit's flags that the image serves by what is in it."""
+        return self.image.launchers if self.image is not None else frozenset()
+
+
+PYTORCH_TRAINING = "sagemaker_pytorch_container.training:main"
+AUTOML_FAMILY = "sagemaker-sklearn-automl"
+FAMILIES: dict[str, str | None] = {
+    "pytorch": PYTORCH_TRAINING,
+    "pytorch-training": PYTORCH_TRAINING,
+    "pytorch-inference": PYTORCH_TRAINING,
+    "huggingface-pytorch-training": PYTORCH_TRAINING,
+    "smdistributed-modelparallel": PYTORCH_TRAINING,
+    "sagemaker-pytorch": PYTORCH_TRAINING,
+    "sagemaker-base-python": None,
+    AUTOML_FAMILY: None,
+    "sagemaker-scikit-learn": None,
+    "sagemaker-distribution-prod": None,
+}
+"""Repository name of an image to the framework module of AWS's toolkit; all run in this very
+environment, whatever version the tag names, unless an engine image stands in for the repository."""
+
+
+ONLY_ON_AWS = frozenset(
+    {
+        *("blazingtext", "factorization-machines", "forecasting-deepar", "image-classification"),
+        *("ipinsights", "kmeans", "knn", "lda", "linear-learner", "ntm", "object-detection"),
+        *("object2vec", "pca", "randomcutforest", "semantic-segmentation", "seq2seq"),
+    }
+)
+"""Repositories of built-in algorithms whose code AWS keeps."""
+
+
+def resolve_image(
+    uri: str, *, images_folder: Path | None = None, image_files: Path = FOLDER
+) -> ImageRuntime:
+    """Return what runs in place of the image. An engine image (`runtime.image`) may have to be built first.
+
+    `image_files` describe the engine images and map a team's own images, `images_folder` is where they are built;
+    None: the user's.
+
+    Raises:
+        UnknownImageError: The image's family is none of `FAMILIES` and of the engine images.
+    """
+    images, own = _read_files(image_files)
+    mapped = stand_in(uri, own)
+    family = mapped or image_family(uri)
+    prefix = environment_prefix()
+    owner = next((e for e in images if family in e.repositories or mapped == e.name), None)
+    if owner is not None and not (owner.unless and _has_package(prefix, owner.unless)):
+        store = ImageStore(folder=images_folder or default_folder())
+        return _of_image(owner, store, prefix, family)
+    if family in ONLY_ON_AWS:
+        raise UnknownImageError(
+            f"the built-in algorithm {family!r} is AWS's own code, which is not published: nothing here can train it. "
+            "Send the job to AWS, or train by a script: PyTorch, TensorFlow, XGBoost and Hugging Face images run here"
+        )
+    if family not in FAMILIES:
+        raise UnknownImageError(
+            f"no local runtime stands in for image {uri!r} (repository {family!r}). "
+            f"Known repositories: {', '.join(sorted(_runnable(images)))}. {_HOW_TO_MAP}"
+        )
+    return ImageRuntime(
+        bin_folder=prefix / "bin",
+        prefix=prefix,
+        base_prefix=Path(sys.base_prefix),
+        training_module=FAMILIES[family],
+        source_folder=SOURCE_FOLDER if family == AUTOML_FAMILY else None,
+        family=family,
+    )
+
+
+def check_exists(uri: str, *, image_files: Path = FOLDER) -> None:
+    """Check that there is such an image: one that AWS publishes, or one of the team's own that a file maps.
+
+    Raises:
+        UnknownImageError: There is none.
+    """
+    images, own = _read_files(image_files)
+    if stand_in(uri, own) is not None:
+        return
+    name = read_name(uri)
+    if name is None:
+        raise UnknownImageError(
+            "it is no image URI: registry/repository[:tag] or registry/repository@sha256:digest"
+        )
+    known = aws_images()
+    problem = known.problem(name) if known.is_aws(name) else _problem_of_own(name, images)
+    if problem is not None:
+        raise UnknownImageError(problem)
+
+
+def _problem_of_own(name: ImageName, images: list[ImageFile]) -> str | None:
+    """Return why an image outside AWS's registries is refused; the image files name repositories of the team's own."""
+    if name.account is None:
+        return (
+            "it is in no Elastic Container Registry, and using non-ECR images without Vpc repository access mode is "
+            f"not supported. {_HOW_TO_MAP}"
+        )
+    described = {each for image in images for each in image.repositories}
+    if name.family in described - set(aws_images().repositories):
+        return None
+    return f"registry {name.registry} has no repository {name.repository!r}. {_HOW_TO_MAP}"
+
+
+_HOW_TO_MAP = f"An image of your own is mapped in {OWN_IMAGES} (docs/engine_images.md)"
+
+
+def _read_files(image_files: Path) -> tuple[list[ImageFile], Mapping[str, str]]:
+    try:
+        images = read_image_files(image_files)
+        return images, read_own_images(image_files, allowed=_runnable(images))
+    except ImageFileError as error:
+        raise UnknownImageError(str(error)) from error
+
+
+def _runnable(images: list[ImageFile]) -> set[str]:
+    """Return what an image can be mapped to: repositories that run here, and engine images."""
+    described = {name for each in images for name in (each.name, *each.repositories)}
+    return {*FAMILIES, *described}
+
+
+def image_family(uri: str) -> str:
+    """Return the repository's last name.
+
+    It is `pytorch-training` for
+    `763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu-py312`.
+    """
+    name = uri.rpartition("/")[2]
+    return name.partition("@")[0].partition(":")[0]
+
+
+def _of_image(image: ImageFile, store: ImageStore, environment: Path, family: str) -> ImageRuntime:
+    place = store.place(image)
+    return ImageRuntime(
+        bin_folder=place / "bin",
+        prefix=place,
+        base_prefix=Path(sys.base_prefix),
+        training_module=image.training_module,
+        source_folder=image.source,
+        image=image,
+        layers=(environment,) if image.is_layered else (),
+        family=family,
+    )
+
+
+def _has_package(prefix: Path, package: str) -> bool:
+    return any(prefix.glob(f"lib/python3*/site-packages/{package}"))

@@ -1,0 +1,92 @@
+"""S3 as a WSGI application: finds the action a request asks for and renders what comes of it."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.full_disk import is_disk_full
+from sagemaker_engine.http_body import FileBody
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.harm import HalfBody, HarmFinder, no_harm
+from sagemaker_engine.s3.presigned import check_expiry
+from sagemaker_engine.s3.request import read_request
+from sagemaker_engine.s3.responses import Response, error_response
+from sagemaker_engine.s3.routes import find_action, operation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from sagemaker_engine.s3.object_store import ObjectStore
+    from sagemaker_engine.s3.request import S3Request
+
+log = logging.getLogger(__name__)
+
+
+class S3Application:
+    """Serves `store`. Any credentials are accepted and no signature is checked.
+
+    Path-style addresses and virtual-host ones (``bucket.s3.<anything>``, ``bucket.localhost``) work
+    side by side. What killed processes left in the store is swept away here, at the start.
+    `find_harm` tells what a fault does to a request.
+    """
+
+    def __init__(self, store: ObjectStore, *, find_harm: HarmFinder = no_harm) -> None:
+        self._store = store
+        self._find_harm = find_harm
+        store.recover()
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        request_id = secrets.token_hex(8).upper()
+        response = self._answer(environ, request_id)
+        start_response(
+            response.status_line,
+            [
+                ("x-amz-request-id", request_id),
+                ("x-amz-id-2", request_id),
+                ("Server", "AmazonS3"),
+                *response.headers.items(),
+            ],
+        )
+        return [response.body] if isinstance(response.body, bytes) else response.body
+
+    def _answer(self, environ: WSGIEnvironment, request_id: str) -> Response:
+        try:
+            request = read_request(environ)
+            check_expiry(request.query, now=self._store.clock())
+            return self._act(request)
+        except S3Error as error:
+            refusal = error
+        except ConnectionError:
+            raise
+        except Exception as error:
+            log.exception("%s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
+            refusal = self._no_space() if is_disk_full(error) else S3Error("InternalError")
+        resource = str(environ["PATH_INFO"]).encode("latin-1").decode(errors="replace")
+        return error_response(refusal, resource=resource, request_id=request_id)
+
+    def _no_space(self) -> S3Error:
+        return S3Error(
+            "InsufficientStorage",
+            f"No space is left on the disk that holds {self._store.root}. Nothing was stored. Delete objects, or free "
+            "space on that disk.",
+        )
+
+    def _act(self, request: S3Request) -> Response:
+        action = find_action(request)
+        key = request.key or request.query.get("prefix", "")
+        harm = self._find_harm(operation_of(request, action), request.bucket, key)
+        if harm is None:
+            return action(self._store, request)
+        time.sleep(harm.stall_s)
+        if harm.error is not None:
+            raise harm.error
+        response = action(self._store, request)
+        if harm.halves and isinstance(response.body, FileBody):
+            return replace(response, body=HalfBody(response.body))
+        return response

@@ -1,0 +1,256 @@
+"""The bytes of objects: immutable files with random names, staged first, then moved into place.
+
+A blob under ``blobs/`` is never changed after it got there, so it may be hard-linked into a job's
+channel, linked by a server-side copy and read while its key is overwritten. What is being written
+lies under ``staging/<process>/``, whose ``lock`` file its process holds for life: a folder whose
+lock is free belongs to a dead process and is swept away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from sagemaker_engine.s3.checksums import Digests
+from sagemaker_engine.s3.reaper import Reaper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+_BUFFER_BYTES = 1 << 19
+_BLOB_MODE = 0o444
+_MAKING_S = 60
+"""How long a staging folder may exist under its dotted name before it counts as left behind."""
+
+
+class StagedBlob:
+    """A blob that is complete on disk but belongs to nobody yet; leaving its block drops it."""
+
+    def __init__(self, path: Path, *, size: int, digests: Digests) -> None:
+        self.path = path
+        self.name = path.name
+        self.size = size
+        self.digests = digests
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the staged file, unless it was adopted and lies elsewhere now."""
+        self.path.unlink(missing_ok=True)
+
+
+class BlobFolder:
+    """The blobs of one store and the staging folder of this process."""
+
+    def __init__(self, root: Path, *, fsync: bool = False) -> None:
+        self._blobs = root / "blobs"
+        self._staging_root = root / "staging"
+        self._fsync = fsync
+        self._pid = 0
+        self._staging = self._staging_root
+        self._lock_fd = -1
+        self.reaper = Reaper()
+        self._blobs.mkdir(parents=True, exist_ok=True)
+        self._staging_root.mkdir(parents=True, exist_ok=True)
+
+    def path(self, name: str) -> Path:
+        """Return where the blob `name` lies."""
+        return self._blobs / name[:2] / name
+
+    def stage(
+        self, source: BinaryIO, *, algorithms: Iterable[str] = (), size: int | None = None
+    ) -> StagedBlob:
+        """Write everything `source` gives into a new staged file, digesting it on the way.
+
+        `size` is a hint for the buffer; memory stays under 2 MiB whatever the object's size.
+        """
+        digests = Digests(algorithms)
+        path = self._new_path()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _BLOB_MODE)
+        try:
+            written = 0
+            for piece in pieces(source, size=size):
+                digests.update(piece)
+                _write_all(fd, piece)
+                written += len(piece)
+            if self._fsync:
+                os.fsync(fd)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+        return StagedBlob(path, size=written, digests=digests)
+
+    def stage_link(self, file: Path, *, algorithms: Iterable[str] = ()) -> StagedBlob:
+        """Stage `file` by hard link, or by copy where it lies on another file system.
+
+        The caller promises that nobody changes the file any more.
+        """
+        path = self._new_path()
+        try:
+            os.link(file, path)
+        except OSError:
+            with file.open("rb", buffering=0) as source:
+                return self.stage(source, algorithms=algorithms, size=file.stat().st_size)
+        digests = Digests(algorithms)
+        size = 0
+        try:
+            with path.open("rb", buffering=0) as source:
+                for piece in pieces(source, size=path.stat().st_size):
+                    digests.update(piece)
+                    size += len(piece)
+                if self._fsync:
+                    os.fsync(source.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return StagedBlob(path, size=size, digests=digests)
+
+    def stage_joined(self, names: list[str]) -> StagedBlob:
+        """Stage one file made of the blobs `names` in order; the kernel does the copying."""
+        path = self._new_path()
+        if len(names) == 1:
+            os.link(self.path(names[0]), path)
+            return StagedBlob(path, size=path.stat().st_size, digests=Digests())
+        size = 0
+        try:
+            with path.open("xb", buffering=0) as target:
+                for name in names:
+                    size += _append(target, self.path(name))
+                os.fchmod(target.fileno(), _BLOB_MODE)
+                if self._fsync:
+                    os.fsync(target.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return StagedBlob(path, size=size, digests=Digests())
+
+    def adopt(self, staged: StagedBlob) -> str:
+        """Move a staged blob into place and return its name. Call it inside a write transaction."""
+        target = self.path(staged.name)
+        _making_folder(target, staged.path.rename)
+        if self._fsync:
+            _fsync_folder(target.parent)
+        return staged.name
+
+    def link(self, name: str) -> str:
+        """Give the blob `name` a second name and return it. Call it inside a write transaction."""
+        copy = secrets.token_hex(16)
+        source = self.path(name)
+        _making_folder(self.path(copy), lambda target: os.link(source, target))
+        return copy
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove blobs no object refers to any more, in the background."""
+        self.reaper.remove(self.path(name) for name in names)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all blobs on disk."""
+        for folder in os.scandir(self._blobs):
+            with os.scandir(folder.path) as entries:
+                for entry in entries:
+                    yield entry.name
+
+    def sweep_staging(self) -> int:
+        """Remove what dead processes left half written; return how many folders went."""
+        swept = 0
+        for folder in self._staging_root.iterdir():
+            if folder == self._staging or not _is_abandoned(folder):
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+            swept += 1
+        return swept
+
+    def _new_path(self) -> Path:
+        if self._pid != os.getpid():
+            self._open_staging()
+        return self._staging / secrets.token_hex(16)
+
+    def _open_staging(self) -> None:
+        """Make this process's own staging folder; a forked child gets one of its own."""
+        making = self._staging_root / f".{os.getpid()}-{secrets.token_hex(4)}"
+        making.mkdir()
+        self._lock_fd = os.open(making / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+        self._staging = making.rename(making.with_name(making.name[1:]))
+        self._pid = os.getpid()
+
+
+def pieces(source: BinaryIO, *, size: int | None = None) -> Iterator[memoryview]:
+    """Yield what `source` gives in large pieces, each valid until the next is asked for."""
+    room = _BUFFER_BYTES if size is None else min(max(size, 1), _BUFFER_BYTES)
+    readinto = getattr(source, "readinto", None)
+    if readinto is None:
+        while data := source.read(_BUFFER_BYTES):
+            yield memoryview(data)
+        return
+    buffer = memoryview(bytearray(room))
+    while count := readinto(buffer):
+        yield buffer[:count]
+
+
+def _making_folder(target: Path, place: Callable[[Path], object]) -> None:
+    """Call `place` with `target`, and again with its folder made where that was missing."""
+    try:
+        place(target)
+    except FileNotFoundError:
+        target.parent.mkdir(exist_ok=True)
+        place(target)
+
+
+def _write_all(fd: int, piece: memoryview) -> None:
+    while piece:
+        piece = piece[os.write(fd, piece) :]
+
+
+def _append(target: BinaryIO, path: Path) -> int:
+    with path.open("rb", buffering=0) as source:
+        left = size = os.fstat(source.fileno()).st_size
+        while left:
+            copied = os.copy_file_range(source.fileno(), target.fileno(), left)
+            if copied == 0:
+                raise OSError(f"{path} ended {left} bytes early while it was joined")
+            left -= copied
+    return size
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether no living process holds the staging folder's lock."""
+    if folder.name.startswith(".") and time.time() - folder.stat().st_mtime < _MAKING_S:
+        return False
+    try:
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(fd)
+
+
+def _fsync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

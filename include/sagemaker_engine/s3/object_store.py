@@ -1,0 +1,316 @@
+"""Buckets and objects on disk, for several processes and threads at once.
+
+Layout under the root: ``index.sqlite`` lists the objects (`index`), ``blobs/`` holds their
+bytes (`blobs`), ``staging/`` what is being written. A write goes: stage the bytes, then in one
+transaction move the blob into place and point the key at it, then remove the blob it replaced. A
+process killed at any point leaves the old or the new object; what it leaves behind beside that,
+a staged file or a blob nobody refers to, `recover` sweeps away.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import shutil
+import sqlite3
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from sagemaker_engine.full_disk import Reserve, is_disk_full
+from sagemaker_engine.s3.blobs import BlobFolder, StagedBlob
+from sagemaker_engine.s3.buckets import BucketTable
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.index import Index
+from sagemaker_engine.s3.listing import walk
+from sagemaker_engine.s3.objects import (
+    ALWAYS,
+    CommonPrefix,
+    ObjectAttributes,
+    ObjectInfo,
+    PartInfo,
+    WriteCondition,
+)
+from sagemaker_engine.s3.rows import find_object, save_object
+from sagemaker_engine.s3.write_rules import check_key, replaced_blob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 100
+_COPY_BYTES = 1 << 20
+_T = TypeVar("_T")
+
+
+class ObjectStore(BucketTable):
+    """The store under `root`. Cheap to make: every process makes its own.
+
+    `fsync=True` also survives power cuts, at one or two disk flushes a write; the default
+    survives the death of any process at any moment. `clock` gives epoch seconds.
+    """
+
+    def __init__(
+        self, root: Path, *, fsync: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self.blobs = BlobFolder(root, fsync=fsync)
+        self.index = Index(root / "index.sqlite", fsync=fsync)
+        self._reserve = Reserve(root / "reserve")
+        self.clock = clock
+
+    def put(
+        self,
+        bucket: str,
+        key: str,
+        source: BinaryIO | Path | bytes,
+        *,
+        attributes: ObjectAttributes | None = None,
+        condition: WriteCondition = ALWAYS,
+        link: bool = False,
+    ) -> ObjectInfo:
+        """Store `source` under `key`, replacing what was there, and return the new object.
+
+        `source` is a binary stream, bytes, or a file's path. `link=True` hard-links the file
+        where the file system allows: from then on it belongs to the store and the caller promises
+        that nobody writes to it. Fails with NoSuchBucket, KeyTooLongError or, where `condition`
+        does not hold, PreconditionFailed.
+        """
+        self.check_writable(bucket, key, condition)
+        with self._stage(source, link=link) as staged:
+            return self.publish(bucket, key, staged, attributes=attributes, condition=condition)
+
+    def publish(
+        self,
+        bucket: str,
+        key: str,
+        staged: StagedBlob,
+        *,
+        attributes: ObjectAttributes | None = None,
+        condition: WriteCondition = ALWAYS,
+        etag: str | None = None,
+        parts: tuple[PartInfo, ...] = (),
+        upload_id: str = "",
+        also: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> ObjectInfo:
+        """Point `key` at a staged blob; `also` runs in the same transaction."""
+        info = ObjectInfo(
+            bucket=bucket,
+            key=key,
+            size=staged.size,
+            etag=etag or staged.digests.md5_hex,
+            last_modified=self.clock(),
+            blob=staged.name,
+            attributes=attributes or ObjectAttributes(),
+            parts=parts,
+            upload_id=upload_id,
+        )
+        with self.index.write() as db:
+            replaced = replaced_blob(db, bucket, key, condition)
+            if also is not None:
+                also(db)
+            self.blobs.adopt(staged)
+            save_object(db, info)
+        self.blobs.drop([replaced] if replaced else [])
+        return info
+
+    def check_writable(self, bucket: str, key: str, condition: WriteCondition = ALWAYS) -> None:
+        """Check what can be known before the bytes arrive; `publish` checks it again."""
+        check_key(key)
+        with self.index.read() as db:
+            replaced_blob(db, bucket, key, condition)
+
+    def head(self, bucket: str, key: str) -> ObjectInfo:
+        """Return the object.
+
+        Raises:
+            S3Error: NoSuchBucket, NoSuchKey.
+        """
+        return self._find(bucket, key)
+
+    def _find(self, bucket: str, key: str) -> ObjectInfo:
+        with self.index.read() as db:
+            info = find_object(db, bucket, key)
+        if info is None:
+            self.head_bucket(bucket)
+            raise S3Error("NoSuchKey", Key=key)
+        return info
+
+    def open(self, bucket: str, key: str) -> BinaryIO:
+        """Return the object's bytes as an open file; a later overwrite does not touch them."""
+        return self.open_object(bucket, key)[1]
+
+    def open_object(self, bucket: str, key: str) -> tuple[ObjectInfo, BinaryIO]:
+        """Return the object and its open file, both of the same version."""
+        return self._with_blob(bucket, key, lambda path: path.open("rb", buffering=0))
+
+    def path(self, bucket: str, key: str) -> Path:
+        """Return the object's file, to be read only. It goes away when the key is overwritten."""
+        return self.blobs.path(self.head(bucket, key).blob)
+
+    def link_to(self, bucket: str, key: str, target: Path) -> ObjectInfo:
+        """Make `target` a hard link to the object's file, or a copy across file systems.
+
+        Whoever writes into a linked file in place changes the stored object: mount it read-only.
+        """
+        return self._with_blob(bucket, key, lambda path: _link_or_copy(path, target))[0]
+
+    def list(
+        self,
+        bucket: str,
+        prefix: str = "",
+        delimiter: str | None = None,
+        start_after: str | None = None,
+    ) -> Iterator[ObjectInfo | CommonPrefix]:
+        """Return objects and common prefixes in S3's order (UTF-8 bytes); see `listing.walk`."""
+        self.head_bucket(bucket)
+        return walk(self.index, bucket, prefix=prefix, delimiter=delimiter, start_after=start_after)
+
+    def delete(self, bucket: str, key: str) -> bool:
+        """Delete the object; return whether there was one."""
+        return bool(self.delete_many(bucket, [key]))
+
+    def delete_many(self, bucket: str, keys: Iterable[str]) -> int:
+        """Delete objects in one transaction; return how many existed. It works on a full disk, too.
+
+        Raises:
+            OSError: The disk fails otherwise than by being full.
+            sqlite3.Error: As above, while the index is written.
+        """
+        self.head_bucket(bucket)
+        names = list(keys)
+        try:
+            gone = self._delete(bucket, names)
+        except (OSError, sqlite3.Error) as error:
+            if not is_disk_full(error):
+                raise
+            self._reserve.free()
+            gone = self._delete(bucket, names)
+            self.blobs.drop(gone)
+            self.blobs.reaper.wait()
+            self._reserve.fill()
+            return len(gone)
+        self.blobs.drop(gone)
+        return len(gone)
+
+    def _delete(self, bucket: str, keys: Iterable[str]) -> Sequence[str]:
+        """Remove the rows of objects; return their blobs, which nobody refers to any more."""
+        gone: list[str] = []
+        with self.index.write() as db:
+            for key in keys:
+                rows = db.execute(
+                    "DELETE FROM objects WHERE bucket = ? AND key = ? RETURNING blob",
+                    (bucket, key.encode()),
+                ).fetchall()
+                gone += [blob for (blob,) in rows]
+        return gone
+
+    def copy(
+        self,
+        source: tuple[str, str],
+        target: tuple[str, str],
+        *,
+        attributes: ObjectAttributes | None = None,
+        condition: WriteCondition = ALWAYS,
+    ) -> ObjectInfo:
+        """Copy an object by hard link, with its ETag; `attributes` replace the source's.
+
+        Raises:
+            S3Error: NoSuchBucket, NoSuchKey, KeyTooLongError, PreconditionFailed.
+        """
+        bucket, key = target
+        check_key(key)
+        with self.index.write() as db:
+            old = find_object(db, *source)
+            if old is None:
+                self.head_bucket(source[0])
+                raise S3Error("NoSuchKey", Key=source[1])
+            replaced = replaced_blob(db, bucket, key, condition)
+            info = ObjectInfo(
+                bucket=bucket,
+                key=key,
+                size=old.size,
+                etag=old.etag,
+                last_modified=self.clock(),
+                blob=self.blobs.link(old.blob),
+                attributes=attributes or old.attributes,
+                parts=old.parts,
+            )
+            save_object(db, info)
+        self.blobs.drop([replaced] if replaced else [])
+        return info
+
+    def change_attributes(
+        self, bucket: str, key: str, change: Callable[[ObjectAttributes], ObjectAttributes]
+    ) -> ObjectInfo:
+        """Replace the object's attributes by what `change` makes of them; its bytes stay.
+
+        Raises:
+            S3Error: NoSuchBucket, NoSuchKey.
+        """
+        with self.index.write() as db:
+            old = find_object(db, bucket, key)
+            if old is None:
+                self.head_bucket(bucket)
+                raise S3Error("NoSuchKey", Key=key)
+            info = replace(old, attributes=change(old.attributes))
+            save_object(db, info)
+        return info
+
+    def recover(self) -> tuple[int, int]:
+        """Sweep away what killed processes left; return (staging folders, unreferenced blobs).
+
+        Safe at any time beside other processes: blobs are moved into place only inside write
+        transactions, and the sweep holds one.
+        """
+        folders = self.blobs.sweep_staging()
+        with self.index.write() as db:
+            used = {
+                blob
+                for (blob,) in db.execute(
+                    "SELECT blob FROM objects UNION ALL SELECT blob FROM parts"
+                )
+            }
+            orphans = [name for name in self.blobs.names() if name not in used]
+        self.blobs.drop(orphans)
+        self._reserve.fill()
+        if folders or orphans:
+            log.info(
+                "swept %d staging folders and %d blobs nobody refers to", folders, len(orphans)
+            )
+        return folders, len(orphans)
+
+    def _stage(self, source: BinaryIO | Path | bytes, *, link: bool) -> StagedBlob:
+        if isinstance(source, bytes):
+            return self.blobs.stage(io.BytesIO(source), size=len(source))
+        if not isinstance(source, Path):
+            return self.blobs.stage(source)
+        if link:
+            return self.blobs.stage_link(source)
+        with source.open("rb", buffering=0) as file:
+            return self.blobs.stage(file, size=os.fstat(file.fileno()).st_size)
+
+    def _with_blob(self, bucket: str, key: str, use: Callable[[Path], _T]) -> tuple[ObjectInfo, _T]:
+        # An overwrite between looking up and using removes the file: look again.
+        for _ in range(_ATTEMPTS):
+            info = self._find(bucket, key)
+            try:
+                return info, use(self.blobs.path(info.blob))
+            except FileNotFoundError:
+                log.debug("%s/%s was replaced while it was opened; looking again", bucket, key)
+        raise S3Error("InternalError", f"the bytes of {bucket}/{key} are missing from the disk")
+
+
+def _link_or_copy(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in {errno.EXDEV, errno.EMLINK, errno.EPERM}:
+            raise
+        with path.open("rb") as source, target.open("xb") as copy:
+            shutil.copyfileobj(source, copy, _COPY_BYTES)

@@ -1,0 +1,113 @@
+"""Host capabilities for instances, found by trying each of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from sagemaker_engine.sandbox import network
+from sagemaker_engine.sandbox.cluster import Cluster, SandboxError
+from sagemaker_engine.sandbox.instance import ClusterPlan, Instance, Overlay
+
+CANDIDATES: tuple[tuple[str, ...], ...] = (
+    ("mount", "pid", "net", "overlay"),
+    ("user", "mount", "pid", "net", "overlay"),
+    ("mount", "pid", "overlay"),
+    ("user", "mount", "pid", "overlay"),
+    ("mount", "pid"),
+    ("user", "mount", "pid"),
+    (),
+)
+"""Feature sets, best first. `mount` brings the host name and IPC, `user` is the way without root.
+The last one has no isolation at all: the job's folder stands in for /opt/ml by its real path."""
+
+PROBE_LIMIT_S = 120.0
+"""A busy machine is slow, not without a feature: what is not found here is gone until the next boot."""
+
+LOSSES = {
+    "net": "instances share this machine's network: two jobs that bind one port collide",
+    "overlay": "Python's environment is not copy-on-write: what a job installs stays on this "
+    "machine",
+    "pid": "instances share this machine's processes",
+    "mount": "no /opt/ml and no host names of its own: SAGEMAKER_BASE_DIR points to the job's "
+    "folder; what a job writes elsewhere (/etc/environment) is written on this machine; checkpoints and channels are "
+    "no mounts of their own, so a rename into them works here and fails on SageMaker (EXDEV)",
+}
+
+
+def features(cache: Path) -> tuple[str, ...]:
+    """Return the best feature set that works here; tried once a boot and user, kept in `cache`."""
+    try:
+        kept = json.loads(cache.read_text(encoding="utf-8"))
+        if kept["machine"] == machine():
+            return tuple(kept["features"])
+    except (OSError, ValueError, KeyError):
+        pass  # Not tried yet.
+    found = next(each for each in CANDIDATES if not each or works(each, cache.parent) is None)
+    keep(cache, found)
+    return found
+
+
+def keep(cache: Path, found: tuple[str, ...]) -> None:
+    """Have jobs on this machine use these features until it boots again."""
+    fresh = cache.with_name(f"{cache.name}.{os.getpid()}")
+    fresh.write_text(json.dumps({"machine": machine(), "features": found}), encoding="utf-8")
+    fresh.replace(cache)
+
+
+def machine() -> str:
+    """Return what the features depend on: this boot, the user, the kernel and iproute2."""
+    return f"{_boot_id()} {os.geteuid()} {os.uname().release} {network.ip_program()}"
+
+
+def works(wanted: tuple[str, ...], folder: Path) -> str | None:
+    """Try a feature set with an instance that does nothing; return why it fails, or None."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        lower = Path(scratch, "lower")
+        lower.mkdir()
+        read_end, write_end = os.pipe()
+        overlay = Overlay(lower=str(lower), target="/opt/probe", scratch=f"{scratch}/over")
+        instance = Instance(
+            name="probe",
+            address=network.instance_address(0, own_network="net" in wanted),
+            folder=scratch,
+            argv=["/bin/sh", "-c", "exit 0"],
+            environment={},
+            working_folder="/",
+            descriptor=write_end,
+            binds=[(scratch, "/opt/ml")],
+            overlays=[overlay] if "overlay" in wanted else [],
+        )
+        try:
+            return _try(ClusterPlan(instances=[instance], features=list(wanted)))
+        finally:
+            os.close(read_end)
+            os.close(write_end)
+
+
+def _try(plan: ClusterPlan) -> str | None:
+    try:
+        cluster = Cluster(plan)
+    except SandboxError as error:
+        return str(error)
+    try:
+        cluster.start()
+        exits = cluster.wait(PROBE_LIMIT_S)
+        return None if exits and exits[0].code == 0 else f"the probe ended with {exits}"
+    finally:
+        cluster.close()
+
+
+def losses(found: tuple[str, ...]) -> list[str]:
+    """Return what an instance with these features lacks, as sentences for the job's log."""
+    return [text for feature, text in LOSSES.items() if feature not in found]
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"

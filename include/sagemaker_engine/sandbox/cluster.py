@@ -1,0 +1,190 @@
+"""The runner's handle on the instances of its job."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine import SOURCE_FOLDER
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Mapping
+
+    from sagemaker_engine.sandbox.instance import ClusterPlan
+
+BOOTSTRAP = (
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
+    "from sagemaker_engine.sandbox.cluster_process import main\n"
+    "main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+MESSAGE_BYTES = 65536
+SETUP_LIMIT_S = 120.0
+"""It takes milliseconds, on a busy machine seconds; without a limit a set-up that hangs would never be told."""
+
+
+class SandboxError(Exception):
+    """The instances could not be set up; the message states what the machine refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceExit:
+    """End of an instance: `code` 0 to 255, as a shell shows it (137 = killed by SIGKILL)."""
+
+    instance: str
+    code: int
+
+
+class Cluster:
+    """All instances of one job; `close`, or the end of this process, ends whatever they do."""
+
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        *,
+        answer: Mapping[str, Callable[[socket.socket], None]] | None = None,
+    ) -> None:
+        """Set up the instances; nothing of the user runs before `start`.
+
+        `answer` takes the listening socket of each of the plan's ports, by purpose.
+
+        Raises:
+            SandboxError: The machine refused a step of the set-up.
+        """
+        self.plan = plan
+        self._answer = answer or {}
+        self._running = {each.name for each in plan.instances}
+        self._pids: dict[str, int] = {}
+        self._holders: dict[str, int] = {}
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = [theirs.fileno(), *(each.descriptor for each in plan.instances)]
+        base = getattr(sys, "_base_executable", sys.executable)
+        self._process = subprocess.Popen(  # noqa: S603  (our own interpreter)
+            [
+                *(base, "-I", "-S", "-c", BOOTSTRAP, str(SOURCE_FOLDER)),
+                *(str(theirs.fileno()), str(os.getpid())),
+            ],
+            stdin=subprocess.PIPE,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+        theirs.close()
+        if self._process.stdin is None:
+            raise SandboxError("the cluster process has no stdin")
+        self._process.stdin.write(plan.to_json().encode())
+        self._process.stdin.close()
+        self._await_ready()
+
+    def start(self) -> None:
+        """Let process 1 of every instance run."""
+        self._control.send(b"start")
+
+    @property
+    def running(self) -> frozenset[str]:
+        """Return the names of the instances that have not ended."""
+        return frozenset(self._running)
+
+    def wait(self, timeout_s: float) -> list[InstanceExit]:
+        """Return the instances that ended, waiting for the first at most `timeout_s`."""
+        exits: list[InstanceExit] = []
+        deadline = time.monotonic() + timeout_s
+        while self._running and not exits:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            exits += self._take(left)
+        while self._running and (more := self._take(0)):
+            exits += more
+        return exits
+
+    def signal(self, instance: str, number: signal.Signals) -> None:
+        """Send a signal to process 1 of the instance; nothing happens when it has ended."""
+        if instance in self._running and instance in self._pids:
+            try:
+                os.kill(self._pids[instance], number)
+            except ProcessLookupError:
+                return
+
+    def first_process(self, instance: str) -> int:
+        """Return the number of process 1 of the instance on this machine; 0 when it does not run."""
+        return self._pids.get(instance, 0) if instance in self._running else 0
+
+    @property
+    def holder(self) -> int:
+        """Return the number of the process in whose network namespace the instances' cables end."""
+        return self._process.pid
+
+    def path_of(self, instance: str, path: str) -> Path:
+        """Return where this machine sees a path of an instance that has not been started yet.
+
+        It needs a mount namespace, and is gone with it: who needs it for longer opens it.
+        """
+        folder = next(each.folder for each in self.plan.instances if each.name == instance)
+        return Path(f"/proc/{self._holders[instance]}/root{folder}/root{path}")
+
+    def close(self) -> None:
+        """End whatever still runs and let the namespaces go."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._control.close()
+        self._running.clear()
+
+    def _await_ready(self) -> None:
+        while True:
+            message = self._receive(SETUP_LIMIT_S)
+            if message is None:
+                self.close()
+                raise SandboxError(f"the instances were not set up within {SETUP_LIMIT_S:.0f} s")
+            if message["event"] == "ready":
+                self._holders = message["pids"]
+                return
+            if message["event"] in {"failed", "gone"}:
+                self.close()
+                raise SandboxError(message.get("message", "the cluster process died at set-up"))
+
+    def _take(self, timeout_s: float) -> list[InstanceExit]:
+        message = self._receive(timeout_s)
+        if message is None:
+            return []
+        match message["event"]:
+            case "started":
+                self._pids[message["instance"]] = message["pid"]
+                return self._take(0)
+            case "exit":
+                self._running.discard(message["instance"])
+                code = message["code"]
+                return [
+                    InstanceExit(
+                        instance=message["instance"], code=code if code >= 0 else 128 - code
+                    )
+                ]
+            case _:  # The cluster process is gone, and with it every instance.
+                left = sorted(self._running)
+                self._running.clear()
+                return [InstanceExit(instance=name, code=137) for name in left]
+
+    def _receive(self, timeout_s: float) -> dict[str, Any] | None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            if not selector.select(timeout_s):
+                return None
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 8)
+        except ConnectionError:
+            return {"event": "gone"}
+        if not data:
+            return {"event": "gone"}
+        message: dict[str, Any] = json.loads(data)
+        for descriptor in descriptors:
+            listener = socket.socket(fileno=descriptor)
+            self._answer.get(message["purpose"], socket.socket.close)(listener)
+        return message

@@ -1,0 +1,237 @@
+"""The process that holds the namespaces of one job's instances and runs their process 1.
+
+Started by `cluster.Cluster`: the plan comes on stdin, events go out as JSON messages on the control
+socket. It dies with its parent, and each instance dies with it; the kernel sees to both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sagemaker_engine.sandbox import filesystem, linux, network
+from sagemaker_engine.sandbox.instance import ClusterPlan
+from sagemaker_engine.sandbox.linux import Namespace
+
+if TYPE_CHECKING:
+    from sagemaker_engine.sandbox.instance import Instance
+
+SETUP_FAILED = 125
+
+
+class Control:
+    """The way back to the runner: one JSON message an event."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Take over the inherited socket."""
+        self._socket = socket.socket(fileno=descriptor)
+
+    def send(self, event: str, *, descriptors: list[int] | None = None, **values: Any) -> None:
+        """Send an event, with file descriptors when it carries some."""
+        data = json.dumps({"event": event, **values}).encode()
+        socket.send_fds(self._socket, [data], descriptors or [])
+
+    def wait_for_start(self) -> None:
+        """Return when the runner says go; end this process when it is gone."""
+        if self._socket.recv(64) != b"start":
+            os._exit(0)
+
+
+def main(control_descriptor: int, parent_pid: int) -> None:
+    """Set up the instances, run them, report how each ends."""
+    linux.die_with_parent(parent_pid)
+    linux.set_process_name("trainyard-job")
+    linux.adopt_orphans()
+    os.set_inheritable(control_descriptor, False)
+    control = Control(control_descriptor)
+    plan = ClusterPlan.from_json(sys.stdin.read())
+    try:
+        enter_user_namespace(plan)
+        _hold(plan, control)
+    except Exception as error:  # noqa: BLE001  (whatever it was, the runner has to learn of it)
+        control.send("failed", message=str(error), trace=traceback.format_exc()[-4000:])
+        sys.exit(SETUP_FAILED)
+
+
+def enter_user_namespace(plan: ClusterPlan) -> None:
+    """Become root of an own user namespace where the plan says that it takes one.
+
+    Fails with OSError: user namespaces are not allowed here.
+    """
+    if "user" not in plan.features:
+        return
+    uid, gid = os.geteuid(), os.getegid()
+    linux.unshare(Namespace.USER)
+    Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+    Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="ascii")
+    Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="ascii")
+
+
+def _hold(plan: ClusterPlan, control: Control) -> None:
+    own_network = "net" in plan.features
+    if own_network:
+        linux.unshare(Namespace.NET)
+        network.build_bridge()
+    boxes = [Box(each, plan, control) for each in plan.instances]
+    for box in boxes:
+        box.spawn()
+    for box in boxes:
+        box.await_ready()
+    if own_network:
+        network.connect([box.pid for box in boxes])
+    for box in boxes:
+        box.go_on()
+    for box in boxes:
+        box.await_ready()
+    control.send("ready", pids={box.instance.name: box.pid for box in boxes})
+    control.wait_for_start()
+    for box in boxes:
+        box.go_on()
+    _reap({box.pid: box.instance.name for box in boxes}, control)
+
+
+def _reap(names: dict[int, str], control: Control) -> None:
+    left = set(names)
+    while left:
+        pid, status = os.wait()
+        if pid in left:
+            left.remove(pid)
+            control.send("exit", instance=names[pid], code=os.waitstatus_to_exitcode(status))
+    while True:  # Orphans of instances that had no PID namespace end with this process.
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+class Box:
+    """One instance as the cluster process sees it: a child that is led through its set-up."""
+
+    def __init__(self, instance: Instance, plan: ClusterPlan, control: Control) -> None:
+        """Prepare, start nothing."""
+        self.instance = instance
+        self.plan = plan
+        self.control = control
+        self.pid = 0
+        self._is_started = False
+        self._up = os.pipe()
+        self._down = os.pipe()
+
+    def spawn(self) -> None:
+        """Fork the child that becomes the instance."""
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            linux.die_with_parent(parent)
+            try:
+                self._become()
+            except BaseException:  # noqa: BLE001  (the child must not go on as the parent)
+                self._give_up()
+
+    def await_ready(self) -> None:
+        """Wait for the child's next step.
+
+        Raises:
+            OSError: The child failed to set up its instance.
+        """
+        os.set_blocking(self._up[0], True)
+        said = os.read(self._up[0], 4000)
+        if not said.startswith(b"."):
+            raise OSError(f"instance {self.instance.name}: {said.decode() or 'died at set-up'}")
+
+    def go_on(self) -> None:
+        """Let the child take its next step."""
+        os.write(self._down[1], b".")
+
+    def _step_done(self) -> None:
+        os.write(self._up[1], b".")
+        if os.read(self._down[0], 1) != b".":
+            os._exit(SETUP_FAILED)
+
+    def _give_up(self) -> NoReturn:
+        report = traceback.format_exc()[-3000:].encode()
+        os.write(self._up[1], report)
+        if self._is_started:  # Nobody reads the pipe any more; the log is the place.
+            os.write(self.instance.descriptor, report)
+        os._exit(SETUP_FAILED)
+
+    def _become(self) -> NoReturn:
+        features = self.plan.features
+        kinds = Namespace(0)
+        for feature, kind in (
+            ("mount", Namespace.MOUNT | Namespace.UTS | Namespace.IPC),
+            ("net", Namespace.NET),
+        ):
+            if feature in features:
+                kinds |= kind
+        if kinds:
+            linux.unshare(kinds)
+        self._step_done()
+        if "mount" in features:
+            linux.set_host_name(self.instance.name)
+        if "net" in features:
+            network.configure(self.instance.address)
+            for purpose, port in self.plan.ports.items():
+                self._send_listener(purpose, port)
+        root = filesystem.build_root(self.instance, self.plan) if "mount" in features else None
+        self._step_done()
+        self._is_started = True
+        self._run(root)
+
+    def _send_listener(self, purpose: str, port: int) -> None:
+        with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+            self.control.send("listening", purpose=purpose, descriptors=[listener.fileno()])
+
+    def _run(self, root: str | None) -> NoReturn:
+        supervisor = os.getpid()
+        if "pid" in self.plan.features:  # Last, since the first process forked after is process 1.
+            linux.unshare(Namespace.PID)
+            supervisor = 0
+        child = os.fork()
+        if child == 0:
+            linux.die_with_parent(supervisor)
+            try:
+                self._execute(root)
+            except BaseException:  # noqa: BLE001  (as above)
+                os.write(2, traceback.format_exc().encode())
+                os._exit(SETUP_FAILED)
+        os.close(self.instance.descriptor)
+        self.control.send("started", instance=self.instance.name, pid=child)
+        self._pass_on_signals(child)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        os._exit(code if code >= 0 else 128 - code)
+
+    @staticmethod
+    def _pass_on_signals(child: int) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
+
+    def _execute(self, root: str | None) -> NoReturn:
+        instance = self.instance
+        os.setsid()
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(devnull, 0)
+        os.dup2(instance.descriptor, 1)
+        os.dup2(instance.descriptor, 2)
+        os.closerange(3, 1 << 16)
+        if root is not None:
+            if "pid" in self.plan.features:
+                linux.mount("proc", root + "/proc", "proc")
+            else:
+                linux.bind("/proc", root + "/proc")
+            linux.pivot_root(root)
+        for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(instance.working_folder)
+        try:
+            os.execvpe(instance.argv[0], instance.argv, instance.environment)  # noqa: S606
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            os.write(2, f"cannot execute {instance.argv[0]!r}: {reason}\n".encode())
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)

@@ -1,0 +1,186 @@
+"""A way out of an instance's network to the world: an HTTP proxy that runs outside of it.
+
+On SageMaker a job reaches the internet unless it asks for network isolation; pip install of a
+requirements.txt needs it. An instance's network has no route, so programs get this proxy's address
+in HTTP_PROXY and HTTPS_PROXY. It passes on to this machine's own proxy where one is set. It refuses
+this machine's own addresses: a host of AWS cannot reach them either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from sagemaker_engine.sandbox.relay import pump_both_ways, serve_connections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+PORT_INSIDE = 3128
+MAX_HEAD_BYTES = 65536
+CONNECT_TIMEOUT_S = 30.0
+
+
+class ForbiddenTargetError(ValueError):
+    """A program asked for an address of the machine that runs the engine."""
+
+
+def is_of_this_machine(address: str) -> bool:
+    """Return whether an IP address is this machine's own, a link's or no single host's."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    each = mapped or parsed
+    if each.is_loopback or each.is_link_local or each.is_unspecified or each.is_multicast:
+        return True
+    family = socket.AF_INET if each.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:  # Connecting it sends nothing.
+        try:
+            probe.connect((str(each), 9))
+        except OSError:
+            return False  # No route: it is not here.
+        return str(probe.getsockname()[0]) == str(each)  # Linux reaches an own address from itself.
+
+
+class EgressProxy:
+    """Serves listeners that live in instances' networks and connects from this one."""
+
+    def __init__(
+        self, environment: Mapping[str, str], *, refuses: Callable[[str], bool] = is_of_this_machine
+    ) -> None:
+        """`environment` may name this machine's own proxy (HTTPS_PROXY, HTTP_PROXY); `refuses` rejects IP addresses."""
+        self._refuses = refuses
+        self._upstream = {
+            "https": _proxy_address(environment, "https"),
+            "http": _proxy_address(environment, "http"),
+        }
+
+    def serve(self, listener: socket.socket) -> None:
+        """Serve this listener in a thread for as long as it is open."""
+        serve_connections(listener, self._answer)
+
+    def _answer(self, inside: socket.socket) -> None:
+        with inside:
+            try:
+                head, rest = _read_head(inside)
+                outside = self._connect(head, inside)
+            except ForbiddenTargetError as error:
+                log.info("no way out: %s", error)
+                with contextlib.suppress(OSError):
+                    inside.sendall(f"{_FORBIDDEN}{error}\n".encode())
+                return
+            except (OSError, ValueError) as error:
+                log.info("no way out: %s", error)
+                with contextlib.suppress(OSError):
+                    inside.sendall(b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\n\r\n")
+                return
+            with outside:
+                with contextlib.suppress(OSError):  # a peer that broke off may have answered before
+                    outside.sendall(rest)
+                pump_both_ways(inside, outside)
+
+    def _connect(self, head: bytes, inside: socket.socket) -> socket.socket:
+        """Return the connection that the request asks for, its head sent where that is due.
+
+        Raises:
+            ForbiddenTargetError: The host is this machine.
+            ValueError: The request names no host.
+        """
+        line, _, fields = head.partition(b"\r\n")
+        method, target, version = line.decode("ascii").split(" ")
+        if method == "CONNECT":
+            return self._tunnel(target, head, inside)
+        parts = urlsplit(target)
+        if not parts.hostname:
+            raise ValueError(f"{target!r} is no absolute URL")
+        upstream = self._upstream["http"]
+        if upstream is not None:
+            self._check_name(parts.hostname)
+            outside = socket.create_connection(upstream, CONNECT_TIMEOUT_S)
+            outside.sendall(head)
+            return outside
+        outside = self._open(parts.hostname, parts.port or 80)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        kept = [each for each in fields.split(b"\r\n") if not _is_hop(each)]
+        first = f"{method} {path} {version}\r\nConnection: close\r\n".encode("ascii")
+        outside.sendall(first + b"\r\n".join(kept))
+        return outside
+
+    def _tunnel(self, target: str, head: bytes, inside: socket.socket) -> socket.socket:
+        host, _, port = target.rpartition(":")
+        host = host.strip("[]")
+        upstream = self._upstream["https"]
+        if upstream is not None:
+            self._check_name(host)
+            outside = socket.create_connection(upstream, CONNECT_TIMEOUT_S)
+            outside.sendall(head)  # Its answer goes back as it comes.
+            return outside
+        outside = self._open(host, int(port))
+        inside.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        return outside
+
+    def _open(self, host: str, port: int) -> socket.socket:
+        """Return a connection to the first address of the host that answers; no address of this machine is tried."""
+        failure: OSError | None = None
+        for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            self._check_address(host, str(address[0]))
+            try:
+                return socket.create_connection((str(address[0]), port), CONNECT_TIMEOUT_S)
+            except OSError as error:
+                failure = error
+        raise failure or OSError(f"{host} has no address")
+
+    def _check_name(self, host: str) -> None:
+        """Check a host that this machine's proxy connects to: its addresses only if no DNS is needed."""
+        if host.lower().rstrip(".").endswith("localhost"):
+            host = "127.0.0.1"
+        with contextlib.suppress(socket.gaierror):  # A name: this machine's proxy resolves it.
+            for *_, address in socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST):
+                self._check_address(host, str(address[0]))
+
+    def _check_address(self, host: str, address: str) -> None:
+        if self._refuses(address):
+            raise ForbiddenTargetError(
+                f"{host} ({address}) belongs to the machine that runs the engine. A job reaches S3, SageMaker and the "
+                "internet, as on AWS; serve what it needs from another host, or pass it as a channel."
+            )
+
+
+_FORBIDDEN = "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+
+
+def proxy_environment(host_names: list[str]) -> dict[str, str]:
+    """Return the variables that send an instance's programs through the proxy, local ones not."""
+    url = f"http://127.0.0.1:{PORT_INSIDE}"
+    direct = ",".join(["localhost", "127.0.0.1", "10.77.0.0/16", *host_names])
+    values = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "NO_PROXY": direct}
+    return values | {name.lower(): value for name, value in values.items()}
+
+
+def _read_head(source: socket.socket) -> tuple[bytes, bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = source.recv(4096)
+        if not more or len(data) > MAX_HEAD_BYTES:
+            raise ValueError("no HTTP request")
+        data += more
+    end = data.index(b"\r\n\r\n") + 4
+    return data[:end], data[end:]
+
+
+def _is_hop(field: bytes) -> bool:
+    return field.lower().startswith((b"proxy-", b"connection:"))
+
+
+def _proxy_address(environment: Mapping[str, str], scheme: str) -> tuple[str, int] | None:
+    name = f"{scheme}_proxy"
+    url = environment.get(name) or environment.get(name.upper())
+    if not url:
+        return None
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    return (parts.hostname, parts.port or 80) if parts.hostname else None

@@ -1,0 +1,71 @@
+"""Detection of writes in folders, by the kernel's inotify(7)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.sandbox import linux
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+IN_MODIFY = 0x002
+IN_MOVED_TO = 0x080
+IN_CREATE = 0x100
+IN_IS_DIRECTORY = 0x4000_0000
+_EVENT = struct.Struct("iIII")
+_READ_BYTES = 1 << 16
+
+
+class FolderWatch:
+    """Tells of files that are created, written or moved below some folders, from `begin` on."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        """Prepare; the folders need not be there before `begin`."""
+        self._folders = list(folders)
+        self._descriptor: int | None = None
+
+    def begin(self) -> None:
+        """Regard all that is there as known.
+
+        Fails with OSError: the kernel gives no watch, as when too many are in use.
+        """
+        self._descriptor = linux.inotify()
+        self._watch_all()
+
+    def has_changed(self) -> bool:
+        """Return whether anything was written since the last question."""
+        if self._descriptor is None:
+            return False
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if any(mask & IN_IS_DIRECTORY for mask in _masks(data)):
+            self._watch_all()
+        return True
+
+    def close(self) -> None:
+        """Give the watch back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _watch_all(self) -> None:
+        if self._descriptor is None:
+            return
+        for folder in self._folders:
+            for parent, _, _ in os.walk(folder):
+                linux.inotify_watch(self._descriptor, parent, IN_CREATE | IN_MODIFY | IN_MOVED_TO)
+
+
+def _masks(data: bytes) -> Iterable[int]:
+    """Yield the mask of each event: a struct inotify_event is followed by a name of `len` bytes."""
+    start = 0
+    while start < len(data):
+        _, mask, _, length = _EVENT.unpack_from(data, start)
+        yield mask
+        start += _EVENT.size + length

@@ -1,0 +1,142 @@
+"""Change what instances are made of while they run, from a process that enters their namespaces for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sagemaker_engine import SOURCE_FOLDER
+from sagemaker_engine.sandbox import linux, network
+from sagemaker_engine.sandbox.linux import MountFlag, Namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BOOTSTRAP = (
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
+    "from sagemaker_engine.sandbox.inside import main\n"
+    "main(*sys.argv[2:])"
+)
+LIMIT_S = 20.0
+FILL_TRIES = 1000
+
+
+def cut_cables(holder: int, indices: Sequence[int]) -> None:
+    """Take the cables of these instances off the bridge: it carries no packet to or from them.
+
+    `holder` is the cluster process. Nobody is told, as with a real cut: connections wait.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    _run(holder, "cut", *map(str, indices))
+
+
+def mend_cables(holder: int, indices: Sequence[int]) -> None:
+    """Put the cables of these instances back.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    _run(holder, "mend", *map(str, indices))
+
+
+def fill_volume(first: int, path: str) -> None:
+    """Make what a volume of an instance holds its size; `first` is the instance's process 1.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    _run(first, "fill", path)
+
+
+def resize_volume(first: int, path: str, size_bytes: int) -> None:
+    """Give a volume of an instance this size, rounded up to pages; `first` is the instance's process 1.
+
+    Raises:
+        OSError: The kernel refuses, as for a size below what the volume holds.
+    """
+    _run(first, "resize", path, str(size_bytes))
+
+
+def main(pid: str, action: str, *arguments: str) -> None:
+    """Do one action in the namespaces of a process.
+
+    Raises:
+        ValueError: There is no such action.
+    """
+    match action:
+        case "cut":
+            _enter(int(pid), Namespace.USER, Namespace.NET)
+            network.detach([int(each) for each in arguments])
+        case "mend":
+            _enter(int(pid), Namespace.USER, Namespace.NET)
+            network.attach([int(each) for each in arguments])
+        case "fill":
+            _enter(int(pid), Namespace.USER, Namespace.MOUNT)
+            _fill(*arguments)
+        case "resize":
+            _enter(int(pid), Namespace.USER, Namespace.MOUNT)
+            path, size = arguments
+            _resize(path, int(size))
+        case _:
+            raise ValueError(f"{action!r} is none of cut, mend, fill, resize")
+
+
+def _fill(path: str) -> None:
+    """Shrink the volume; while somebody writes there, what it holds may grow before the kernel looks.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    for tries_left in reversed(range(FILL_TRIES)):
+        status = os.statvfs(path)
+        used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
+        try:
+            _resize(path, max(status.f_frsize, used_bytes))
+        except OSError as error:
+            if error.errno != errno.EINVAL or not tries_left:
+                raise
+        else:
+            return
+
+
+def _resize(path: str, size_bytes: int) -> None:
+    flags = MountFlag.REMOUNT | MountFlag.NO_SUID | MountFlag.NO_DEV
+    linux.mount("none", path, flags=flags, data=f"size={size_bytes}")
+
+
+def _enter(pid: int, *kinds: Namespace) -> None:
+    wanted = Namespace(0)
+    for kind in kinds:
+        name = linux.NAMESPACE_FILES[kind]
+        theirs, ours = (Path(f"/proc/{who}/ns/{name}").stat() for who in (pid, "self"))
+        if theirs.st_ino != ours.st_ino:
+            wanted |= kind
+    if wanted:
+        linux.set_namespace(os.pidfd_open(pid), wanted)
+
+
+def _run(pid: int, action: str, *arguments: str) -> None:
+    """Act in a process of its own: one with threads, as this may be, cannot enter a mount namespace.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    base = getattr(sys, "_base_executable", sys.executable)
+    done = subprocess.run(  # noqa: S603  (our own interpreter)
+        [
+            *(base, "-I", "-S", "-c", BOOTSTRAP, str(SOURCE_FOLDER)),
+            *(str(pid), action, *arguments),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    if done.returncode != 0:
+        raise OSError(f"{action} failed: {done.stderr.strip().rpartition(chr(10))[2]}")

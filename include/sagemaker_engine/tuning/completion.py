@@ -1,0 +1,80 @@
+"""TuningJobCompletionCriteria: when the results so far say that a search may end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.tuning.observations import is_better
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SIGNIFICANT = 0.01
+"""An improvement counts from 1% of the best so far on (BestObjectiveNotImproving's documentation)."""
+MIN_TO_CONVERGE = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Summary of a sequence of objectives in the order of their arrival.
+
+    `num_not_improving` counts the trials since the last improvement of 1% or more. `converged_at` is the
+    index of the objective with which these were so many that the search had converged, if it had.
+    """
+
+    best: float | None
+    num_not_improving: int
+    converged_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criteria:
+    """Conditions that end a search before its limits; None and False leave one out."""
+
+    target: float | None = None
+    max_not_improving: int | None = None
+    on_convergence: bool = False
+
+    def are_met(self, progress: Progress, *, maximize: bool) -> bool:
+        """Return whether the search may end."""
+        reached = (
+            self.target is not None
+            and progress.best is not None
+            and not is_better(self.target, progress.best, maximize=maximize)
+        )
+        stuck = (
+            self.max_not_improving is not None
+            and progress.num_not_improving >= self.max_not_improving
+        )
+        return reached or stuck or (self.on_convergence and progress.converged_at is not None)
+
+
+def progress_of(
+    objectives: Sequence[float], *, maximize: bool, num_dimensions: int, num_parallel: int
+) -> Progress:
+    """Return the progress of a search.
+
+    Convergence is this engine's own rule, as the service does not tell its own: no improvement of 1% for
+    10 trials, or for twice the number of tuned hyperparameters or of parallel trials if that is more.
+    """
+    best: float | None = None
+    reference: float | None = None
+    converged_at: int | None = None
+    num_not_improving = 0
+    patience = max(MIN_TO_CONVERGE, 2 * num_dimensions, 2 * num_parallel)
+    for index, value in enumerate(objectives):
+        if best is None or is_better(value, best, maximize=maximize):
+            best = value
+        if reference is None or _is_significant(value, reference, maximize=maximize):
+            reference, num_not_improving = value, 0
+        else:
+            num_not_improving += 1
+        if converged_at is None and num_not_improving >= patience:
+            converged_at = index
+    return Progress(best=best, num_not_improving=num_not_improving, converged_at=converged_at)
+
+
+def _is_significant(value: float, reference: float, *, maximize: bool) -> bool:
+    gain = value - reference if maximize else reference - value
+    return gain > 0 and gain >= SIGNIFICANT * abs(reference)

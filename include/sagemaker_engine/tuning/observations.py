@@ -1,0 +1,40 @@
+"""Observations of a search about its trials, apart from their storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sagemaker_engine.tuning.ranges import Point
+
+
+class Phase(StrEnum):
+    """Phase of a trial for the search; `ObjectiveStatus` on the wire."""
+
+    PENDING = "Pending"
+    SUCCEEDED = "Succeeded"
+    """It ended and its objective is known, also when it was stopped before its time."""
+    FAILED = "Failed"
+    """It ended without an objective."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One trial: its values, its objective (the last that it printed) and all that came before.
+
+    `curve` holds every value of the objective metric in the order of printing, one for each epoch.
+    `stopped` tells that the search ended the trial early.
+    """
+
+    point: Point
+    phase: Phase
+    objective: float | None = None
+    curve: tuple[float, ...] = ()
+    stopped: bool = False
+
+
+def is_better(value: float, other: float, *, maximize: bool) -> bool:
+    """Return whether one objective is better than another."""
+    return value > other if maximize else value < other

@@ -1,0 +1,152 @@
+"""A CreateHyperParameterTuningJob request as the search reads it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.tuning.autotune import DEFAULT_MAX_JOBS, with_chosen_ranges
+from sagemaker_engine.tuning.completion import Criteria
+from sagemaker_engine.tuning.early_stopping import Hyperband
+from sagemaker_engine.tuning.ranges import Space, parse_ranges
+from sagemaker_engine.tuning.search import Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OBJECTIVE_KEY = "_tuning_objective_metric"
+"""The hyperparameter by which a training job learns its objective metric's name."""
+EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
+"""Static hyperparameters from which Hyperband infers MaxResource, in the documentation's order."""
+MAX_TRAINING_JOBS = 750
+"""The service's quota; the end of a search that has no other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One kind of training job that the search launches; `template` is its wire structure."""
+
+    name: str | None
+    metric: str
+    maximize: bool
+    space: Space
+    static: dict[str, str]
+    template: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningPlan:
+    """All that a search is to do."""
+
+    strategy: Strategy
+    definitions: tuple[Definition, ...]
+    max_jobs: int
+    max_parallel: int
+    max_runtime_s: float
+    stops_early: bool
+    hyperband: Hyperband | None
+    criteria: Criteria
+
+    @property
+    def maximize(self) -> bool:
+        """Return the direction, which all definitions share."""
+        return self.definitions[0].maximize
+
+    @property
+    def num_dimensions(self) -> int:
+        """Return the number of tuned hyperparameters of the largest definition."""
+        return max(len(each.space.ranges) for each in self.definitions)
+
+
+def read_plan(request: Mapping[str, Any]) -> TuningPlan:
+    """Return the plan of a request that was accepted.
+
+    Raises:
+        RangeError: A range cannot be searched; no request that was accepted has one.
+    """
+    config = request["HyperParameterTuningJobConfig"]
+    strategy = Strategy(config["Strategy"])
+    definitions = read_definitions(request)
+    limits = config["ResourceLimits"]
+    criteria = config.get("TuningJobCompletionCriteria", {})
+    return TuningPlan(
+        strategy=strategy,
+        definitions=definitions,
+        max_jobs=_max_jobs(request, strategy, definitions),
+        max_parallel=limits["MaxParallelTrainingJobs"],
+        max_runtime_s=limits.get("MaxRuntimeInSeconds", math.inf),
+        stops_early=config.get("TrainingJobEarlyStoppingType", "Off") == "Auto",
+        hyperband=read_hyperband(config, definitions) if strategy is Strategy.HYPERBAND else None,
+        criteria=Criteria(
+            target=criteria.get("TargetObjectiveMetricValue"),
+            max_not_improving=criteria.get("BestObjectiveNotImproving", {}).get(
+                "MaxNumberOfTrainingJobsNotImproving"
+            ),
+            on_convergence=criteria.get("ConvergenceDetected", {}).get("CompleteOnConvergence")
+            == "Enabled",
+        ),
+    )
+
+
+def read_definitions(request: Mapping[str, Any]) -> tuple[Definition, ...]:
+    """Return the training job definitions of a request, of one or of several.
+
+    Raises:
+        RangeError: A range cannot be searched.
+    """
+    config = request["HyperParameterTuningJobConfig"]
+    if "TrainingJobDefinitions" in request:
+        return tuple(
+            _definition(each, each["TuningObjective"], each.get("HyperParameterRanges", {}))
+            for each in request["TrainingJobDefinitions"]
+        )
+    objective = config["HyperParameterTuningJobObjective"]
+    ranges = config.get("ParameterRanges", {})
+    return (_definition(request["TrainingJobDefinition"], objective, ranges),)
+
+
+def read_hyperband(
+    config: Mapping[str, Any], definitions: tuple[Definition, ...]
+) -> Hyperband | None:
+    """Return the resources of Hyperband, None when MaxResource is neither given nor to be inferred."""
+    given = config.get("StrategyConfig", {}).get("HyperbandStrategyConfig", {})
+    highest = given.get("MaxResource")
+    if highest is None:
+        inferred = [_epochs(each.static) for each in definitions]
+        if None in inferred:
+            return None
+        highest = max(each for each in inferred if each is not None)
+    return Hyperband(min_resource=given.get("MinResource", 1), max_resource=highest)
+
+
+def _definition(
+    template: dict[str, Any], objective: Mapping[str, str], ranges: Mapping[str, Any]
+) -> Definition:
+    chosen, fixed = with_chosen_ranges(ranges)
+    return Definition(
+        name=template.get("DefinitionName"),
+        metric=objective["MetricName"],
+        maximize=objective["Type"] == "Maximize",
+        space=parse_ranges(chosen),
+        static={**template.get("StaticHyperParameters", {}), **fixed},
+        template=template,
+    )
+
+
+def _max_jobs(
+    request: Mapping[str, Any], strategy: Strategy, definitions: tuple[Definition, ...]
+) -> int:
+    limits = request["HyperParameterTuningJobConfig"]["ResourceLimits"]
+    if strategy is Strategy.GRID:
+        return int(sum(each.space.num_points for each in definitions))
+    default = DEFAULT_MAX_JOBS if "Autotune" in request else MAX_TRAINING_JOBS
+    return int(limits.get("MaxNumberOfTrainingJobs", default))
+
+
+def _epochs(static: Mapping[str, str]) -> int | None:
+    for key in EPOCH_KEYS:
+        text = static.get(key, "").strip('"')  # The SDK writes its values as JSON.
+        if text.isdigit() and int(text) > 0:
+            return int(text)
+    return None

@@ -1,0 +1,118 @@
+"""Results of trials in the service's words: summaries, counters, the best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.jobs import TERMINAL_STATUSES
+from sagemaker_engine.tuning.observations import Observation, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sagemaker_engine.jobs import JobRow
+    from sagemaker_engine.tuning.plan import Definition, TuningPlan
+    from sagemaker_engine.tuning.tables import TrialRow
+
+Summary = dict[str, Any]
+_TIMES = ("TrainingStartTime", "TrainingEndTime")
+CURVE = "Curve"
+"""The member of a stored result that no wire structure has."""
+
+
+def result_of(job: JobRow, definition: Definition, curve: tuple[float, ...]) -> dict[str, Any]:
+    """Return what a training job says of its trial now."""
+    result: dict[str, Any] = {
+        "TrainingJobArn": job.arn,
+        "TrainingJobStatus": job.status,
+        "CreationTime": job.created_at,
+        CURVE: list(curve),
+    }
+    for key in (*_TIMES, "FailureReason"):
+        if key in job.state:
+            result[key] = job.state[key]
+    if job.status not in TERMINAL_STATUSES:
+        return {**result, "ObjectiveStatus": Phase.PENDING.value}
+    final = {each["MetricName"]: each["Value"] for each in job.state.get("FinalMetricDataList", [])}
+    if job.status == "Failed" or definition.metric not in final:
+        return {**result, "ObjectiveStatus": Phase.FAILED.value}
+    result["FinalHyperParameterTuningJobObjectiveMetric"] = {
+        "Type": "Maximize" if definition.maximize else "Minimize",
+        "MetricName": definition.metric,
+        "Value": final[definition.metric],
+    }
+    return {**result, "ObjectiveStatus": Phase.SUCCEEDED.value}
+
+
+def failed_result(trial: TrialRow, *, arn: str, reason: str, at: float) -> dict[str, Any]:
+    """Return the result of a trial whose training job could not be created, or is gone."""
+    return {
+        "TrainingJobArn": arn,
+        "TrainingJobStatus": "Failed",
+        "CreationTime": trial.decided_at,
+        "TrainingEndTime": at,
+        "FailureReason": reason[:1024],
+        "ObjectiveStatus": Phase.FAILED.value,
+        CURVE: [],
+    }
+
+
+def observe(trial: TrialRow) -> Observation:
+    """Return a stored trial as the search sees it."""
+    if trial.result is None:
+        return Observation(point=trial.point, phase=Phase.PENDING)
+    return Observation(
+        point=trial.point,
+        phase=Phase(trial.result["ObjectiveStatus"]),
+        objective=objective_of(trial.result),
+        curve=tuple(trial.result[CURVE]),
+        stopped=trial.stop_reason is not None,
+    )
+
+
+def objective_of(result: dict[str, Any]) -> float | None:
+    """Return the final objective of a result, None when it has none."""
+    value = result.get("FinalHyperParameterTuningJobObjectiveMetric", {}).get("Value")
+    return None if value is None else float(value)
+
+
+def summary(trial: TrialRow, result: dict[str, Any], plan: TuningPlan) -> Summary:
+    """Return a HyperParameterTrainingJobSummary."""
+    return {
+        **result,
+        "TrainingJobDefinitionName": plan.definitions[trial.definition].name,
+        "TrainingJobName": trial.job_name,
+        "TunedHyperParameters": trial.point,
+    }
+
+
+def best_of(summaries: Iterable[Summary], *, maximize: bool) -> Summary | None:
+    """Return the summary with the best objective, the first of equals; None when none has any."""
+    known = [each for each in summaries if objective_of(each) is not None]
+    sign = -1 if maximize else 1
+    return min(known, key=lambda each: sign * (objective_of(each) or 0.0), default=None)
+
+
+def status_counters(results: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Return TrainingJobStatusCounters; a failure of the service's own could be tried again."""
+    counters = dict.fromkeys(
+        ("Completed", "InProgress", "RetryableError", "NonRetryableError", "Stopped"), 0
+    )
+    for each in results:
+        match each["TrainingJobStatus"]:
+            case "Failed":
+                own = each.get("FailureReason", "").startswith(
+                    ("InternalServerError", "CapacityError")
+                )
+                counters["RetryableError" if own else "NonRetryableError"] += 1
+            case "Completed" | "Stopped" as status:
+                counters[status] += 1
+            case _:
+                counters["InProgress"] += 1
+    return counters
+
+
+def objective_counters(results: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Return ObjectiveStatusCounters."""
+    statuses = [each["ObjectiveStatus"] for each in results]
+    return {phase.value: statuses.count(phase.value) for phase in Phase}

@@ -1,0 +1,120 @@
+"""Values of the next trial: one pure function of the strategy, the history and the seed."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from random import Random
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.tuning.observations import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sagemaker_engine.tuning.observations import Observation
+    from sagemaker_engine.tuning.ranges import Point, Space
+
+MIN_START, MAX_START = 3, 10
+MAX_REDRAWS = 32
+MAX_ENUMERATED = 100_000
+
+
+class Strategy(StrEnum):
+    """HyperParameterTuningJobStrategyType."""
+
+    BAYESIAN = "Bayesian"
+    RANDOM = "Random"
+    HYPERBAND = "Hyperband"
+    GRID = "Grid"
+
+
+def suggest(
+    strategy: Strategy,
+    space: Space,
+    history: Sequence[Observation],
+    *,
+    maximize: bool,
+    seed: int,
+    number: int,
+    num_start: int = MAX_START,
+) -> Point:
+    """Return the values of trial `number`; the same arguments give the same values.
+
+    Bayesian and Hyperband begin with `num_start` points spread over the space. A point that was tried is not tried
+    again while there are others. With an empty space every trial gets the empty point.
+    """
+    tried = {_key(each.point) for each in history}
+    if strategy is Strategy.GRID:
+        return next((p for p in space.points() if _key(p) not in tried), next(space.points()))
+    point = _draw(
+        strategy, space, history, maximize=maximize, seed=seed, number=number, num_start=num_start
+    )
+    for redraw in range(1, MAX_REDRAWS):
+        if _key(point) not in tried:
+            return point
+        point = draw_random(space, seed=mix(seed, number, redraw))
+    if space.num_points <= MAX_ENUMERATED:
+        return next((p for p in space.points() if _key(p) not in tried), point)
+    return point
+
+
+def draw_random(space: Space, *, seed: int) -> Point:
+    """Return a point drawn evenly on each range's scale."""
+    shares = Random(seed)  # noqa: S311  # A search, no secret.
+    return {each.name: each.at(shares.random()) for each in space.ranges}
+
+
+def draw_start(space: Space, *, seed: int, number: int, num_start: int) -> Point:
+    """Return one of the points with which a search begins: a Latin hypercube's.
+
+    Of `num_start` points in a row each lies in another of as many equal parts of every range.
+    """
+    jitter = Random(mix(seed, number))  # noqa: S311
+    point = {}
+    for index, each in enumerate(space.ranges):
+        parts = list(range(num_start))
+        Random(mix(seed, -1 - index)).shuffle(parts)  # noqa: S311
+        part = parts[number % num_start]
+        point[each.name] = each.at((part + jitter.random()) / num_start)
+    return point
+
+
+def _draw(
+    strategy: Strategy,
+    space: Space,
+    history: Sequence[Observation],
+    *,
+    maximize: bool,
+    seed: int,
+    number: int,
+    num_start: int,
+) -> Point:
+    known = [each for each in history if each.phase is not Phase.FAILED]
+    num_ended = sum(each.phase is Phase.SUCCEEDED for each in known)
+    if strategy is Strategy.RANDOM or not space.ranges:
+        return draw_random(space, seed=mix(seed, number))
+    if num_ended < num_start:
+        return draw_start(space, seed=seed, number=number, num_start=num_start)
+    if strategy is Strategy.BAYESIAN:
+        from sagemaker_engine.tuning import bayesian  # noqa: PLC0415  # As long as numpy and scipy.
+
+        return bayesian.draw(space, known, maximize=maximize, seed=mix(seed, number))
+    from sagemaker_engine.tuning import samplers  # noqa: PLC0415  # Optuna takes a second.
+
+    return samplers.draw(space, known, maximize=maximize, seed=mix(seed, number))
+
+
+def num_start_of(max_jobs: int) -> int:
+    """Return how many trials a search of so many begins with before it learns: a third, from 3 to 10."""
+    return min(MAX_START, max(MIN_START, max_jobs // 3))
+
+
+def mix(*numbers: int) -> int:
+    """Return a seed below 2**31 that depends on all numbers."""
+    text = ",".join(str(number) for number in numbers)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
+
+
+def _key(point: Point) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(point.items()))

@@ -1,0 +1,88 @@
+"""The training job of a trial: its name, its request, and the values that it has printed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.tuning.plan import OBJECTIVE_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from sagemaker_engine.tuning.plan import Definition
+    from sagemaker_engine.tuning.tables import TuningRow
+
+_TAKEN_OVER = (
+    *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "StoppingCondition"),
+    *("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"),
+    *("EnableManagedSpotTraining", "RetryStrategy", "Environment", "AlgorithmSpecification"),
+)
+
+
+def trial_name(tuning: TuningRow, number: int) -> str:
+    """Return the training job's name, `<tuning job>-<NNN>-<8 hex>`, the same at every call.
+
+    `number` counts from 0, the name from 001. The hex differs when a tuning job's name is used again.
+    """
+    text = f"{tuning.arn} {tuning.created_at!r} {number}"
+    suffix = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{tuning.name}-{number + 1:03d}-{suffix}"
+
+
+def training_request(
+    definition: Definition, name: str, point: Mapping[str, str], *, tags: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the CreateTrainingJob request of a trial.
+
+    A checkpoint location gets the job's name appended, so that no trial resumes another's.
+    """
+    template = definition.template
+    request = {key: template[key] for key in _TAKEN_OVER if key in template}
+    request["TrainingJobName"] = name
+    request["HyperParameters"] = {
+        **definition.static,
+        **point,
+        OBJECTIVE_KEY: definition.metric,
+    }
+    request["ResourceConfig"] = resources_of(template)
+    if "CheckpointConfig" in template:
+        config = template["CheckpointConfig"]
+        request["CheckpointConfig"] = {**config, "S3Uri": f"{config['S3Uri'].rstrip('/')}/{name}"}
+    if tags:
+        request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return request
+
+
+def read_curve(path: Path, metric: str) -> tuple[float, ...]:
+    """Return the metric's values in a job's metrics file, in order; none if there is no file.
+
+    A line that is not whole, yet or for ever, is left out.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    records = (_record(line) for line in data.splitlines(keepends=True))
+    return tuple(float(each["value"]) for each in records if each.get("name") == metric)
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    """Return a line of algorithm metrics, empty for any other (a host's use, half a line)."""
+    try:
+        record: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
+    except ValueError:
+        return {}
+    return {} if "host" in record else record
+
+
+def resources_of(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ResourceConfig of a definition's trials; of several instance types the first."""
+    if "ResourceConfig" in template:
+        return dict(template["ResourceConfig"])
+    tuning = template.get("HyperParameterTuningResourceConfig", {})
+    first = tuning.get("InstanceConfigs", [{}])[0]
+    own = {k: v for k, v in tuning.items() if k not in {"InstanceConfigs", "AllocationStrategy"}}
+    return {**own, **first}

@@ -1,0 +1,54 @@
+"""The thread that carries all tuning jobs on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.search_thread import SearchThread
+from sagemaker_engine.tuning.rounds import Search
+from sagemaker_engine.tuning.tables import STATUS_KEY, TuningRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sagemaker_engine.tuning.rounds import Yard
+
+
+class Tuner(SearchThread[TuningRow]):
+    """Carries on every tuning job that has not ended."""
+
+    def __init__(self, yard: Yard) -> None:
+        super().__init__(name="tuner", noun="tuning job")
+        self._yard = yard
+        self._searches: dict[str, Search] = {}
+
+    def _running(self) -> Sequence[TuningRow]:
+        return self._yard.tables.running()
+
+    def _request_stop(self, row: TuningRow) -> None:
+        self._yard.tables.change(
+            row.name,
+            lambda state: state.update({STATUS_KEY: "Stopping"}),
+            at=self._yard.clock(),
+            stop=True,
+        )
+
+    def _round(self, row: TuningRow) -> None:
+        search = self._searches.get(row.arn)
+        if search is None or search.tuning.created_at != row.created_at:
+            search = self._searches[row.arn] = Search.of(self._yard, row)
+        if search.advance(row):
+            del self._searches[row.arn]
+
+    def _give_up(self, row: TuningRow, *, reason: str) -> None:
+        now = self._yard.clock()
+
+        def change(state: dict[str, Any]) -> None:
+            state[STATUS_KEY] = "Failed"
+            state["FailureReason"] = reason
+            state["HyperParameterTuningEndTime"] = now
+
+        self._yard.tables.change(row.name, change, at=now)
+        for trial in self._yard.tables.trials(row.arn):
+            if trial.result is None:
+                self._yard.stop_job(trial.job_name)

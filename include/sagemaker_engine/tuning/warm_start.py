@@ -1,0 +1,62 @@
+"""Warm start: what a search takes over from the trials of its parents.
+
+IdenticalDataAndAlgorithm takes their objectives as they are. TransferLearning does not trust them, as data or
+algorithm differ: its first trials repeat the parents' best points, and the parents' objectives are then
+moved by the median difference seen there. Both leave out points that the new ranges do not hold, and
+warm starts are not recursive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.tuning.observations import Observation, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sagemaker_engine.tuning.plan import Definition
+    from sagemaker_engine.tuning.ranges import Point
+
+MAX_REPEATED = 3
+
+
+def inherited_observations(
+    inherited: Sequence[dict[str, Any]], definition: Definition
+) -> list[Observation]:
+    """Return the parents' results that lie in the definition's space, the best first."""
+    found = []
+    for each in inherited:
+        point = definition.space.project(each["HyperParameters"])
+        if point is not None:
+            value = float(each["Objective"])
+            found.append(Observation(point=point, phase=Phase.SUCCEEDED, objective=value))
+    return sorted(found, key=lambda each: each.objective or 0.0, reverse=definition.maximize)
+
+
+def points_to_repeat(inherited: Sequence[Observation], *, max_jobs: int) -> list[Point]:
+    """Return the parents' points with which a TransferLearning search begins."""
+    distinct = list({tuple(sorted(each.point.items())): each.point for each in inherited}.values())
+    return distinct[: max(1, min(MAX_REPEATED, max_jobs // 3))]
+
+
+def moved(inherited: Sequence[Observation], own: Sequence[Observation]) -> list[Observation]:
+    """Return the parents' results on the new search's scale; none before they can be compared."""
+    known = {tuple(sorted(each.point.items())): each.objective for each in reversed(inherited)}
+    differences = [
+        each.objective - before
+        for each in own
+        if each.objective is not None
+        and (before := known.get(tuple(sorted(each.point.items())))) is not None
+    ]
+    if not differences:
+        return []
+    shift = median(differences)
+    own_points = [each.point for each in own]
+    return [
+        replace(each, objective=(each.objective or 0.0) + shift)
+        for each in inherited
+        if each.point not in own_points
+    ]

@@ -1,0 +1,166 @@
+"""The engine's handle on the warm parent."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sagemaker_engine import SOURCE_FOLDER
+from sagemaker_engine.images.image_store import environment_prefix
+from sagemaker_engine.sandbox.processes import is_alive, start_ticks_of
+from sagemaker_engine.warm import fitness
+from sagemaker_engine.warm.programs import install_stubs
+
+log = logging.getLogger(__name__)
+
+BOOTSTRAP = (
+    "import sys; source, folder, owner = sys.argv[1:]\n"
+    "sys.path.insert(0, source)\n"
+    "from sagemaker_engine.warm import parent\n"
+    "sys.path.remove(source)\n"
+    "parent.main(folder, int(owner))"
+)
+POLL_S = 0.02
+STOP_LIMIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentProcess:
+    """Identity of the warm parent: its process and its origin."""
+
+    pid: int
+    start_ticks: int
+    source: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether it runs."""
+        return is_alive(self.pid, self.start_ticks)
+
+
+class WarmParent:
+    """The warm parent of one engine: started once, found again by the engine that comes next."""
+
+    def __init__(self, root: Path) -> None:
+        """Prepare; `root` is the engine's state folder. Nothing runs before `start`."""
+        self._folder = root / "warm"
+        self._child: subprocess.Popen[bytes] | None = None
+        self._process: ParentProcess | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the process in the background, unless it runs already, for us or an engine before.
+
+        Fails with OSError: no process could be started.
+        """
+        with self._lock:
+            if self._process is not None and self._process.is_alive:
+                return
+            self._process = _find(self._folder)
+            if self._process is None:
+                self._child = _spawn(self._folder)
+                self._process = _remember(self._folder, self._child.pid)
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether programs start warm already."""
+        process = self._process
+        return process is not None and process.is_alive and (self._folder / "ready").exists()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until programs start warm; return whether they do."""
+        deadline = time.monotonic() + timeout_s
+        while not self.is_ready and time.monotonic() < deadline:
+            if self._process is None or not self._process.is_alive:
+                return False
+            time.sleep(POLL_S)
+        return self.is_ready
+
+    def stop(self) -> None:
+        """End the parent; programs that run go on."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)  # It has nothing to clean up.
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while process.is_alive and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        if self._child is not None:
+            self._child.wait()
+        (self._folder / "ready").unlink(missing_ok=True)
+        (self._folder / "parent.json").unlink(missing_ok=True)
+
+
+def _find(folder: Path) -> ParentProcess | None:
+    """Return the parent that an engine before us left, if it runs and is of the same source."""
+    try:
+        found = ParentProcess(**json.loads((folder / "parent.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    if not found.is_alive:
+        return None
+    if found.source != _source():
+        os.kill(found.pid, signal.SIGKILL)
+        return None
+    log.info("warm parent is process %s, found again", found.pid)
+    return found
+
+
+def _remember(folder: Path, pid: int) -> ParentProcess:
+    process = ParentProcess(pid=pid, start_ticks=start_ticks_of(pid), source=_source())
+    fresh = folder / ".parent.json"
+    fresh.write_text(json.dumps(asdict(process)), encoding="utf-8")
+    fresh.replace(folder / "parent.json")
+    return process
+
+
+def _source() -> str:
+    """Return what a parent must be made of to serve us: our files, interpreter and packages."""
+    stamps = {str(path): path.stat().st_mtime_ns for path in Path(__file__).parent.glob("*.py")}
+    stamps |= fitness.folder_stamps(path for path in sys.path if path.endswith("-packages"))
+    return hashlib.sha256(repr((sys.executable, sorted(stamps.items()))).encode()).hexdigest()
+
+
+def _spawn(folder: Path) -> subprocess.Popen[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ready").unlink(missing_ok=True)
+    base = Path(getattr(sys, "_base_executable", sys.executable))
+    real = environment_prefix() / "bin" / Path(sys.executable).name
+    install_stubs(folder, real_python=real, base_python=base)
+    with (folder / "parent.log").open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603  (our own interpreter)
+            [sys.executable, "-c", BOOTSTRAP, str(SOURCE_FOLDER), str(folder), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=parent_environment(),
+            start_new_session=True,
+            cwd="/",
+        )
+    log.info("warm parent is process %s", process.pid)
+    return process
+
+
+def parent_environment() -> dict[str, str]:
+    """Return the environment in which the parent loads libraries: that of a job's programs."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return {
+        **kept,
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONIOENCODING": "UTF-8",
+    }

@@ -1,0 +1,198 @@
+"""One service of the AWS JSON protocol as a WSGI application."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.wire.errors import (
+    SerializationError,
+    ServiceError,
+    UnknownOperationError,
+)
+from sagemaker_engine.wire.scope import region_of, service_of
+from sagemaker_engine.wire.shaping import shape_answer
+from sagemaker_engine.wire.validation import validate
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from sagemaker_engine.wire.model import ServiceModel
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 32 << 20
+
+
+class NotOursError(Exception):
+    """The handler leaves this call to the service behind this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call that passed the front end: its operation, request members and region."""
+
+    operation: str
+    request: dict[str, Any]
+    region: str
+    forward: Callable[[], dict[str, Any]]
+    """Answers the same call by the service behind this one, for handlers that add to its answer."""
+
+
+Handler = Callable[[Call], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonService:
+    """Answers the operations that have a handler; others go to the application behind it.
+
+    `rejected` has the reason of each operation that nobody answers. None behind: every operation has a handler or is
+    rejected.
+    """
+
+    model: ServiceModel
+    handlers: Mapping[str, Handler]
+    default_region: str
+    behind: WSGIApplication | None = None
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        operation = environ["HTTP_X_AMZ_TARGET"].partition(".")[2]
+        try:
+            return self._answer(operation, read_body(environ), environ, start_response)
+        except ServiceError as error:
+            return answer_error(error, start_response)
+
+    def _answer(
+        self, operation: str, body: bytes, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        if operation not in self.model.operations:
+            raise UnknownOperationError(operation, reason=f"{self.model.name} has none such")
+        if operation in self.rejected:
+            raise UnknownOperationError(operation, reason=self.rejected[operation])
+        handler = self.handlers.get(operation)
+        behind, passed_on = self.behind or _nobody, self._passed_on(environ, body)
+        if handler is None:
+            return behind(passed_on, start_response)
+        try:
+            request = _parse(body)
+            validate(self.model, operation, request)
+        except RecursionError as error:
+            raise SerializationError("The body is nested too deep.") from error
+        call = Call(
+            operation=operation,
+            request={key: value for key, value in request.items() if value is not None},
+            region=region_of(environ) or self.default_region,
+            forward=lambda: _call_behind(behind, passed_on),
+        )
+        try:
+            answer = handler(call)
+        except NotOursError:
+            return behind(passed_on, start_response)
+        shaped = shape_answer(self.model, operation, answer)
+        has_output = self.model.output_shape(operation) is not None
+        return answer_json("200 OK", shaped if has_output else None, start_response)
+
+    def _passed_on(self, environ: WSGIEnvironment, body: bytes) -> WSGIEnvironment:
+        """Return the request for the service behind, which finds its way by the signature only."""
+        passed_on = {
+            **environ,
+            "wsgi.input": io.BytesIO(body),
+            "CONTENT_LENGTH": str(len(body)),
+        }
+        if service_of(environ) is None:
+            scope = f"19700101/{self.default_region}/{self.model.name}/aws4_request"
+            passed_on["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential=unsigned/{scope}"
+        return passed_on
+
+
+def answer_json(
+    status: str,
+    document: dict[str, Any] | None,
+    start_response: StartResponse,
+    *,
+    headers: Iterable[tuple[str, str]] = (),
+) -> list[bytes]:
+    """Start a JSON response (an empty one for None) and return its body."""
+    body = b"" if document is None else json.dumps(document).encode()
+    start_response(
+        status,
+        [
+            ("Content-Type", "application/x-amz-json-1.1"),
+            ("Content-Length", str(len(body))),
+            ("x-amzn-RequestId", str(uuid.uuid4())),
+            *headers,
+        ],
+    )
+    return [body]
+
+
+def answer_error(error: ServiceError, start_response: StartResponse) -> list[bytes]:
+    """Start the response of an error and return its body."""
+    reason = {
+        400: "Bad Request",
+        403: "Forbidden",
+        500: "Internal Server Error",
+        501: "Not Implemented",
+    }
+    status = f"{error.status} {reason.get(error.status, 'Error')}"
+    document = {"__type": error.code, "message": error.message}
+    headers = [("x-amzn-ErrorType", error.code)]
+    return answer_json(status, document, start_response, headers=headers)
+
+
+def read_body(environ: WSGIEnvironment) -> bytes:
+    """Return the whole body of a small request.
+
+    Raises:
+        ServiceError: The body is larger than any such request may be.
+    """
+    length = environ.get("CONTENT_LENGTH")
+    if length and int(length) > MAX_BODY_BYTES:
+        raise ServiceError("RequestEntityTooLargeException", "Request is too large.", status=413)
+    if length or environ.get("wsgi.input_terminated"):
+        body: bytes = environ["wsgi.input"].read(int(length) if length else MAX_BODY_BYTES)
+        return body
+    return b""
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(body or b"{}", parse_constant=_no_constant)
+        json.dumps(
+            request, ensure_ascii=False
+        ).encode()  # Fails at half a surrogate pair, which no text can hold.
+    except ValueError as error:
+        raise SerializationError(f"The body is not JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise SerializationError("The body is not a JSON object.")
+    return request
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _nobody(environ: WSGIEnvironment, _: StartResponse) -> list[bytes]:
+    operation = environ["HTTP_X_AMZ_TARGET"].partition(".")[2]
+    raise UnknownOperationError(operation, reason="nothing is behind it")
+
+
+def _call_behind(app: WSGIApplication, environ: WSGIEnvironment) -> dict[str, Any]:
+    statuses: list[str] = []
+
+    def note(status: str, _headers: list[tuple[str, str]], _error: Any = None) -> Any:
+        statuses.append(status)
+
+    body = b"".join(app(environ, note))
+    document: dict[str, Any] = json.loads(body or b"{}")
+    if not statuses[0].startswith("2"):
+        code, message = str(document.get("__type", "InternalFailure")), document.get("message", "")
+        raise ServiceError(code, str(message), status=int(statuses[0][:3]))
+    return document

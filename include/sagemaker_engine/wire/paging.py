@@ -1,0 +1,43 @@
+"""NextToken: opaque to the client, good only for the query that produced it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from sagemaker_engine.wire.errors import ValidationError
+
+_NOT_THE_QUERY = frozenset({"NextToken", "MaxResults"})
+
+
+def make_token(request: dict[str, Any], position: Any) -> str:
+    """Return the token that continues the query of `request` after `position` (JSON)."""
+    text = json.dumps([_fingerprint(request), position])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read_token(request: dict[str, Any]) -> Any:
+    """Return the position in the request's NextToken, None when it has none.
+
+    Raises:
+        ValidationError: The token was not made here or belongs to another query.
+    """
+    token = request.get("NextToken")
+    if token is None:
+        return None
+    try:
+        fingerprint, position = json.loads(
+            base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        )
+    except (ValueError, TypeError) as error:
+        raise ValidationError(f"Invalid NextToken: {token}") from error
+    if fingerprint != _fingerprint(request):
+        raise ValidationError("The NextToken was made for other parameters than these.")
+    return position
+
+
+def _fingerprint(request: dict[str, Any]) -> str:
+    query = {key: value for key, value in request.items() if key not in _NOT_THE_QUERY}
+    return hashlib.sha256(json.dumps(query, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,104 @@
+"""Looks up how fast the accelerated instance types compute and communicate, in the dated files beside this module."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.catalog.instances import InstanceType
+
+ACCELERATORS_FILE = Path(__file__).with_name("accelerators.csv")
+NETWORKS_FILE = Path(__file__).with_name("networks.csv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """Capabilities of one instance type for distributed training.
+
+    Attributes:
+        bf16_tflops: dense peak of one accelerator; None if bf16 is not in its hardware.
+        fp32_tflops: likewise, without TF32.
+        memory_gb_per_s: of the accelerator's own memory, 10^9 bytes.
+        link: NVLink or PCIe, between the accelerators of an instance.
+        link_gb_per_s: one direction, for each accelerator, 10^9 bytes.
+        efficiency: share of the peak that a large decoder's matrix products reach.
+        network_gbps: of the whole instance, 10^9 bits.
+    """
+
+    instance: InstanceType
+    bf16_tflops: float | None
+    fp32_tflops: float
+    memory_gb_per_s: float
+    link: str
+    link_gb_per_s: float
+    efficiency: float
+    network_gbps: float
+
+    def peak_tflops(self, precision: str) -> float | None:
+        """Return the peak of one accelerator at `bf16` or `fp32`; None if the hardware lacks it."""
+        return self.fp32_tflops if precision == "fp32" else self.bf16_tflops
+
+
+@cache
+def hardware() -> Mapping[str, Hardware]:
+    """Return the instance types with NVIDIA accelerators, by name (read once).
+
+    Raises:
+        ContractError: an accelerator or a network of the catalogue is in neither file.
+    """
+    accelerators, networks = _rows(ACCELERATORS_FILE), _rows(NETWORKS_FILE)
+    return {
+        each.name: _hardware(each, accelerators, networks)
+        for each in catalogue().types.values()
+        if each.accelerator.startswith("NVIDIA")
+    }
+
+
+def has_bf16(instance_type: str) -> bool:
+    """Return whether the type's accelerator has bf16 in its hardware; False for CPU types and unknown ones."""
+    known = hardware().get(instance_type)
+    return known is not None and known.bf16_tflops is not None
+
+
+def speeds_date() -> str:
+    """Return the date of the accelerators' file."""
+    lines = ACCELERATORS_FILE.read_text(encoding="utf-8").splitlines()
+    return next(line.partition("date: ")[2] for line in lines if line.startswith("# date: "))
+
+
+def _hardware(
+    each: InstanceType,
+    accelerators: Mapping[str, Mapping[str, str]],
+    networks: Mapping[str, Mapping[str, str]],
+) -> Hardware:
+    try:
+        row, network = accelerators[each.accelerator], networks[each.name]
+    except KeyError as error:
+        raise ContractError(
+            "the catalogue has an accelerated type without its speeds", got=error.args[0]
+        ) from error
+    return Hardware(
+        instance=each,
+        bf16_tflops=float(row["bf16_tflops"]) if row["bf16_tflops"] else None,
+        fp32_tflops=float(row["fp32_tflops"]),
+        memory_gb_per_s=float(row["memory_gb_per_s"]),
+        link=row["link"],
+        link_gb_per_s=float(row["link_gb_per_s"]),
+        efficiency=float(row["efficiency"]),
+        network_gbps=float(network["network_gbps"]),
+    )
+
+
+def _rows(path: Path) -> dict[str, dict[str, str]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if line and not line.startswith("#"))
+    return {next(iter(row.values())): row for row in rows}

@@ -1,0 +1,116 @@
+"""Looks instance types up in the dated data file beside this module."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.errors import ContractError, Finding, SpecError, near_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DATA_FILE = Path(__file__).parent / "training_instances.csv"
+_MEMBERS = ("date", "region", "source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """One instance type: its hardware and its on-demand training price.
+
+    Attributes:
+        num_accelerators: GPUs or Trainium devices; 0 on a CPU instance.
+        accelerator_memory_gib: of each one.
+        has_efa: whether the ranks of several instances can use EFA.
+        has_local_storage: whether its storage is NVMe disks of its own, which take no volume key of the user's.
+        is_for_processing: whether processing jobs may have it, and not training jobs alone.
+        price_usd_per_hour: of one instance; None when unknown.
+    """
+
+    name: str
+    vcpus: int
+    memory_gib: float
+    num_accelerators: int
+    accelerator: str
+    accelerator_memory_gib: float
+    has_efa: bool
+    has_local_storage: bool
+    is_for_processing: bool
+    price_usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """All instance types of the data file, and what the file says about its prices."""
+
+    types: Mapping[str, InstanceType]
+    date: str
+    region: str
+    source: str
+
+    def find(self, name: str, *, where: str = "instance_type") -> InstanceType:
+        """Return the type of that name.
+
+        Raises:
+            SpecError: no such type; the message names the nearest.
+        """
+        if name in self.types:
+            return self.types[name]
+        near = near_matches(name, self.types)
+        raise SpecError(
+            [
+                Finding(
+                    where=where,
+                    what="is no training instance type of the catalogue",
+                    got=repr(name),
+                    allowed=f"one of {len(self.types)} types in include/trainyard/catalog/{DATA_FILE.name}",
+                    next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                )
+            ]
+        )
+
+
+def ranks_on(instance_type: str) -> int:
+    """Return the accelerators of the type: the ranks that SageMaker's toolkit starts. 1 on a CPU or an unknown type."""
+    known = catalogue().types.get(instance_type)
+    return max(1, known.num_accelerators) if known else 1
+
+
+@cache
+def catalogue(path: Path = DATA_FILE) -> Catalogue:
+    """Return the catalogue read from the data file (read once).
+
+    Raises:
+        ContractError: the file lacks its date, region or source.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    notes = dict(line[1:].strip().split(": ", 1) for line in lines if _is_note(line))
+    missing = [name for name in _MEMBERS if name not in notes]
+    if missing:
+        raise ContractError(f"the catalogue lacks its {', '.join(missing)}", where=str(path))
+    rows = csv.DictReader(line for line in lines if line and not line.startswith("#"))
+    types = {row["instance_type"]: _instance_type(row) for row in rows}
+    return Catalogue(types=types, **{name: notes[name] for name in _MEMBERS})
+
+
+def _is_note(line: str) -> bool:
+    return line.startswith("#") and line[1:].strip().split(": ", 1)[0] in _MEMBERS
+
+
+def _instance_type(row: Mapping[str, str]) -> InstanceType:
+    price = row["price_usd_per_hour"]
+    return InstanceType(
+        name=row["instance_type"],
+        vcpus=int(row["vcpus"]),
+        memory_gib=float(row["memory_gib"]),
+        num_accelerators=int(row["num_accelerators"]),
+        accelerator=row["accelerator"],
+        accelerator_memory_gib=float(row["accelerator_memory_gib"]),
+        has_efa=row["efa"] == "yes",
+        has_local_storage=row["local_storage"] == "yes",
+        is_for_processing=row["processing"] == "yes",
+        price_usd_per_hour=float(price) if price else None,
+    )

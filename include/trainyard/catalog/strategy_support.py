@@ -1,0 +1,179 @@
+"""Reads the dated table of what AWS's strategies run on and what does not go together.
+
+A combination's `when` is a list of conditions that all hold: `word` or `!word` (a claim of `FLAGS`), `name=a|b` or
+`!name=a|b` (one of `NAMES`), `torch>=2.1` or `tensorflow<2.6` (the image's version; without one it does not hold).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import ContractError, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+TABLE_FILE = Path(__file__).with_name("strategy_support.json")
+
+FLAGS = frozenset(
+    {
+        "before_turing",
+        "built_in",
+        "checkpoints",
+        "debugger",
+        "debugger_actions",
+        "efa",
+        "entry_point",
+        "framework_profiling",
+        "heterogeneous",
+        "local_storage",
+        "long_wait",
+        "network_isolation",
+        "other_group_has_accelerators",
+        "several_accelerators",
+        "several_hosts",
+        "several_instances",
+        "several_ranks",
+        "spot",
+        "traffic_encryption",
+        "training_compiler",
+        "volume_key",
+        "vpc",
+        "warm_pool",
+    }
+)
+NAMES = frozenset({"strategy", "framework", "device"})
+LIBRARIES = frozenset({"torch", "tensorflow"})
+_CONDITION = re.compile(r"(?P<no>!?)(?P<name>\w+)(?:(?P<sign>=|>=|<)(?P<value>[^=<>]+))?")
+
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One of a combination's conditions. `values` are words, or the one version."""
+
+    name: str
+    sign: str
+    values: tuple[str, ...]
+    is_negated: bool
+
+    @classmethod
+    def read(cls, text: str) -> Condition:
+        """Return the condition that the text says.
+
+        Raises:
+            ContractError: a word nobody derives from a job.
+        """
+        found = _CONDITION.fullmatch(text)
+        name, sign = (found["name"], found["sign"] or "") if found else ("", "")
+        known = {"": FLAGS, "=": NAMES, ">=": LIBRARIES, "<": LIBRARIES}[sign]
+        if found is None or name not in known:
+            raise ContractError(
+                "a condition of the support table is not understood",
+                where=str(TABLE_FILE),
+                got=text,
+                allowed=", ".join(sorted(known)),
+            )
+        values = tuple((found["value"] or "").split("|"))
+        return cls(name=name, sign=sign, values=values, is_negated=bool(found["no"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """A combination that does not work, and the message about it."""
+
+    id: str
+    when: tuple[Condition, ...]
+    severity: Severity
+    where: str
+    what: str
+    why: str
+    source: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySupport:
+    """Hardware and frameworks that one strategy runs on.
+
+    Attributes:
+        devices: cpu, gpu, trainium.
+        instance_types: None if AWS names none.
+        legacy_instance_types: those that still run, with AWS's statement about them.
+        images: repository names that have the library; empty if any framework image has it.
+        versions: library to its first and last (minor) version; None for no last one.
+    """
+
+    devices: tuple[str, ...]
+    instance_types: tuple[str, ...] | None
+    legacy_instance_types: Mapping[str, str]
+    images: tuple[str, ...]
+    versions: Mapping[str, tuple[Version, Version | None]]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportTable:
+    """The whole table. Strategies by the names of `trainyard.specs.strategies`."""
+
+    date: str
+    source: str
+    strategies: Mapping[str, StrategySupport]
+    combinations: tuple[Combination, ...]
+
+
+@cache
+def support_table(path: Path = TABLE_FILE) -> SupportTable:
+    """Return the table read from the data file (read once).
+
+    Raises:
+        ContractError: the file lacks its date or source, or says what nobody understands.
+    """
+    data = json.loads(path.read_text(encoding="utf-8"))
+    missing = [
+        name for name in ("date", "source", "strategies", "combinations") if not data.get(name)
+    ]
+    if missing:
+        raise ContractError(f"the support table lacks its {', '.join(missing)}", where=str(path))
+    return SupportTable(
+        date=data["date"],
+        source=data["source"],
+        strategies={name: _support(each) for name, each in data["strategies"].items()},
+        combinations=tuple(_combinations(data["combinations"])),
+    )
+
+
+def read_version(text: str) -> Version:
+    """Return major and minor of `2.1` or `2.1.0`. Fails with ValueError for anything else."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _support(each: Mapping[str, Any]) -> StrategySupport:
+    types = each.get("instance_types")
+    return StrategySupport(
+        devices=tuple(each["devices"]),
+        instance_types=None if types is None else tuple(types),
+        legacy_instance_types=each.get("legacy_instance_types", {}),
+        images=tuple(each.get("images", ())),
+        versions={
+            library: (read_version(first), read_version(last) if last else None)
+            for library, (first, last) in each.get("versions", {}).items()
+        },
+        source=each["source"],
+    )
+
+
+def _combinations(rows: list[dict[str, Any]]) -> Iterator[Combination]:
+    for row in rows:
+        read = {
+            "when": tuple(Condition.read(text) for text in row["when"]),
+            "severity": Severity(row["severity"]),
+        }
+        yield Combination(**{**row, **read})

@@ -1,0 +1,62 @@
+"""Budget check before another attempt: cost of the earlier attempts and ceiling of the next one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.cost.job_cost import cost_ceiling, job_cost, total_usd
+from trainyard.errors import BudgetExceededError, SpecError
+from trainyard.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from trainyard.specs.capacity_rung import CapacityRung
+
+
+def paid_usd(jobs: Iterable[Mapping[str, Any]]) -> float:
+    """Return what the jobs cost together, from their snapshots as mappings; one that was never billed cost nothing."""
+    return total_usd(job_cost(each) for each in jobs)[0]
+
+
+def attempt_ceiling(rung: CapacityRung, *, max_run_s: int) -> float | None:
+    """Return the most that one attempt on a rung can cost; None if its type or price is unknown.
+
+    Spot is reckoned at the on-demand price. Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 0.23 USD.
+    """
+    try:
+        estimate = cost_ceiling(
+            instance_type=rung.instance_type,
+            instance_count=rung.instance_count or 1,
+            max_run_s=max_run_s,
+        )
+    except SpecError:
+        return None
+    return estimate.ceiling_usd
+
+
+def left_over(limit_usd: float, *, paid: float, ceiling: float | None) -> bool | None:
+    """Return whether the limit holds for another attempt; None when nobody knows what that costs."""
+    return None if ceiling is None else paid + ceiling <= limit_usd
+
+
+def check_budget(
+    jobs: Iterable[Mapping[str, Any]], *, rung: CapacityRung, max_run_s: int, budget_usd: float
+) -> None:
+    """Refuse an attempt that could take the task over its budget.
+
+    Raises:
+        BudgetExceededError: with what was paid and what the attempt could cost.
+    """
+    paid, ceiling = paid_usd(jobs), attempt_ceiling(rung, max_run_s=max_run_s)
+    if left_over(budget_usd, paid=paid, ceiling=ceiling) is not False:
+        return
+    raise BudgetExceededError(
+        "another attempt could cost more than is left of the budget",
+        budget_usd=budget_usd,
+        needed_usd=paid + (ceiling or 0.0),
+        where="budget_usd",
+        got=f"{format_usd(paid)} paid for earlier attempts, up to {format_usd(ceiling)} for another on {rung}",
+        allowed=f"{format_usd(budget_usd)} together",
+        next_step="raise budget_usd, or lower max_run: checkpoints stay, and a cleared task goes on from them",
+    )

@@ -1,0 +1,170 @@
+"""The money of one job: its ceiling before it starts, its bill afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.instances import Catalogue, catalogue
+from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostEstimate:
+    """The most a job can cost: every instance for the whole of `max_run`, at the on-demand price.
+
+    Attributes:
+        ceiling_usd: None when the price of the type is unknown.
+        note: how it was worked out, in one sentence, with the price's date.
+    """
+
+    ceiling_usd: float | None
+    price_usd_per_hour: float | None
+    instance_type: str
+    instance_count: int
+    max_run_s: int
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimate as JSON-safe data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCost:
+    """Cost of a job, by the catalogue's price.
+
+    Attributes:
+        cost_usd: billable seconds x instances x price; None when one of them is unknown.
+        saved_usd: what spot saved against running the same seconds on demand.
+        saved_fraction: 1 - billable / training seconds (AWS's own formula for managed spot
+            training).
+    """
+
+    cost_usd: float | None
+    saved_usd: float | None
+    saved_fraction: float | None
+    price_usd_per_hour: float | None
+    instance_type: str | None
+    instance_count: int
+    billable_seconds: int | None
+    training_seconds: int | None
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cost as JSON-safe data."""
+        return asdict(self)
+
+
+def cost_ceiling(
+    *,
+    instance_type: str,
+    instance_count: int,
+    max_run_s: int,
+    use_spot_instances: bool = False,
+    prices: Catalogue | None = None,
+) -> CostEstimate:
+    """Return the most a job can cost. Raises SpecError for an unknown instance type.
+
+    Worked example: 2 x ml.m5.large at 0.115 USD/h for 3600 s: 2 x 0.115 = 0.23 USD.
+    """
+    table = prices or catalogue()
+    price = table.find(instance_type).price_usd_per_hour
+    ceiling = _amount(max_run_s, instance_count, price)
+    spot = (
+        "; spot instances cost less, waiting for them costs nothing" if use_spot_instances else ""
+    )
+    if price is None:
+        note = f"the price of {instance_type} is not in the catalogue of {table.date}{spot}"
+    else:
+        note = (
+            f"{instance_count} x {instance_type} at {price:g} USD/h for at most "
+            f"{format_duration(max_run_s)} (on demand, {table.region}, {table.date}){spot}"
+        )
+    return CostEstimate(
+        ceiling_usd=ceiling,
+        price_usd_per_hour=price,
+        instance_type=instance_type,
+        instance_count=instance_count,
+        max_run_s=max_run_s,
+        note=note,
+    )
+
+
+def job_cost(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> JobCost:
+    """Return what a job cost, from its snapshot as a mapping (`JobSnapshot.to_dict`).
+
+    A type the catalogue does not have, or a job that has not been billed, gives unknown amounts and
+    says why.
+    """
+    table = prices or catalogue()
+    name, count = job.get("instance_type"), int(job.get("instance_count") or 1)
+    billable, training = job.get("billable_seconds"), job.get("training_seconds")
+    known = table.types.get(name) if name else None
+    price = known.price_usd_per_hour if known else None
+    fraction = 1 - billable / training if billable is not None and training else None
+    saved_s = max(0, training - billable) if billable is not None and training else None
+    return JobCost(
+        cost_usd=_amount(billable, count, price),
+        saved_usd=_amount(saved_s, count, price),
+        saved_fraction=fraction if fraction is not None and fraction >= 0 else None,
+        price_usd_per_hour=price,
+        instance_type=name,
+        instance_count=count,
+        billable_seconds=billable,
+        training_seconds=training,
+        note=_note(name, billable, price, table),
+    )
+
+
+def spot_line(job: Mapping[str, Any], *, prices: Catalogue | None = None) -> str | None:
+    """Return what spot did to an ended job, in one line; None for a job that was not on spot, and for a search.
+
+    `spot: 2 interruptions, waited 40 s, billed 2 min 00 s of 6 min 40 s, saved 70 % ($0.0179)`
+
+    Args:
+        job: its snapshot as a mapping (`JobSnapshot.to_dict`).
+        prices: the catalogue when absent.
+    """
+    if not job.get("is_spot") or job.get("kind") == "tuning":
+        return None
+    cost, waited_s = job_cost(job, prices=prices), job.get("waiting_seconds")
+    count = int(job.get("interruptions") or 0)
+    parts = [f"{count} interruption{'' if count == 1 else 's'}"]
+    parts += [] if waited_s is None else [f"waited {format_duration(waited_s)}"]
+    billed, ran = cost.billable_seconds, cost.training_seconds
+    if billed is not None and ran is not None:
+        parts.append(f"billed {format_duration(billed)} of {format_duration(ran)}")
+    if cost.saved_fraction is not None:
+        parts.append(f"saved {cost.saved_fraction:.0%} ({format_usd(cost.saved_usd)})")
+    return "spot: " + ", ".join(parts)
+
+
+def total_usd(costs: Iterable[JobCost]) -> tuple[float, bool]:
+    """Return the sum of the known costs, and whether every cost was known."""
+    amounts = [cost.cost_usd for cost in costs]
+    return sum(each for each in amounts if each is not None), None not in amounts
+
+
+def cost_per_unit(cost_usd: float | None, units: float | None) -> float | None:
+    """Return USD per token, epoch or sample; None when either is unknown or there are no units."""
+    return None if cost_usd is None or not units else cost_usd / units
+
+
+def _amount(
+    seconds: float | None, instances: int, price_usd_per_hour: float | None
+) -> float | None:
+    if seconds is None or price_usd_per_hour is None:
+        return None
+    return seconds * instances * price_usd_per_hour / SECONDS_PER_HOUR
+
+
+def _note(name: str | None, billable: int | None, price: float | None, table: Catalogue) -> str:
+    if billable is None:
+        return "the service has not said how many seconds it bills"
+    if price is None:
+        return f"the price of {name or 'the instances'} is not in the catalogue of {table.date}"
+    return f"at {format_usd(price)} an hour and instance (on demand, {table.region}, {table.date})"

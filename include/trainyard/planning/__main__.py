@@ -1,0 +1,49 @@
+"""`make plan CONF=file.json`: ranked plans for a training, without starting anything.
+
+The file holds what `trainyard.planning.plan_request` lists: a model (`{"model": "llama3-8b", ...}`, a shape, or
+`num_parameters`), `global_batch_size`, `tokens`, and perhaps `deadline_h`, `budget_usd`, `instance_types`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.errors import FindingsError
+from trainyard.planning.plan_request import PlanRequest
+from trainyard.planning.plan_table import plan_table
+from trainyard.planning.plans import make_plans
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLANNED, NO_PLAN, UNREADABLE = 0, 1, 2
+EXAMPLE = {"model": "gpt2-124m", "global_batch_size": 480, "tokens": 9e9}
+"""Planned where no file is named: nanoGPT's reproduction of GPT-2."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table and return 0; 1 if nothing fits or the request is wrong, 2 if it cannot be read."""
+    parser = argparse.ArgumentParser(prog="make plan", description=__doc__)
+    parser.add_argument("conf", type=Path, nargs="?", help="a JSON file; without it an example")
+    path: Path | None = parser.parse_args(argv).conf
+    try:
+        given = json.loads(path.read_text(encoding="utf-8")) if path else EXAMPLE
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{path} cannot be read: {error}\n")
+        return UNREADABLE
+    try:
+        request = PlanRequest.from_mapping(given)
+        lines = plan_table(request, make_plans(request))
+    except FindingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return NO_PLAN
+    sys.stdout.write("\n".join(lines) + "\n")
+    return PLANNED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""Planner's choices for a conf that says "auto": strategy, instance type, instances; with the reasons.
+
+An instance type of "auto", 0 instances or the strategy "auto" each ask the planner; what is fixed stays. With it come
+ranks per instance, micro batch and, for the sharded script, its degrees: they belong to one layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, PlanError, SpecError
+from trainyard.planning.activations import Recompute
+from trainyard.planning.plan_request import PlanRequest
+from trainyard.planning.plans import make_plans
+from trainyard.planning.shapes import TRAINYARD
+from trainyard.specs.arithmetic import AUTO, settled_compile, settled_precision
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_rules import OF_SHARDS
+from trainyard.units import format_bytes, format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.planning.candidates import Candidate
+    from trainyard.planning.plans import Plan, Plans
+
+REPLICAS, SHARDS = "ddp", "fsdp"
+_BYTE_VOCABULARY, _ASSUMED_VOCABULARY = 257, 50_304
+_STAND_INS: dict[str, Any] = {
+    "instance_type": "ml.m5.large",
+    "instance_count": 1,
+    "processes_per_instance": 1,
+    "micro_batch_size": 1,
+}
+"""Let the rest of a conf be read while these are open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoChoice:
+    """Choice of the planner.
+
+    Attributes:
+        chosen: conf field to value, over what the conf says.
+        reasons: sentences.
+        plan: the winning plan, as `Plan.to_dict`.
+        num_plans, num_rejected: how many clusters could do it, and how many could not.
+    """
+
+    chosen: Mapping[str, Any]
+    reasons: tuple[str, ...]
+    plan: Mapping[str, Any]
+    num_plans: int
+    num_rejected: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the choice as JSON-safe data."""
+        return {
+            "chosen": dict(self.chosen),
+            "reasons": list(self.reasons),
+            "plan": dict(self.plan),
+            "num_plans": self.num_plans,
+            "num_rejected": self.num_rejected,
+        }
+
+
+def open_fields(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which fields the params leave to the planner."""
+    asked = {
+        "strategy": params.get("strategy") == AUTO,
+        "instance_type": params.get("instance_type") == AUTO,
+        "instance_count": str(params.get("instance_count")) == "0",
+    }
+    return tuple(name for name, is_open in asked.items() if is_open)
+
+
+def resolve_auto(params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+    """Return the params with the planner's choices in the place of "auto"; the params themselves if there is none.
+
+    Raises:
+        SpecError: the rest of the conf is wrong, or is nothing that can be planned.
+        PlanError: no cluster can do it, with the reason for each.
+    """
+    left_open = open_fields(params)
+    if not left_open:
+        return dict(params), None
+    wanted = params.get("strategy", REPLICAS)
+    conf = RunConf.from_params({**params, **_stand_ins(params, wanted)})
+    if findings := [*_unplannable(conf, params)]:
+        raise SpecError(findings, subject="auto")
+    plans = _plans(_request(conf, params, left_open), wanted)
+    best = plans.plans[0]
+    chosen = _chosen(best.candidate, conf, left_open, wanted=wanted)
+    return {**params, **chosen}, AutoChoice(
+        chosen=chosen,
+        reasons=tuple(_reasons(best, conf, left_open)),
+        plan=best.to_dict(),
+        num_plans=len(plans.plans),
+        num_rejected=len(plans.rejected),
+    )
+
+
+def _stand_ins(params: Mapping[str, Any], wanted: object) -> dict[str, Any]:
+    """Return the values with which the rest of a conf is read: as one of shards unless it says replicas."""
+    if wanted == REPLICAS:
+        return _STAND_INS
+    rest = given = params.get("hyperparameters") or {}
+    if isinstance(given, Mapping):
+        rest = {name: value for name, value in given.items() if name not in OF_SHARDS}
+    return {**_STAND_INS, "strategy": SHARDS if wanted == AUTO else wanted, "hyperparameters": rest}
+
+
+def _plans(request: PlanRequest, wanted: object) -> Plans:
+    """Return the plans that the wanted strategy's script can do.
+
+    Raises:
+        PlanError: there is none, with the reason for each cluster.
+    """
+    if wanted == SHARDS:
+        return make_plans(request, allowed=_is_sharded, since="the conf asks for shards")
+    if wanted != REPLICAS:
+        return make_plans(request)
+    try:
+        return make_plans(request, allowed=_is_copies, since="the conf asks for copies")
+    except PlanError as error:
+        raise PlanError([_NO_COPIES, *error.findings], subject="auto") from error
+
+
+_NO_COPIES = Finding(
+    where="strategy",
+    what="is ddp, and no cluster can do it in whole copies, with nothing computed twice",
+    next_step='read the reason for each cluster; "auto" tries shards and recomputation, too',
+)
+
+
+def _unplannable(conf: RunConf, params: Mapping[str, Any]) -> Iterator[Finding]:
+    where = open_fields(params)[0]
+    if conf.model != "gpt":
+        yield Finding(
+            where=where,
+            what="is auto, but the planner knows decoders only",
+            got=f"model {conf.model}",
+            next_step="say strategy, instance_type and instance_count",
+        )
+    if conf.capacity_ladder:
+        yield Finding(
+            where=where,
+            what="is auto, and capacity_ladder names instances",
+            next_step="keep one of them",
+        )
+    # The planner models neither split sequences, nor what goes to the host, nor a schedule other than 1F1B.
+    for name in OF_SHARDS:
+        if name in (params.get("hyperparameters") or {}):
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="is what the planner chooses",
+                next_step='drop it, or say strategy, instance_type and instance_count instead of "auto"',
+            )
+
+
+def _request(conf: RunConf, params: Mapping[str, Any], left_open: tuple[str, ...]) -> PlanRequest:
+    fixed_type = "instance_type" not in left_open
+    count = params.get("instance_count", RunConf().instance_count)
+    types = [params.get("instance_type", RunConf().instance_type)] if fixed_type else []
+    return PlanRequest.from_mapping(
+        {
+            "num_layers": conf.num_layers,
+            "hidden_size": conf.hidden_size,
+            "num_heads": conf.num_heads,
+            "family": TRAINYARD,
+            "vocab_size": _vocabulary(conf),
+            "sequence_length": conf.sequence_length,
+            "global_batch_size": conf.global_batch_size,
+            "tokens": conf.max_steps * conf.global_batch_size * conf.sequence_length,
+            "precision": settled_precision(conf.precision, types),
+            "compile": settled_compile(conf.hyperparameters.get("compile"), types),
+            "deadline_h": conf.deadline_h,
+            "budget_usd": conf.budget_usd,
+            "instance_types": types,
+            "instance_count": None if "instance_count" in left_open else int(str(count)),
+        }
+    )
+
+
+def _vocabulary(conf: RunConf) -> int:
+    return _BYTE_VOCABULARY if conf.tokenizer == "bytes" else _ASSUMED_VOCABULARY
+
+
+def _is_copies(candidate: Candidate) -> bool:
+    """Return whether train_ddp.py can do it: whole copies, nothing computed twice."""
+    mesh = candidate.mesh
+    is_whole = mesh.dp_shard == mesh.tp == mesh.pp == 1
+    return is_whole and candidate.batching.recompute is Recompute.NONE
+
+
+def _is_sharded(candidate: Candidate) -> bool:
+    """Return whether the model is spread over the ranks, if there are several."""
+    mesh = candidate.mesh
+    return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
+
+
+def _chosen(
+    best: Candidate, conf: RunConf, left_open: tuple[str, ...], *, wanted: object
+) -> dict[str, Any]:
+    mesh, cluster = best.mesh, best.cluster
+    is_copies = _is_copies(best) and wanted != SHARDS
+    degrees = {
+        "hybrid_shard_degree": mesh.dp_shard,
+        "tensor_parallel_degree": mesh.tp,
+        "pipeline_parallel_degree": mesh.pp,
+        "activation_checkpointing": best.batching.recompute.value,
+    }
+    chosen: dict[str, Any] = {
+        "strategy": REPLICAS if is_copies else SHARDS,
+        "instance_type": cluster.hardware.instance.name,
+        "instance_count": cluster.instance_count,
+        "processes_per_instance": cluster.ranks_per_instance,
+        "micro_batch_size": best.batching.micro_batch_size,
+        "precision": best.batching.precision,
+    }
+    kept = {n: v for n, v in chosen.items() if n in left_open or n not in _ASKED}
+    hyperparameters = {
+        "num_workers": NUM_WORKERS,
+        **conf.hyperparameters,
+        "compile": best.batching.is_compiled,
+        **({} if is_copies else degrees),
+    }
+    return {**kept, "hyperparameters": hyperparameters}
+
+
+NUM_WORKERS = 2
+"""Loader processes with which the published speeds were measured, if the conf says nothing else."""
+_ASKED = ("strategy", "instance_type", "instance_count")
+
+
+def _reasons(best: Plan, conf: RunConf, left_open: tuple[str, ...]) -> Iterator[str]:
+    each = best.candidate
+    yield f"left to the planner: {', '.join(left_open)}"
+    yield f"{each.name}, {each.mesh.strategy} ({each.mesh}): {best.reason}"
+    yield (
+        f"each rank needs {format_bytes(each.memory.total)} of {format_bytes(each.usable_bytes)}; "
+        f"micro batch {each.batching.micro_batch_size} x {each.batching.num_micro_batches}, "
+        f"recomputation {each.batching.recompute.value}"
+    )
+    yield (
+        f"modelled: {each.step.total:.3g} s a step, {format_duration(3600 * each.hours)} and "
+        f"{format_usd(each.cost_usd)} in all, on demand"
+    )
+    yield f"{each.batching.precision}, {'compiled' if each.batching.is_compiled else 'eager'}"
+    if conf.tokenizer != "bytes":
+        yield f"the vocabulary is taken to be {_ASSUMED_VOCABULARY:,}: the tokenizer was not read"
+    if 3600 * each.hours > conf.max_run_s:
+        yield (
+            f"max_run_s {conf.max_run_s} is shorter: the training would be stopped, and go on by another attempt"
+        )

@@ -1,0 +1,256 @@
+"""The trainings of a comparison, and what they can cost together, worked out before any of them starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.catalog.instances import ranks_on
+from trainyard.cost.job_cost import CostEstimate, cost_ceiling
+from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
+from trainyard.planning.run_cost import rung_estimate
+from trainyard.planning.run_plan import plan_run
+from trainyard.specs.comparison_conf import ComparisonConf
+from trainyard.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainyard.specs.comparison_conf import ComparedStrategy
+    from trainyard.specs.run_conf import RunConf
+
+TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
+_WITH_PROCESSES = ("torch_distributed", "mpi")
+"""Sections of a distribution that say how many ranks an instance has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One training of a comparison: a strategy on a number of ranks.
+
+    Attributes:
+        distribution: the SDK's, with the ranks of an instance if it can say them.
+    """
+
+    name: str
+    strategy: str
+    ranks: int
+    instance_count: int
+    processes_per_instance: int
+    distribution: Mapping[str, Any]
+    entry_point: str
+    hyperparameters: Mapping[str, Any]
+    image_uri: str | None = None
+
+    @property
+    def slug(self) -> str:
+        """The name where letters, digits and hyphens may stand alone."""
+        return f"{self.strategy}-x{self.ranks}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cell as JSON-safe data; `from_dict` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote."""
+        return cls(**data)
+
+    def conf_of(self, run: RunConf) -> RunConf:
+        """Return the run's conf on the cell's ranks.
+
+        Raises:
+            SpecError: the run's batches do not go with them.
+        """
+        return replace(
+            run,
+            instance_count=self.instance_count,
+            processes_per_instance=self.processes_per_instance,
+            image_uri=self.image_uri or run.image_uri,
+            budget_usd=None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonPlan:
+    """A comparison whose cells can all be trained.
+
+    Attributes:
+        conf: what was asked.
+        sharding: the run's conf on as many ranks as make shards for every cell.
+        ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
+        once_usd: the same with one attempt of each.
+        cost_note: how the ceiling was worked out.
+        warnings: findings that do not stop the run.
+    """
+
+    conf: ComparisonConf
+    cells: tuple[Cell, ...]
+    sharding: RunConf
+    ceiling_usd: float | None
+    once_usd: float | None
+    cost_note: str
+    warnings: tuple[Finding, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-safe data."""
+        return {
+            "comparison": self.conf.to_dict(),
+            "cells": [each.to_dict() for each in self.cells],
+            "ceiling_usd": self.ceiling_usd,
+            "once_usd": self.once_usd,
+            "cost_note": self.cost_note,
+            "warnings": [str(each) for each in self.warnings],
+        }
+
+
+def plan_comparison(params: Mapping[str, Any], *, job_attempts: int = 1) -> ComparisonPlan:
+    """Return the plan of a comparison, each of whose jobs may be started `job_attempts` times.
+
+    Raises:
+        SpecError: every problem of the conf and of each cell, at once.
+        BudgetExceededError: there is none, but the comparison could cost more than its budget_usd.
+    """
+    conf = ComparisonConf.from_params(params)
+    cells, findings = cells_of(conf)
+    by_cell = {each.name: _findings_of(each, conf.run) for each in cells}
+    findings += merged_findings(by_cell)
+    if any(each.severity is Severity.ERROR for each in findings):
+        raise SpecError(findings, subject="comparison conf")
+    estimates = {each.name: _estimate(each, conf.run) for each in cells} | _of_sharding(conf.run)
+    cost = _cost(estimates, job_attempts=job_attempts)
+    plan = ComparisonPlan(
+        conf=conf,
+        cells=tuple(cells),
+        sharding=replace(
+            conf.run,
+            instance_count=math.lcm(*(each.ranks for each in cells)),
+        ),
+        **cost,
+        warnings=(*findings, *_unpriced(conf.run.budget_usd, cost)),
+    )
+    _keep_budget(conf.run.budget_usd, plan)
+    return plan
+
+
+def merged_findings(by_cell: Mapping[str, Iterable[Finding]]) -> list[Finding]:
+    """Return each finding once, with the cells it holds of; one that holds of all stands as it is."""
+    cells_of: dict[Finding, list[str]] = {}
+    for name, findings in by_cell.items():
+        for each in dict.fromkeys(findings):
+            cells_of.setdefault(each, []).append(name)
+    return [
+        each
+        if len(names) == len(by_cell)
+        else replace(each, where=f"{each.where} ({', '.join(names)})")
+        for each, names in cells_of.items()
+    ]
+
+
+def cells_of(conf: ComparisonConf) -> tuple[list[Cell], list[Finding]]:
+    """Return the cells of a comparison, and what is wrong with ranks that make none."""
+    cells: list[Cell] = []
+    findings: list[Finding] = []
+    per_instance = conf.comparison.processes_per_instance or ranks_on(conf.run.instance_type)
+    for index, strategy in enumerate(conf.comparison.strategies):
+        for ranks in conf.comparison.ranks_of(strategy):
+            processes = min(ranks, per_instance)
+            if ranks % processes:
+                findings.append(_no_layout(index, strategy, ranks, per_instance))
+                continue
+            cells.append(_cell(strategy, ranks=ranks, processes=processes))
+    return cells, findings
+
+
+def _cell(strategy: ComparedStrategy, *, ranks: int, processes: int) -> Cell:
+    given = strategy.distribution or TORCHRUN
+    return Cell(
+        name=f"{strategy.name} x {ranks}",
+        strategy=strategy.name,
+        ranks=ranks,
+        instance_count=ranks // processes,
+        processes_per_instance=processes,
+        distribution={
+            name: {"processes_per_host": processes, **section}
+            if name in _WITH_PROCESSES and isinstance(section, Mapping)
+            else section
+            for name, section in given.items()
+        },
+        entry_point=strategy.entry_point,
+        hyperparameters=dict(strategy.hyperparameters),
+        image_uri=strategy.image_uri,
+    )
+
+
+def _no_layout(index: int, strategy: ComparedStrategy, ranks: int, per_instance: int) -> Finding:
+    return Finding(
+        where=f"strategies[{index}].ranks" if strategy.ranks else "ranks",
+        what="do not fill their instances",
+        got=f"{ranks} with {per_instance} ranks on each instance",
+        allowed=f"fewer than {per_instance}, or a multiple of it",
+    )
+
+
+def _findings_of(cell: Cell, run: RunConf) -> Iterator[Finding]:
+    """Yield what is wrong or doubtful about a cell's ranks, batches, instances and shards."""
+    try:
+        yield from plan_run(asdict(cell.conf_of(run))).warnings
+    except SpecError as error:
+        yield from error.findings
+
+
+def _estimate(cell: Cell, run: RunConf) -> CostEstimate:
+    conf = cell.conf_of(run)
+    return rung_estimate(conf, conf.rungs[0])
+
+
+def _of_sharding(run: RunConf) -> dict[str, CostEstimate]:
+    if not run.shard_instance_count:
+        return {}
+    return {
+        "shard": cost_ceiling(
+            instance_type=run.shard_instance_type,
+            instance_count=run.shard_instance_count,
+            max_run_s=run.max_run_s,
+        )
+    }
+
+
+def _cost(estimates: Mapping[str, CostEstimate], *, job_attempts: int) -> dict[str, Any]:
+    """Return the money of all jobs. Worked: 4 cells of 1, 2, 1, 2 ml.m5.large at 0.115 USD/h for 600 s: 0.115 USD."""
+    amounts = [each.ceiling_usd for each in estimates.values()]
+    known = sum(each for each in amounts if each is not None)
+    once = None if None in amounts else known
+    times = f"each job at most {job_attempts} times: " if job_attempts > 1 else ""
+    return {
+        "once_usd": once,
+        "ceiling_usd": None if once is None else once * job_attempts,
+        "cost_note": times + "; ".join(f"{name} {each.note}" for name, each in estimates.items()),
+    }
+
+
+def _unpriced(budget: float | None, cost: Mapping[str, Any]) -> Iterator[Finding]:
+    if budget is not None and cost["ceiling_usd"] is None:
+        yield Finding(
+            where="budget_usd",
+            what=f"cannot be checked: {cost['cost_note']}",
+            got=format_usd(budget),
+            severity=Severity.WARNING,
+        )
+
+
+def _keep_budget(budget: float | None, plan: ComparisonPlan) -> None:
+    if budget is None or plan.ceiling_usd is None or plan.ceiling_usd <= budget:
+        return
+    raise BudgetExceededError(
+        "the comparison could cost more than its budget",
+        budget_usd=budget,
+        needed_usd=plan.ceiling_usd,
+        where="budget_usd",
+        got=f"up to {format_usd(plan.ceiling_usd)} ({format_usd(plan.once_usd)} at one attempt): "
+        f"{plan.cost_note}",
+        allowed=f"at most {format_usd(budget)}",
+        next_step="raise budget_usd, or lower max_run_s, or leave out strategies or ranks",
+    )

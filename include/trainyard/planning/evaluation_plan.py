@@ -1,0 +1,432 @@
+"""Plan of the evaluation on the test split, made before the training is paid.
+
+The numbers follow `training_scripts/evaluate.py`: whole fp32 weights on each accelerator, or shards of them in the
+training's precision; one batch of TOKENS_PER_BATCH tokens; logits in the products' precision, and the loss over
+LOSS_VALUES of them at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.hardware import hardware
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import Finding, SpecError
+from trainyard.planning.activations import BYTES_FP32
+from trainyard.planning.candidates import RESERVED_BYTES, USABLE_SHARE
+from trainyard.planning.compute import LINK_EFFICIENCY
+from trainyard.planning.shapes import TRAINYARD, ModelShape
+from trainyard.specs.limits import MAX_PROCESSING_RUN_S, MAX_PROCESSING_VOLUME_GB
+from trainyard.units import BYTES_PER_GIB, SECONDS_PER_HOUR, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.catalog.instances import InstanceType
+    from trainyard.specs.run_conf import RunConf
+
+LAST_STEP_SHARE = 0.05
+"""Of the training's longest run that its last step may take, if nobody says how many samples it measures."""
+LIMIT_S = MAX_PROCESSING_RUN_S
+"""The longest that a processing job may run: ProcessingMaxRuntimeInSeconds (9 days)."""
+LONGEST_DERIVED_S = 86_400
+"""The longest evaluation that nobody asked for: its ceiling is paid by the budget, attempt by attempt."""
+TOKENS_PER_BATCH = 8192
+LOSS_VALUES = 2**27
+"""As `trainer.tasks` has them: a test keeps the two equal."""
+SMALL_TYPE = "ml.m5.xlarge"
+"""The one CPU type beside the GPU types that is tried if processing jobs cannot have the type of training."""
+READ_BYTES_PER_S = 50e6
+"""Archive and shards from S3 to disk, unpacked by one process: an estimate."""
+CPU_FLOPS_PER_VCPU = 2e10
+INFERENCE_SHARE = 0.5
+"""Of the speed of a compiled training's forward pass: eager, small batches. An estimate."""
+NOMINAL_TOKENS = 10_000_000
+"""Of a test split whose size nobody knows yet: by these types are compared."""
+BYTE_VOCABULARY, LARGE_VOCABULARY = 257, 131_072
+"""Of the tokenizer `bytes`, and the most that is taken of one that was not read."""
+
+_OF_THE_JOB = ("evaluation_instance_type", "evaluation_max_run_s", "evaluation_volume_size_gb")
+"""Fields that only a processing job has a use for."""
+
+
+class Place(StrEnum):
+    """Job that measures the test split."""
+
+    PROCESSING = "processing"
+    """A processing job of its own, after the training."""
+    TRAINING = "training"
+    """The training's last step: its ranks hold the model already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """Plan of the evaluation, with its reason.
+
+    Attributes:
+        num_processes: one for each accelerator; 1 on CPUs.
+        is_sharded: whether they hold the model together; else each holds all of it and measures its own samples.
+        memory_bytes: of one accelerator (on CPUs of the instance), at its most. usable_bytes: what it has for that.
+        max_samples: the most that are measured; the estimate keeps within half of max_run_s.
+        tokens_per_s: estimated, of all processes together. estimated_s: the longest measurement with its start.
+        max_run_s: of the job; of the last step 0, since the training's limit counts it.
+        unfit: why the type cannot do it; None if it can.
+        may_fall_back: of a last step: whether a processing job may measure instead if the training ended before it.
+    """
+
+    place: Place
+    instance_type: str
+    num_processes: int
+    is_sharded: bool
+    precision: str
+    memory_bytes: float
+    usable_bytes: float
+    volume_size_gb: int
+    max_run_s: int
+    max_samples: int
+    tokens_per_s: float
+    estimated_s: float
+    reason: str
+    unfit: str | None = None
+    may_fall_back: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-safe data."""
+        return asdict(self)
+
+
+def plan_evaluation(conf: RunConf, *, trained_on: str | None = None) -> EvaluationPlan:
+    """Return how the run's model is measured: on the conf's own type, else that of training, else the cheapest.
+
+    If no type of processing jobs holds the model, or the conf says so, the training measures it at its end: that is
+    decided before it starts, and for all rungs of a capacity ladder alike.
+
+    Args:
+        conf: what the run shall do.
+        trained_on: the type that training got; None before it, when the dearest rung of a capacity ladder counts.
+    """
+    if conf.evaluation_place == Place.TRAINING:
+        return _last_step(conf, "evaluation_place is training")
+    if conf.evaluation_instance_type:
+        return _because(on_type(conf, conf.evaluation_instance_type), "the conf names it")
+    names = dict.fromkeys(each.instance_type for each in conf.rungs)
+    plans = {name: _after_training_on(conf, name) for name in names}
+    worst = max(plans.values(), key=lambda each: (bool(each.unfit), *_dearness(each)))
+    if worst.unfit and conf.evaluation_place != Place.PROCESSING:
+        return _last_step(conf, f"no type of processing jobs holds the model ({worst.unfit})")
+    if trained_on is None or worst.unfit:
+        return worst
+    return plans.get(trained_on) or _after_training_on(conf, trained_on)
+
+
+def evaluation_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield what keeps the test split from being measured within memory, disk and time, with what to change."""
+    if not _is_known(conf.evaluation_instance_type):
+        return  # said of the type itself
+    plan = plan_evaluation(conf)
+    if plan.unfit:
+        own = conf.evaluation_instance_type
+        yield Finding(
+            where="evaluation_instance_type" if own else "evaluation_place",
+            what="does not hold the model" if own else "has no type that holds the model",
+            got=f"{plan.instance_type}: {plan.unfit}",
+            next_step=_way_out(conf),
+        )
+    if plan.place is Place.TRAINING:
+        yield from _last_step_findings(conf, plan)
+        return
+    wanted_gb = conf.evaluation_volume_size_gb
+    if wanted_gb is not None and wanted_gb < _needed_gb(conf):
+        yield Finding(
+            where="evaluation_volume_size_gb",
+            what="does not hold the model's archive, what is unpacked from it, and the test split",
+            got=str(wanted_gb),
+            allowed=f"at least {_needed_gb(conf)}",
+            next_step="raise it, or leave it out to have it derived",
+        )
+    elif plan.volume_size_gb > MAX_PROCESSING_VOLUME_GB:
+        yield Finding(
+            where="evaluation_volume_size_gb",
+            what="is more than a processing job's volume can have",
+            got=str(plan.volume_size_gb),
+            allowed=f"at most {MAX_PROCESSING_VOLUME_GB}",
+            next_step="lower volume_size_gb or test_fraction",
+        )
+    if not plan.unfit and plan.estimated_s > plan.max_run_s:
+        yield _too_slow(plan)
+
+
+def on_type(conf: RunConf, name: str) -> EvaluationPlan:
+    """Return the evaluation on one type of the catalogue; `unfit` says what it lacks.
+
+    Raises:
+        SpecError: no such type.
+    """
+    instance = catalogue().find(name, where="evaluation_instance_type")
+    num, precision = instance.num_accelerators or 1, conf.training_precision
+    usable = USABLE_SHARE * (_rank_bytes(instance) - RESERVED_BYTES)
+    whole, shards = (_memory_bytes(conf, num_shards=each) for each in (1, num))
+    is_sharded = num > 1 and whole > usable
+    memory = shards if is_sharded else whole
+    unfit = None if instance.is_for_processing else "is no type of processing jobs"
+    if instance.num_accelerators and _peak_flops(conf, instance) is None:
+        unfit = f"{instance.accelerator} has no {precision} in its hardware"
+    elif memory > usable:
+        unfit = (
+            f"{format_bytes(memory)} of weights, activations and logits on each "
+            f"{instance.accelerator or 'instance'}, which holds {format_bytes(usable)}"
+        )
+    rate = _tokens_per_s(conf, instance, num_shards=num if is_sharded else 1)
+    start_s = 2 * _archive_bytes(conf) / READ_BYTES_PER_S
+    max_run = conf.evaluation_max_run_s or _derived_run_s(conf, start_s)
+    tokens = max(0.0, 0.5 * max_run - start_s) * rate
+    derived = max(1, int(min(tokens, 1e15) / _units(conf)))
+    samples = conf.evaluation_max_samples or derived
+    return EvaluationPlan(
+        place=Place.PROCESSING,
+        instance_type=name,
+        num_processes=num,
+        is_sharded=is_sharded,
+        precision=precision,
+        memory_bytes=memory,
+        usable_bytes=usable,
+        volume_size_gb=conf.evaluation_volume_size_gb or max(conf.volume_size_gb, _needed_gb(conf)),
+        max_run_s=max_run,
+        max_samples=samples,
+        tokens_per_s=rate,
+        estimated_s=start_s + samples * _units(conf) / rate,
+        reason=_layout(conf, instance, is_sharded=is_sharded, memory=memory),
+        unfit=unfit,
+    )
+
+
+def parameters(conf: RunConf) -> float:
+    """Return the model's parameters: exactly for a decoder of the byte vocabulary, roughly for a table's network."""
+    shape = _shape(conf)
+    if shape:
+        return shape.num_parameters
+    return conf.num_layers * conf.hidden_size**2 + 1000.0 * conf.hidden_size
+
+
+def processing_run_s(conf: RunConf) -> int:
+    """Return the longest run of a processing job that has no limit of its own: the training's, within the service's."""
+    return min(conf.max_run_s, LIMIT_S)
+
+
+def _after_training_on(conf: RunConf, name: str) -> EvaluationPlan:
+    """Return the evaluation on the type of training if that can do it, else on the cheapest that can."""
+    known = catalogue().types.get(name)
+    own = on_type(conf, name) if known and known.is_for_processing else None
+    if own and not own.unfit:
+        return _because(own, "the type of training")
+    why = f"{name} does not hold it ({own.unfit})" if own else f"processing jobs cannot have {name}"
+    possible = [on_type(conf, each) for each in _choices()]
+    fitting = [each for each in possible if not each.unfit]
+    if not fitting:
+        return _because(min(possible, key=lambda each: each.memory_bytes / each.usable_bytes), why)
+    best = min(fitting, key=lambda each: (each.estimated_s > each.max_run_s, *_dearness(each)))
+    return _because(best, f"the cheapest estimate, since {why}")
+
+
+def _last_step(conf: RunConf, why: str) -> EvaluationPlan:
+    """Return the measurement at the training's end, by all its ranks and in its memory."""
+    instance = catalogue().find(conf.instance_type)
+    each = _tokens_per_s(conf, instance, num_shards=min(2, instance.num_accelerators or 1))
+    rate = each * conf.instance_count
+    most_s = LAST_STEP_SHARE * conf.max_run_s
+    samples = conf.evaluation_max_samples or max(1, int(most_s * rate / _units(conf)))
+    return EvaluationPlan(
+        place=Place.TRAINING,
+        instance_type=conf.instance_type,
+        num_processes=conf.world_size,
+        is_sharded=conf.strategy != "ddp",
+        precision=conf.training_precision,
+        memory_bytes=0.0,
+        usable_bytes=0.0,
+        volume_size_gb=conf.volume_size_gb,
+        max_run_s=0,
+        max_samples=samples,
+        tokens_per_s=rate,
+        estimated_s=samples * _units(conf) / rate,
+        reason=f"the training's last step: {why}",
+    )
+
+
+def _last_step_findings(conf: RunConf, plan: EvaluationPlan) -> Iterator[Finding]:
+    """Yield settings of a processing job that there is not, and samples that take most of the training's time."""
+    for name in _OF_THE_JOB:
+        if getattr(conf, name) is not None:
+            yield Finding(
+                where=name,
+                what="is of a processing job, and the training itself measures at its end",
+                got=f"{getattr(conf, name)}; {plan.reason}",
+                next_step="leave it out, or set evaluation_place to processing",
+            )
+    if plan.estimated_s > 0.5 * conf.max_run_s:
+        yield Finding(
+            where="evaluation_max_samples",
+            what="takes more than half of max_run_s, by which the training itself measures at its end",
+            got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} at "
+            f"{plan.tokens_per_s:,.0f} tokens/s",
+            allowed=format_duration(0.5 * conf.max_run_s),
+            next_step="lower it, or raise max_run_s",
+        )
+
+
+def _choices() -> Iterator[str]:
+    yield SMALL_TYPE
+    yield from (name for name, each in hardware().items() if each.instance.is_for_processing)
+
+
+def _dearness(plan: EvaluationPlan) -> tuple[bool, float, float]:
+    """Return what is least for the cheapest: a known price, the money for NOMINAL_TOKENS with the start, the hours."""
+    price = catalogue().types[plan.instance_type].price_usd_per_hour
+    hours = 0.1 + NOMINAL_TOKENS / plan.tokens_per_s / SECONDS_PER_HOUR
+    return price is None, hours * (price or 0.0), hours
+
+
+def _because(plan: EvaluationPlan, why: str) -> EvaluationPlan:
+    return replace(plan, reason=f"{plan.instance_type}: {why}; {plan.reason}")
+
+
+def _layout(conf: RunConf, instance: InstanceType, *, is_sharded: bool, memory: float) -> str:
+    count, num = parameters(conf), instance.num_accelerators
+    size = f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.3g} M"
+    kind = instance.accelerator or "CPUs"
+    if is_sharded:
+        how = f"sharded over {num} {kind}"
+    else:
+        how = f"whole on each of {num} {kind}" if num > 1 else f"whole, on {kind}"
+    return f"{size} parameters in {conf.training_precision}, {how} ({format_bytes(memory)} each)"
+
+
+def _way_out(conf: RunConf) -> str:
+    if not conf.evaluation_instance_type:
+        return "set evaluation_place to training, which measures at its end"
+    found = _after_training_on(
+        replace(conf, evaluation_instance_type=None), conf.rungs[0].instance_type
+    )
+    if found.unfit:
+        return "leave it out: the training then measures at its end"
+    return f"set it to {found.instance_type}, or leave it out to have it chosen"
+
+
+def way_out(conf: RunConf) -> str:
+    """Return what to change if the account may not have the type of the evaluation's processing job."""
+    if conf.evaluation_instance_type:
+        return "name another evaluation_instance_type, or leave it out and set evaluation_place to training"
+    own = [name for name in _OF_THE_JOB if getattr(conf, name) is not None]
+    also = f", leave out {' and '.join(own)}" if own else ""
+    return f"set evaluation_place to training{also}, or name another evaluation_instance_type"
+
+
+def _too_slow(plan: EvaluationPlan) -> Finding:
+    return Finding(
+        where="evaluation_max_samples",
+        what="takes longer than evaluation_max_run_s lets the evaluation run",
+        got=f"{plan.max_samples} samples, about {format_duration(plan.estimated_s)} on {plan.instance_type} "
+        f"at {plan.tokens_per_s:,.0f} tokens/s",
+        allowed=f"{format_duration(plan.max_run_s)}",
+        next_step=f"lower it, raise evaluation_max_run_s (at most {LIMIT_S}), or set evaluation_instance_type "
+        "to a faster type",
+    )
+
+
+def _is_known(name: str | None) -> bool:
+    try:
+        return name is None or catalogue().find(name).is_for_processing
+    except SpecError:
+        return False
+
+
+def _shape(conf: RunConf) -> ModelShape | None:
+    if conf.model != "gpt":
+        return None
+    return ModelShape(
+        num_layers=conf.num_layers,
+        hidden_size=conf.hidden_size,
+        num_heads=conf.num_heads,
+        vocab_size=BYTE_VOCABULARY if conf.tokenizer == "bytes" else LARGE_VOCABULARY,
+        sequence_length=conf.sequence_length,
+        family=TRAINYARD,
+    )
+
+
+def _units(conf: RunConf) -> int:
+    """Return the tokens (of a table the rows) of one sample."""
+    return conf.sequence_length if conf.model == "gpt" else 1
+
+
+def _rank_bytes(instance: InstanceType) -> float:
+    return BYTES_PER_GIB * (instance.accelerator_memory_gib or instance.memory_gib)
+
+
+def _bytes_per_value(conf: RunConf) -> int:
+    return BYTES_FP32 if conf.training_precision == "fp32" else 2
+
+
+def _memory_bytes(conf: RunConf, *, num_shards: int) -> float:
+    """Return the bytes of one rank at its most: weights, what is gathered or cast, activations and logits.
+
+    Worked: 12.6e9 parameters in bf16 over 4 ranks: 6.3 GB of shards, and two gathered layers of 0.63 GB.
+    """
+    shape, size = _shape(conf), _bytes_per_value(conf)
+    if shape is None:
+        return BYTES_FP32 * (parameters(conf) + 8.0 * TOKENS_PER_BATCH * conf.hidden_size)
+    tokens = max(TOKENS_PER_BATCH, conf.sequence_length)
+    activations = tokens * (
+        4.0 * BYTES_FP32 * shape.hidden_size + 3 * BYTES_FP32 * shape.inner_size
+    )
+    logits = float(tokens * shape.vocab_size)
+    loss = 2 * BYTES_FP32 * min(logits, LOSS_VALUES)
+    if num_shards > 1:
+        tables = 2.0 * shape.embedding_parameters
+        gathered = size * (tables + 2 * shape.layer_parameters)
+        weights = size * shape.num_parameters / num_shards + gathered
+    else:
+        cast = max(shape.embedding_parameters, 2 * shape.hidden_size * shape.inner_size)
+        weights = BYTES_FP32 * shape.num_parameters + (size * cast if size < BYTES_FP32 else 0.0)
+    return weights + activations + size * logits + loss
+
+
+def _peak_flops(conf: RunConf, instance: InstanceType) -> float | None:
+    """Return one accelerator's reachable operations a second; None without bf16 in its hardware for what needs it."""
+    known = hardware().get(instance.name)
+    if known is None:
+        return CPU_FLOPS_PER_VCPU * instance.vcpus
+    tflops = known.peak_tflops(conf.training_precision)
+    if tflops is None and conf.training_precision == "fp16":
+        tflops = known.fp32_tflops
+    return None if tflops is None else tflops * 1e12 * known.efficiency * INFERENCE_SHARE
+
+
+def _tokens_per_s(conf: RunConf, instance: InstanceType, *, num_shards: int) -> float:
+    """Return an estimate for all processes together; shards gather the whole model for each batch of each rank."""
+    shape, num = _shape(conf), instance.num_accelerators or 1
+    flops = shape.flops_per_token / 3 if shape else 2 * parameters(conf)
+    tokens = max(TOKENS_PER_BATCH, conf.sequence_length)
+    seconds = tokens * flops / (_peak_flops(conf, instance) or CPU_FLOPS_PER_VCPU)
+    known = hardware().get(instance.name)
+    if num_shards > 1 and known:
+        link = known.link_gb_per_s * 1e9 * LINK_EFFICIENCY
+        seconds += _bytes_per_value(conf) * parameters(conf) / link
+    return num * tokens / seconds
+
+
+def _archive_bytes(conf: RunConf) -> float:
+    """Return the bytes of the model as the training writes it; model.tar.gz has about as many."""
+    return BYTES_FP32 * parameters(conf)
+
+
+def _needed_gb(conf: RunConf) -> int:
+    """Return GiB for archive, unpacked model and the test split, which is a share of what training's volume held."""
+    model = 2 * _archive_bytes(conf) / BYTES_PER_GIB
+    return math.ceil(model + conf.test_fraction * conf.volume_size_gb + 2)
+
+
+def _derived_run_s(conf: RunConf, start_s: float) -> int:
+    """Return the training's limit, a day at most, but no less than four times what the start takes."""
+    return min(LIMIT_S, max(min(conf.max_run_s, LONGEST_DERIVED_S), int(4 * start_s)))

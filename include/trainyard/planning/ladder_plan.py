@@ -1,0 +1,68 @@
+"""Validity of every rung of a capacity ladder: its type, ranks, memory and cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import Finding, SpecError
+from trainyard.planning.run_cost import rung_estimate
+from trainyard.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from trainyard.catalog.instances import InstanceType
+    from trainyard.specs.capacity_rung import CapacityRung
+    from trainyard.specs.run_conf import RunConf
+
+    ClusterRules = Callable[[RunConf, InstanceType], Iterable[Finding]]
+
+
+def ladder_plan_findings(conf: RunConf, cluster_rules: ClusterRules) -> Iterator[Finding]:
+    """Yield what is wrong with each rung, every one looked at as if it were the run's own cluster.
+
+    Args:
+        conf: the run's, whose own cluster is the first rung and has been looked at.
+        cluster_rules: yields what is wrong with a conf on an instance type.
+    """
+    for index, rung in enumerate(conf.rungs if conf.capacity_ladder else ()):
+        where = f"capacity_ladder[{index}]"
+        try:
+            instance = catalogue().find(rung.instance_type, where=f"{where}.instance_type")
+        except SpecError as error:
+            yield from error.findings if index else ()
+            continue
+        yield from _money(conf, rung, where)
+        if index:
+            on_rung = _standing_on(conf, rung)
+            yield from (
+                replace(each, where=f"{where}: {each.where}")
+                for each in cluster_rules(on_rung, instance)
+            )
+
+
+def _standing_on(conf: RunConf, rung: CapacityRung) -> RunConf:
+    """Return the conf of a run whose only rung is this one. The ladder's own rules have been kept already."""
+    return replace(
+        conf,
+        capacity_ladder=(),
+        instance_type=rung.instance_type,
+        instance_count=rung.instance_count or conf.instance_count,
+        use_spot_instances=rung.use_spot_instances,
+        max_wait_s=None,
+    )
+
+
+def _money(conf: RunConf, rung: CapacityRung, where: str) -> Iterator[Finding]:
+    estimate = rung_estimate(conf, rung)
+    if rung.max_cost_usd is None or estimate.ceiling_usd is None:
+        return
+    if estimate.ceiling_usd > rung.max_cost_usd:
+        yield Finding(
+            where=f"{where}.max_cost_usd",
+            what="does not reach for one attempt, so the rung would never be used",
+            got=f"{format_usd(rung.max_cost_usd)} with up to {format_usd(estimate.ceiling_usd)}: {estimate.note}",
+            next_step="raise it, lower max_run_s, or drop the rung",
+        )

@@ -1,0 +1,256 @@
+"""The linter's rules that need numbers: what a strategy runs on, degrees and ranks, channels, one larger instance."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import Finding, Severity
+from trainyard.planning.linter.job_facts import framework_of_image
+from trainyard.specs.channel import TrainingInput
+from trainyard.specs.strategies.smp_v1 import SmModelParallelV1
+from trainyard.specs.strategies.smp_v2 import SmModelParallelV2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.catalog.strategy_support import StrategySupport, SupportTable, Version
+    from trainyard.planning.linter.facts import JobFacts
+
+_DEGREES = "distribution.smdistributed.modelparallel.parameters"
+_DEGREES_SOURCES = {
+    "smp_v1": "SDK v2 documentation `smd_model_parallel_general.rst`",
+    "smp_v2": "developer guide, distributed-model-parallel-v2-reference; its pages on context and expert parallelism",
+}
+_API = "API reference, Channel and S3DataSource"
+
+
+def rule_findings(facts: JobFacts, table: SupportTable) -> Iterator[Finding]:
+    """Yield what the rules find about a job."""
+    support = table.strategies.get(facts.strategy.name) if facts.strategy else None
+    if support:
+        yield from _device(facts, support)
+        yield from _instance_types(facts, support)
+        yield from _versions(facts, support)
+        yield from _image(facts, support)
+    yield from _ranks(facts)
+    yield from _degrees(facts)
+    yield from _offloading(facts)
+    yield from _channels(facts)
+    yield from _one_larger(facts)
+
+
+def _device(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
+    if facts.device and facts.device not in support.devices:
+        yield Finding(
+            where="instance_type",
+            what=f"is a {facts.device} instance, which {_name(facts)} does not run on",
+            got=facts.instance_type,
+            allowed=", ".join(support.instance_types or support.devices),
+            next_step="take another type, or torch_distributed, which runs on every device",
+            why="its launcher and collectives are made for other devices",
+            source=support.source,
+        )
+
+
+def _instance_types(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
+    if support.instance_types is None or facts.device not in support.devices:
+        return
+    if facts.instance_type not in support.instance_types:
+        yield Finding(
+            where="instance_type",
+            what=f"is none that {_name(facts)} runs on",
+            got=facts.instance_type,
+            allowed=", ".join(support.instance_types),
+            next_step="take one of these, or torch_distributed, which uses NCCL",
+            why="the library is built for these instances' network",
+            source=support.source,
+        )
+    elif facts.instance_type in support.legacy_instance_types:
+        yield Finding(
+            where="instance_type",
+            what=f"is one that {_name(facts)} is no longer developed for",
+            got=facts.instance_type,
+            next_step="take ml.p4d.24xlarge or ml.p4de.24xlarge",
+            severity=Severity.WARNING,
+            why=support.legacy_instance_types[facts.instance_type],
+            source=support.source,
+        )
+
+
+def _versions(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
+    if facts.library is None or facts.library[0] not in support.versions:
+        return
+    library, version = facts.library
+    first, last = support.versions[library]
+    if version < first or (last is not None and version > last):
+        yield Finding(
+            where="framework_version" if facts.image is None else "image_uri",
+            what=f"has a version of {library} that {_name(facts)} does not exist for",
+            got=_shown(version),
+            allowed=f"{_shown(first)} to {_shown(last)}" if last else f"{_shown(first)} or later",
+            next_step="take such an image, or torch_distributed with native DDP or FSDP",
+            why="the library is built into the images of these versions",
+            source=support.source,
+        )
+
+
+def _image(facts: JobFacts, support: StrategySupport) -> Iterator[Finding]:
+    """Yield an image without the strategy's library; what an image of the author's own has nobody knows."""
+    if facts.image is None or not support.images or facts.image in support.images:
+        return
+    is_aws = framework_of_image(facts.image) is not None
+    yield Finding(
+        where="image_uri",
+        what=f"is none that has the library of {_name(facts)}"
+        if is_aws
+        else f"has the library of {_name(facts)} only if it is built on an image that has",
+        got=facts.image,
+        allowed=", ".join(support.images),
+        next_step="leave image_uri out and set framework_version: the image is then looked up",
+        severity=Severity.ERROR if is_aws else Severity.WARNING,
+        why="only these images ship it; a script that imports it would fail",
+        source=support.source,
+    )
+
+
+def _ranks(facts: JobFacts) -> Iterator[Finding]:
+    """Yield what processes_per_host gets wrong about the accelerators."""
+    asked = facts.strategy.processes_per_host if facts.strategy else None
+    has = facts.instance.num_accelerators if facts.instance else 0
+    if asked is None or not has or asked == has or _name(facts) in _ONE_PROCESS:
+        return
+    is_more = asked > has
+    # What mpirun starts need not train on a GPU: simulators and data servers are ranks, too.
+    shares_by_nccl = is_more and _name(facts) != "mpi"
+    yield Finding(
+        where="distribution.processes_per_host",
+        what="is more than the instance has accelerators"
+        if is_more
+        else "leaves accelerators idle",
+        got=f"{asked} on {facts.instance_type} with {has}",
+        next_step=f"write {has}, or leave it out"
+        if shares_by_nccl or not is_more
+        else f"write {has} where every rank trains on a GPU",
+        severity=Severity.ERROR if shares_by_nccl else Severity.WARNING,
+        why="two ranks cannot share a GPU under NCCL"
+        if is_more
+        else "every accelerator is paid for",
+        source="NCCL user guide; catalogue",
+    )
+
+
+_ONE_PROCESS = {"parameter_server", "multi_worker_mirrored_strategy"}
+
+
+def _degrees(facts: JobFacts) -> Iterator[Finding]:
+    """Yield degrees of model parallelism that do not divide the ranks."""
+    if not isinstance(facts.strategy, (SmModelParallelV1, SmModelParallelV2)):
+        return
+    if facts.ranks_per_instance is None:
+        return
+    ranks, degrees = facts.instance_count * facts.ranks_per_instance, facts.strategy.degrees
+    for names in facts.strategy.groupings:
+        sizes = {name: max(1, degrees[name]) for name in names}
+        product = prod(sizes.values())
+        if ranks % product == 0:
+            continue
+        yield Finding(
+            where=_DEGREES,
+            what="have degrees whose product does not divide the ranks",
+            got=f"{' x '.join(f'{name} {size}' for name, size in sizes.items())} = {product}, with {ranks} ranks",
+            allowed=f"a product that divides {ranks}",
+            next_step="change a degree, or the number of instances",
+            why="every rank belongs to one group of each kind, and all groups are of one size",
+            source=_DEGREES_SOURCES[facts.strategy.name],
+        )
+
+
+def _offloading(facts: JobFacts) -> Iterator[Finding]:
+    """Yield activation offloading without the checkpointing it works on."""
+    if not isinstance(facts.strategy, SmModelParallelV2):
+        return
+    if not facts.strategy.parameters.get("sm_activation_offloading"):
+        return
+    said = facts.hyperparameters.get("activation_checkpointing")
+    if said in {True, "1", "true", "True"}:
+        return
+    yield Finding(
+        where=f"{_DEGREES}.sm_activation_offloading",
+        what="needs activation checkpointing, which the script has to switch on",
+        got=None if said is None else f"hyperparameters.activation_checkpointing {said!r}",
+        next_step="wrap the layers with checkpoint_wrapper, and say so by the hyperparameter activation_checkpointing",
+        severity=Severity.WARNING if said is None else Severity.ERROR,
+        why="what is offloaded are the checkpoints between the recomputed layers",
+        source="developer guide, model-parallel-core-features-v2-activation-offloading",
+    )
+
+
+def _channels(facts: JobFacts) -> Iterator[Finding]:
+    """Yield what channels say that their input mode cannot do."""
+    read = {name: each for name, each in facts.inputs.items() if isinstance(each, TrainingInput)}
+    modes = {name: each.input_mode or facts.input_mode for name, each in read.items()}
+    ranks = facts.ranks_per_instance or 1
+    has_one_each = list(modes.values()).count("Pipe") >= ranks
+    for name, channel in read.items():
+        mode, where = modes[name], f"inputs.{name}"
+        if mode == "Pipe" and not has_one_each:
+            yield Finding(
+                where=f"{where}.input_mode",
+                what="is Pipe, and several ranks of an instance would read one FIFO",
+                got=f"{ranks} ranks on each instance",
+                allowed="File or FastFile, or a Pipe channel for each rank",
+                next_step="take FastFile; leave it where the script lets one rank read this channel",
+                severity=Severity.WARNING,
+                why="a FIFO gives each byte to one reader: records are torn apart between the ranks",
+                source="developer guide, your-algorithms-training-algo-running-container",
+            )
+        only_pipe = {
+            "compression": channel.compression not in {None, "None"},
+            "s3_data_type": channel.s3_data_type == "AugmentedManifestFile",
+            "record_wrapping": channel.record_wrapping not in {None, "None"},
+        }
+        for member in (each for each, is_set in only_pipe.items() if is_set and mode != "Pipe"):
+            yield Finding(
+                where=f"{where}.{member}",
+                what=f"goes with Pipe mode only, and this channel is in {mode} mode",
+                got=str(getattr(channel, member)),
+                next_step="drop it, or set input_mode to Pipe",
+                why="only the pipe rewrites what it passes on",
+                source=_API,
+            )
+
+
+def _one_larger(facts: JobFacts) -> Iterator[Finding]:
+    """Yield the smallest type of the same family that has all accelerators in one instance."""
+    instance = facts.instance
+    if instance is None or not instance.num_accelerators or facts.instance_count < 2:
+        return
+    wanted, family = facts.instance_count * instance.num_accelerators, instance.name.split(".")[1]
+    larger = [
+        each
+        for each in catalogue().types.values()
+        if each.name.split(".")[1] == family
+        and each.accelerator == instance.accelerator
+        and each.num_accelerators >= wanted
+    ]
+    if larger and "heterogeneous" not in facts.flags:
+        best = min(larger, key=lambda each: (each.num_accelerators, each.vcpus))
+        yield Finding(
+            where="instance_count",
+            what=f"makes {facts.instance_count} instances do what one {best.name} does",
+            got=f"{facts.instance_count} x {instance.num_accelerators} {instance.accelerator}",
+            next_step=f"take one {best.name}",
+            severity=Severity.WARNING,
+            why="inside an instance gradients do not cross the network",
+            source="developer guide, distributed-training-options; catalogue",
+        )
+
+
+def _name(facts: JobFacts) -> str:
+    return "a plain process" if facts.strategy is None else facts.strategy.name
+
+
+def _shown(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

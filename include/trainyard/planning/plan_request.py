@@ -1,0 +1,174 @@
+"""Request for a plan: a model, its data and batch, and the limits of time and money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.catalog.hardware import hardware
+from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.planning.shapes import FLASH, LLAMA, PUBLISHED, ModelShape, shape_of_size
+from trainyard.specs.reading import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PRECISIONS = ("bf16", "fp32")
+_OF_SHAPE = (
+    "num_layers",
+    "hidden_size",
+    "num_heads",
+    "num_kv_heads",
+    "feed_forward_size",
+    "family",
+    "attention",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A training to be planned. Give a published model's name, its shape, or its number of parameters.
+
+    Attributes:
+        model: `llama3-8b`, `llama3-70b`, `gpt3-175b` or `gpt2-124m`.
+        num_parameters: makes a llama shape of about that size.
+        sequence_length, vocab_size: None = the published model's, else 2048 and 50,304.
+        global_batch_size: sequences of one optimizer step.
+        tokens: to train on, all together.
+        compile: whether the training runs through torch.compile; the speeds are then the published ones.
+        deadline_h: hours it may take. budget_usd: money it may cost, on demand.
+        instance_types: to choose from; empty = every NVIDIA type of the catalogue.
+        max_instances: of the largest type of a family; smaller types are planned one at a time.
+        instance_count: None = any number up to max_instances.
+    """
+
+    model: str | None = None
+    num_parameters: float | None = None
+    num_layers: int | None = None
+    hidden_size: int | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    feed_forward_size: int | None = None
+    family: str = LLAMA
+    attention: str = FLASH
+    vocab_size: int | None = None
+    sequence_length: int | None = None
+    global_batch_size: int
+    tokens: float
+    precision: str = "bf16"
+    compile: bool = True
+    deadline_h: float | None = None
+    budget_usd: float | None = None
+    instance_types: tuple[str, ...] = ()
+    max_instances: int = 16
+    instance_count: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check what the request can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings = list(self._findings())
+        if findings:
+            raise SpecError(findings, subject="plan request")
+        self.shape  # noqa: B018  # raises what is wrong with it
+
+    @property
+    def shape(self) -> ModelShape:
+        """The model's shape. Raises SpecError where it contradicts itself."""
+        return _shape(self)
+
+    @property
+    def num_steps(self) -> float:
+        """Optimizer steps that take all tokens."""
+        return self.tokens / (self.global_batch_size * self.shape.sequence_length)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Return the request read from plain data; a SpecError names everything that is wrong."""
+        return read_spec(cls, mapping)
+
+    def _findings(self) -> Iterator[Finding]:
+        yield from self._model()
+        yield from self._limits()
+        for index, name in enumerate(self.instance_types):
+            if name not in hardware():
+                near = near_matches(name, hardware())
+                yield Finding(
+                    where=f"instance_types[{index}]",
+                    what="is no NVIDIA type of the catalogue; others are not planned",
+                    got=name,
+                    next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                )
+
+    def _model(self) -> Iterator[Finding]:
+        shape = (self.num_layers, self.hidden_size, self.num_heads)
+        ways = {
+            "model": self.model is not None,
+            "num_parameters": self.num_parameters is not None,
+            "num_layers": any(each is not None for each in shape),
+        }
+        chosen = [name for name, is_set in ways.items() if is_set]
+        if len(chosen) != 1:
+            yield Finding(
+                where="model",
+                what="is said in several ways" if chosen else "is not said",
+                got=", ".join(chosen) or "nothing",
+                allowed="one of model, num_parameters, or num_layers with hidden_size and num_heads",
+            )
+        elif chosen == ["num_layers"] and None in shape:
+            yield Finding(
+                where="num_layers", what="goes with hidden_size and num_heads", got=str(shape)
+            )
+        if self.model is not None and self.model not in PUBLISHED:
+            yield Finding(
+                where="model",
+                what="is none that is known",
+                got=self.model,
+                allowed=", ".join(PUBLISHED),
+            )
+        declared = {each.name: each.default for each in fields(self)}
+        fixed = (*_OF_SHAPE[3:], "vocab_size", "sequence_length")
+        for name in (
+            each for each in fixed if self.model and getattr(self, each) != declared[each]
+        ):
+            yield Finding(where=name, what="is fixed by model", next_step="drop one of them")
+
+    def _limits(self) -> Iterator[Finding]:
+        positive = (
+            "global_batch_size",
+            "tokens",
+            "max_instances",
+            "instance_count",
+            "deadline_h",
+            "budget_usd",
+        )
+        for name in (*positive, "num_parameters", "vocab_size", "sequence_length"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                yield Finding(
+                    where=name, what="is too small", got=str(value), allowed="more than 0"
+                )
+        if self.precision not in PRECISIONS:
+            yield Finding(
+                where="precision",
+                what="is not a choice",
+                got=self.precision,
+                allowed=", ".join(PRECISIONS),
+            )
+
+
+@cache
+def _shape(request: PlanRequest) -> ModelShape:
+    if request.model is not None:
+        return PUBLISHED[request.model]
+    vocab_size, sequence_length = request.vocab_size or 50304, request.sequence_length or 2048
+    if request.num_parameters is not None:
+        return shape_of_size(
+            request.num_parameters, vocab_size=vocab_size, sequence_length=sequence_length
+        )
+    given: dict[str, Any] = {name: getattr(request, name) for name in _OF_SHAPE}
+    return ModelShape(vocab_size=vocab_size, sequence_length=sequence_length, **given)

@@ -1,0 +1,280 @@
+"""Ranked plans for a training, each with the reason why it won or was rejected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.hardware import Hardware, hardware
+from trainyard.errors import Finding, PlanError
+from trainyard.planning.activations import Recompute
+from trainyard.planning.candidates import Candidate, candidates
+from trainyard.planning.compute import Cluster
+from trainyard.units import format_bytes, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trainyard.planning.plan_request import PlanRequest
+
+AS_FAST = 1.10
+"""Within one cluster the simplest layout wins that is at most so much slower than the fastest: the model of a step is
+no more exact than that (tests/planning/test_published.py)."""
+AS_CHEAP = 1.05
+"""Among clusters the one of fewest instances wins that is at most so much dearer (or slower) than the best."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A candidate that may be run, its place in the ranking (1 = the one to take), and why it is there."""
+
+    rank: int
+    candidate: Candidate
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-safe data."""
+        return {"rank": self.rank, "reason": self.reason, **self.candidate.to_dict()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A cluster that is out, and why."""
+
+    cluster: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """All plans, best first, and every cluster that is out."""
+
+    plans: tuple[Plan, ...]
+    rejected: tuple[Rejection, ...]
+
+    def to_dict(self, *, most: int = 10) -> dict[str, Any]:
+        """Return the first `most` plans and all rejections as JSON-safe data."""
+        return {
+            "plans": [each.to_dict() for each in self.plans[:most]],
+            "num_plans": len(self.plans),
+            "rejected": [
+                {"cluster": each.cluster, "reason": each.reason} for each in self.rejected
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """A cluster's own best, and why it is laid out so."""
+
+    candidate: Candidate
+    layout: str
+
+
+def _anything(_: Candidate) -> bool:
+    return True
+
+
+def make_plans(
+    request: PlanRequest, *, allowed: Callable[[Candidate], bool] = _anything, since: str = ""
+) -> Plans:
+    """Return every cluster's best way to train, ranked, of those ways that are allowed.
+
+    `since` says why no other is, for the reason of a layout that a simpler one would have been before.
+
+    With a deadline the cheapest that meets it comes first; with a budget alone the fastest within it; with neither the
+    cheapest. Near the best (5 %), fewer instances and simpler parallelism go first.
+
+    Raises:
+        PlanError: nothing fits, with the reason for each cluster.
+    """
+    kept: list[_Choice] = []
+    rejected: list[Rejection] = []
+    for cluster in clusters(request):
+        found = _best_of_cluster(request, cluster, allowed=allowed, since=since)
+        if isinstance(found, _Choice):
+            kept.append(found)
+        else:
+            rejected.append(found)
+    if not kept:
+        raise PlanError(
+            [Finding(where=each.cluster, what=each.reason) for each in rejected], subject="plan"
+        )
+    return Plans(plans=tuple(_ranked(request, kept)), rejected=tuple(rejected))
+
+
+def clusters(request: PlanRequest) -> Iterator[Cluster]:
+    """Yield what there is to choose from: every type by itself, and several of the largest of each family.
+
+    Several small instances are left out if one larger holds as many accelerators: always try that first.
+    """
+    known = hardware()
+    chosen = [known[name] for name in request.instance_types] or list(known.values())
+    for each in chosen:
+        counts = [1]
+        if request.instance_count is not None:
+            counts = [request.instance_count]
+        elif _is_largest(each):
+            counts += [count for count in _powers_of_two(request.max_instances) if count > 1]
+        yield from (Cluster(hardware=each, instance_count=count) for count in counts)
+
+
+def _is_largest(one: Hardware) -> bool:
+    family = one.instance.name.split(".")[1]
+    kin = [each for name, each in hardware().items() if name.split(".")[1] == family]
+    most = max((each.instance.num_accelerators, each.network_gbps) for each in kin)
+    return (one.instance.num_accelerators, one.network_gbps) == most
+
+
+def _powers_of_two(most: int) -> list[int]:
+    return [2**power for power in range(most.bit_length()) if 2**power <= most]
+
+
+def _best_of_cluster(
+    request: PlanRequest, cluster: Cluster, *, allowed: Callable[[Candidate], bool], since: str
+) -> _Choice | Rejection:
+    """Return the simplest of the fastest allowed candidates that fit and keep the limits, or why there is none."""
+    instance = cluster.hardware.instance
+    name = f"{cluster.instance_count} x {instance.name}"
+    if cluster.hardware.peak_tflops(request.precision) is None:
+        return Rejection(
+            cluster=name,
+            reason=f"{instance.accelerator} has no {request.precision} in its hardware",
+        )
+    if cluster.instance_count > 1 and not instance.has_efa:
+        return Rejection(cluster=name, reason="several instances, and no EFA between them")
+    possible = list(candidates(request, cluster))
+    every = [each for each in possible if allowed(each)]
+    fitting = [each for each in every if each.fits]
+    if not every:
+        return Rejection(
+            cluster=name,
+            reason=f"a global batch of {request.global_batch_size} cannot be shared out evenly over "
+            f"{cluster.num_ranks} ranks{f', and {since}' if possible else ''}",
+        )
+    if not fitting:
+        return Rejection(cluster=name, reason=_too_large(every))
+    best_s = min(each.step.total for each in fitting)
+    near = [each for each in fitting if each.step.total <= AS_FAST * best_s]
+    best = min(near, key=_simplicity)
+    broken = _broken_limit(request, best)
+    if broken:
+        return Rejection(cluster=name, reason=broken)
+    refused = [each for each in possible if each.fits and not allowed(each)]
+    layout = _why_layout(best, fitting, refused, fastest_s=best_s, since=since)
+    return _Choice(candidate=best, layout=layout)
+
+
+def _simplicity(each: Candidate) -> tuple[int, int, int, int, float]:
+    """Return what is least for the simplest.
+
+    Kinds of parallelism, their degrees, what is computed again, then large micro batches (they use the hardware
+    better, which the model of a step does not know; but a pipeline's bubble wants many) and time.
+    """
+    recomputed = list(Recompute).index(each.batching.recompute)
+    return (
+        each.mesh.complexity,
+        each.mesh.tp * each.mesh.pp,
+        recomputed,
+        -each.batching.micro_batch_size if each.mesh.pp == 1 else 0,
+        each.step.total,
+    )
+
+
+def _too_large(every: list[Candidate]) -> str:
+    in_steps = [each for each in every if each.memory.total <= each.usable_bytes]
+    if in_steps:
+        nearest = min(in_steps, key=lambda each: each.worst.num_bytes - each.worst.usable_bytes)
+        return f"fits its steps, and not {nearest.worst} ({nearest.mesh})"
+    least = min(every, key=lambda each: each.memory.total)
+    states = least.memory.parameters + least.memory.gradients + least.memory.optimizer
+    return (
+        f"does not fit: at least {format_bytes(least.memory.total)} on each accelerator "
+        f"({format_bytes(states)} of states, {least.mesh}, recompute {least.batching.recompute}), "
+        f"which holds {format_bytes(least.usable_bytes)}"
+    )
+
+
+def _broken_limit(request: PlanRequest, best: Candidate) -> str | None:
+    """Return the deadline or the budget that even the fastest layout of a cluster misses."""
+    if request.deadline_h is not None and best.hours > request.deadline_h:
+        return f"takes {best.hours:,.1f} h, and the deadline is {request.deadline_h:,.1f} h"
+    if request.budget_usd is None:
+        return None
+    if best.cost_usd is None:
+        return "its price is not in the catalogue, so the budget cannot be kept"
+    if best.cost_usd > request.budget_usd:
+        return (
+            f"costs {format_usd(best.cost_usd)}, and the budget is {format_usd(request.budget_usd)}"
+        )
+    return None
+
+
+def _ranked(request: PlanRequest, kept: list[_Choice]) -> Iterator[Plan]:
+    is_by_time = request.budget_usd is not None and request.deadline_h is None
+
+    def worth(each: _Choice) -> float:
+        one = each.candidate
+        if is_by_time:
+            return one.hours
+        return float("inf") if one.cost_usd is None else one.cost_usd
+
+    ordered = sorted(kept, key=lambda each: (worth(each), each.candidate.hours))
+    near = [each for each in ordered if worth(each) <= AS_CHEAP * worth(ordered[0])]
+    first = min(near, key=lambda each: (*_fewest(each.candidate), worth(each)))
+    why = _why_first(request, first.candidate, is_by_time=is_by_time)
+    yield Plan(rank=1, candidate=first.candidate, reason=f"{why}; {first.layout}")
+    others = (each for each in ordered if each is not first)
+    for rank, each in enumerate(others, 2):
+        why = _against(each.candidate, first.candidate, is_by_time=is_by_time)
+        yield Plan(rank=rank, candidate=each.candidate, reason=f"{why}; {each.layout}")
+
+
+def _fewest(each: Candidate) -> tuple[int, int]:
+    return each.cluster.instance_count, each.mesh.complexity
+
+
+def _why_first(request: PlanRequest, first: Candidate, *, is_by_time: bool) -> str:
+    if is_by_time:
+        return f"fastest within {format_usd(request.budget_usd)}"
+    unpriced = " of unknown price" if first.cost_usd is None else ""
+    if request.deadline_h is not None:
+        return f"cheapest{unpriced} within {request.deadline_h:,.1f} h"
+    return f"cheapest{unpriced}"
+
+
+def _against(each: Candidate, first: Candidate, *, is_by_time: bool) -> str:
+    """Return how a plan compares with the first."""
+    if is_by_time:
+        return f"{each.hours / first.hours:.2f} x the time"
+    if each.cost_usd is None or first.cost_usd is None:
+        return "its price is not in the catalogue"
+    return f"{each.cost_usd / first.cost_usd:.2f} x the money, {each.hours / first.hours:.2f} x the time"
+
+
+def _why_layout(
+    best: Candidate,
+    fitting: list[Candidate],
+    refused: list[Candidate],
+    *,
+    fastest_s: float,
+    since: str,
+) -> str:
+    """Return why a cluster's ranks are laid out so, against the simpler layouts that fit it, allowed or refused."""
+    mesh = best.mesh
+    if mesh.num_ranks == 1:
+        return "one accelerator holds it"
+    if mesh.strategy == "ddp":
+        return "each accelerator holds the whole model, so data parallel"
+    simpler = [each for each in fitting if each.mesh.complexity < mesh.complexity]
+    if simpler:
+        fastest = min(simpler, key=lambda each: each.step.total)
+        times = fastest.step.total / fastest_s
+        return f"{mesh.strategy}, since {fastest.mesh.strategy} takes {times:.2f} x the time of the fastest"
+    if any(each.mesh.complexity < mesh.complexity for each in refused):
+        return f"{mesh.strategy}, since {since}"
+    states = 16 * best.shape.num_parameters
+    return (
+        f"{mesh.strategy}, since nothing simpler fits: the states alone are {format_bytes(states)}, and an accelerator "
+        f"holds {format_bytes(best.usable_bytes)}"
+    )

@@ -1,0 +1,75 @@
+"""Service quotas that a run's jobs use, by the names that Service Quotas gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.planning.evaluation_plan import Place, plan_evaluation, way_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.specs.run_conf import RunConf
+
+EVALUATION = "evaluation_instance_type"
+"""`QuotaNeed.where` of the evaluation's type."""
+LONGEST_RUN = "Longest run time for a training job"
+SERVICE_CODE = "sagemaker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaNeed:
+    """One job's need of one quota.
+
+    Attributes:
+        where: the param that it comes from.
+        name: the quota's, as QuotaName.
+        amount: instances, or seconds of the longest run.
+        is_alternative: whether another rung of the capacity ladder does instead.
+        next_step: the way out besides a larger quota; None = fewer instances or another type.
+    """
+
+    where: str
+    name: str
+    amount: int
+    is_alternative: bool = False
+    next_step: str | None = None
+
+
+def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
+    """Yield what training, sharding job and evaluation need, each by itself: they run one after another."""
+    yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
+    for index, rung in enumerate(conf.capacity_ladder):
+        yield QuotaNeed(
+            where=f"capacity_ladder[{index}]",
+            name=_training(rung.instance_type, is_spot=rung.use_spot_instances),
+            amount=rung.instance_count or conf.instance_count,
+            is_alternative=True,
+        )
+    if not conf.capacity_ladder:
+        yield QuotaNeed(
+            where="instance_type",
+            name=_training(conf.instance_type, is_spot=conf.use_spot_instances),
+            amount=conf.instance_count,
+        )
+    if conf.shard_instance_count:
+        name = f"{conf.shard_instance_type} for processing job usage"
+        yield QuotaNeed(where="shard_instance_type", name=name, amount=conf.shard_instance_count)
+    yield from _evaluation(conf)
+
+
+def _evaluation(conf: RunConf) -> Iterator[QuotaNeed]:
+    """Yield the type of the evaluation's job after each rung; nothing if the training itself measures."""
+    plans = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
+    for name in dict.fromkeys(p.instance_type for p in plans if p.place is Place.PROCESSING):
+        yield QuotaNeed(
+            where=EVALUATION,
+            name=f"{name} for processing job usage",
+            amount=1,
+            next_step=way_out(conf),
+        )
+
+
+def _training(instance_type: str, *, is_spot: bool) -> str:
+    return f"{instance_type} for {'spot ' if is_spot else ''}training job usage"

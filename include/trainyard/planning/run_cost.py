@@ -1,0 +1,137 @@
+"""Ceiling of the cost of all jobs of one run, and their instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trainyard.cost.job_cost import CostEstimate, cost_ceiling
+from trainyard.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
+from trainyard.planning.search_cost import search_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from trainyard.planning.evaluation_plan import EvaluationPlan
+    from trainyard.specs.capacity_rung import CapacityRung
+    from trainyard.specs.run_conf import RunConf
+
+TRAIN = "train"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """The most a run can cost.
+
+    Attributes:
+        ceiling_usd: every attempt of every job for its longest time; None when a price is unknown.
+        once_usd: the same with one attempt of each job.
+        known_usd: like ceiling_usd, without the jobs whose price is unknown.
+        search_usd: what of ceiling_usd is the search's; 0 without one, None when its price is unknown.
+        note: how it was worked out.
+    """
+
+    ceiling_usd: float | None
+    once_usd: float | None
+    known_usd: float
+    search_usd: float | None
+    note: str
+
+
+def evaluation_fallback(
+    conf: RunConf, *, trained_on: str | None, job_attempts: int
+) -> EvaluationPlan | None:
+    """Return the processing job that measures if a training ended before its last step, which was to measure.
+
+    None if no type holds the model, or if the run could then cost more than its budget.
+    """
+    other = replace(conf, evaluation_place=Place.PROCESSING.value)
+    plan = plan_evaluation(other, trained_on=trained_on)
+    if plan.unfit:
+        return None
+    budget = conf.budget_usd
+    if budget is not None and run_cost(other, job_attempts=job_attempts).known_usd > budget:
+        return None
+    return plan
+
+
+def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
+    """Return the most that training, evaluation, the sharding job and the search can cost.
+
+    With a capacity ladder each attempt of the training counts as on the dearest rung.
+
+    Worked example: train on 2 x ml.m5.large and evaluate on one, at 0.115 USD/h for 3600 s each, with
+    4 attempts: 4 x (0.23 + 0.115) = 1.38 USD.
+
+    Args:
+        conf: what the run shall do; its instance types are in the catalogue.
+        job_attempts: how often each job may be started.
+    """
+    estimates, search = _estimates(conf), search_cost(conf, attempts=job_attempts)
+    amounts = [each.ceiling_usd for each in estimates.values()]
+    known = sum(each for each in amounts if each is not None)
+    once = None if None in amounts else known
+    searched, searched_once = (search.ceiling_usd, search.once_usd) if search else (0.0, 0.0)
+    times = f"each job at most {job_attempts} times: " if job_attempts > 1 else ""
+    note = times + "; ".join(f"{name} {each.note}" for name, each in estimates.items())
+    return RunCost(
+        ceiling_usd=None if once is None or searched is None else once * job_attempts + searched,
+        once_usd=None if once is None or searched_once is None else once + searched_once,
+        known_usd=known * job_attempts + (searched or 0.0),
+        search_usd=searched,
+        note=note if search is None else f"{note}; search {search.note}",
+    )
+
+
+def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> float | None:
+    """Return what the attempts of the training may cost: the budget less the search and one attempt of each other job.
+
+    None without a budget. Never less than a cent: a budget that others use up refuses the first attempt.
+
+    Args:
+        conf: what the run shall do.
+        searched_usd: what the search cost; if that is not known, the most it can have cost counts.
+    """
+    if conf.budget_usd is None:
+        return None
+    estimates, search = _estimates(conf), search_cost(conf)
+    others = (each.ceiling_usd for name, each in estimates.items() if name != TRAIN)
+    most = search.ceiling_usd if search else None
+    spent = (most or 0.0) if searched_usd is None else searched_usd
+    return max(0.01, conf.budget_usd - spent - sum(each for each in others if each is not None))
+
+
+def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
+    """Return the most that one attempt of the training can cost on a rung. Raises SpecError for an unknown type."""
+    return cost_ceiling(
+        instance_type=rung.instance_type,
+        instance_count=rung.instance_count or conf.instance_count,
+        max_run_s=conf.max_run_s,
+        use_spot_instances=rung.use_spot_instances,
+    )
+
+
+def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
+    """Return one attempt of each job, each for its longest time."""
+    rungs = conf.rungs
+    estimates = {TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs)}
+    evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in rungs]
+    if evaluating[0].place is Place.PROCESSING:
+        estimates["evaluate"] = _dearest(
+            cost_ceiling(
+                instance_type=each.instance_type, instance_count=1, max_run_s=each.max_run_s
+            )
+            for each in evaluating
+        )
+    if conf.shard_instance_count:
+        estimates["shard"] = cost_ceiling(
+            instance_type=conf.shard_instance_type,
+            instance_count=conf.shard_instance_count,
+            max_run_s=processing_run_s(conf),
+        )
+    return estimates
+
+
+def _dearest(estimates: Iterable[CostEstimate]) -> CostEstimate:
+    """Return the estimate of the most money; one that nobody can tell goes before all others."""
+    return max(estimates, key=lambda each: (each.ceiling_usd is None, each.ceiling_usd or 0.0))

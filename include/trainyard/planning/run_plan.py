@@ -1,0 +1,365 @@
+"""Plan of one run, made before any job starts: ranks, batches, shards, cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.hardware import hardware, has_bf16
+from trainyard.catalog.instances import InstanceType, catalogue
+from trainyard.errors import BudgetExceededError, Finding, Severity, SpecError
+from trainyard.planning.evaluation_plan import (
+    EvaluationPlan,
+    evaluation_findings,
+    plan_evaluation,
+)
+from trainyard.planning.ladder_plan import ladder_plan_findings
+from trainyard.planning.phases import BYTES_STATE
+from trainyard.planning.run_cost import RunCost, run_cost
+from trainyard.planning.search_cost import search_findings
+from trainyard.specs.arithmetic import AUTO
+from trainyard.specs.limits import LEAST_RUN_S
+from trainyard.specs.run_conf import RunConf, readable_conf
+from trainyard.specs.run_conf_tuning import search_of
+from trainyard.units import BYTES_PER_GIB, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
+_KEPT_CHECKPOINTS = 2
+_UNDERWAY_CHECKPOINTS = 4  # that the trainer lets wait for their upload, before it writes no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """A conf that fits: its ranks, batches, shards and ceilings.
+
+    Attributes:
+        gradient_accumulation_steps: micro batches of one rank in one optimizer step.
+        num_shards: the fewest of the train split; a multiple of the ranks.
+        samples: of all steps together. tokens: the same in tokens; None for tables.
+        ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
+        once_usd: the same with one attempt of each job.
+        search_usd: what of ceiling_usd is the search's, 0 without one.
+        trials: how many the search may run, of trial_steps each.
+        cost_note: how the ceiling was worked out.
+        evaluation: how the test split is measured, and why so.
+        warnings: findings that do not stop the run.
+    """
+
+    conf: RunConf
+    world_size: int
+    gradient_accumulation_steps: int
+    num_shards: int
+    samples: int
+    tokens: int | None
+    ceiling_usd: float | None
+    once_usd: float | None
+    search_usd: float | None
+    cost_note: str
+    evaluation: EvaluationPlan
+    trials: int = 0
+    trial_steps: int = 0
+    warnings: tuple[Finding, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-safe data, without the conf."""
+        data = asdict(self)
+        del data["conf"]
+        data["warnings"] = [str(each) for each in self.warnings]
+        return data
+
+
+def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
+    """Return the plan for a run's params, each of whose jobs may be started `job_attempts` times.
+
+    A conf that is right but could cost more than its budget_usd gives a BudgetExceededError.
+
+    Raises:
+        SpecError: every problem of the conf, its instance type, batches, shards and limits at once.
+    """
+    conf, findings = _read(params)
+    instance, unknown = _instance(params if conf is None else {"instance_type": conf.instance_type})
+    findings += unknown
+    findings += _processing_findings(conf) if conf else ()
+    if conf and instance:
+        findings += _cluster_findings(conf, instance)
+        findings += _slow_precision(conf, instance)
+        findings += _full_volume(conf, instance)
+    findings += ladder_plan_findings(conf, _cluster_findings) if conf else ()
+    findings += search_findings(conf) if conf else ()
+    num_shards, uneven = _shards(conf) if conf else (0, [])
+    findings += uneven
+    errors = [each for each in findings if each.severity is Severity.ERROR]
+    if errors or conf is None:
+        raise SpecError(
+            [*errors, *_budget_findings(conf or readable_conf(params), job_attempts)],
+            subject="run conf",
+        )
+    cost = run_cost(conf, job_attempts=job_attempts)
+    _keep_budget(conf, cost)
+    return _plan(conf, num_shards, cost, warnings=(*findings, *_price_warnings(conf, cost)))
+
+
+def _plan(
+    conf: RunConf, num_shards: int, cost: RunCost, *, warnings: tuple[Finding, ...]
+) -> RunPlan:
+    samples = conf.max_steps * conf.global_batch_size
+    at_once = conf.micro_batch_size * conf.num_readers
+    search = search_of(conf)
+    return RunPlan(
+        conf=conf,
+        world_size=conf.world_size,
+        gradient_accumulation_steps=conf.global_batch_size // at_once,
+        num_shards=num_shards,
+        samples=samples,
+        tokens=samples * conf.sequence_length if conf.model == "gpt" else None,
+        ceiling_usd=cost.ceiling_usd,
+        once_usd=cost.once_usd,
+        search_usd=cost.search_usd,
+        cost_note=cost.note,
+        evaluation=plan_evaluation(conf),
+        trials=search.max_jobs if search else 0,
+        trial_steps=search.num_steps if search else 0,
+        warnings=warnings,
+    )
+
+
+def num_parameters(conf: RunConf, *, vocab_size: int = 257) -> int | None:
+    """Return roughly how many parameters the decoder has; None for a table's network.
+
+    A Llama-style block has 4 h^2 for attention and 3 x (8/3 h) x h = 8 h^2 for SwiGLU, so 12 h^2 a
+    layer, and the embedding adds h for each token of the vocabulary (shared with the output).
+    Worked example: h = 128, 4 layers,
+    257 tokens: 4 x 12 x 128^2 + 257 x 128 = 819,328.
+    """
+    if conf.model != "gpt":
+        return None
+    return conf.num_layers * 12 * conf.hidden_size**2 + vocab_size * conf.hidden_size
+
+
+def _read(params: Mapping[str, Any]) -> tuple[RunConf | None, list[Finding]]:
+    try:
+        return RunConf.from_params(params), []
+    except SpecError as error:
+        return None, list(error.findings)
+
+
+def _instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[Finding]]:
+    name = params.get("instance_type")
+    if not isinstance(name, str):
+        return None, []
+    try:
+        return catalogue().find(name), []
+    except SpecError as error:
+        return None, list(error.findings)
+
+
+def _processing_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield what keeps the processing jobs from their instances, which fewer types can be than of training."""
+    wanted = {"evaluation_instance_type": conf.evaluation_instance_type}
+    if conf.shard_instance_count:
+        wanted["shard_instance_type"] = conf.shard_instance_type
+    for where, name in wanted.items():
+        if name is not None:
+            yield from _processing_type_findings(where, name)
+    if all(each.instance_type in catalogue().types for each in conf.rungs):
+        yield from evaluation_findings(conf)
+
+
+def _processing_type_findings(where: str, name: str) -> Iterator[Finding]:
+    try:
+        known = catalogue().find(name, where=where)
+    except SpecError as error:
+        yield from error.findings
+        return
+    if not known.is_for_processing:
+        yield Finding(
+            where=where,
+            what="is a type that training jobs alone may have, not processing jobs",
+            got=name,
+            allowed="such as ml.m5.xlarge, ml.g5.2xlarge, ml.g6.12xlarge",
+        )
+
+
+def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
+    """Return the fewest shards of the train split, by the rule of sharding, and its findings."""
+    from trainyard.sharding.settings import ShardSettings  # noqa: PLC0415  # DAG files import this
+    from trainyard.sharding.shard_count import fit_num_shards  # noqa: PLC0415
+
+    try:
+        settings = ShardSettings(
+            num_shards=conf.num_shards,
+            instance_count=conf.instance_count,
+            processes_per_instance=conf.ranks_per_instance,
+            num_workers=conf.readers_per_rank,
+            target_column=conf.target_column,
+            ignore_columns=conf.ignore_columns,
+        )
+        return fit_num_shards(settings, train_bytes=0), []
+    except SpecError as error:
+        return 0, list(error.findings)
+
+
+def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
+    ranks, places = conf.ranks_on(instance.name), instance.num_accelerators or instance.vcpus
+    if ranks > places:
+        kind = instance.accelerator or "vCPUs"
+        yield Finding(
+            where="processes_per_instance",
+            what="are more than the instance can run",
+            got=str(ranks),
+            allowed=f"at most {places} ({instance.name} has {places} {kind})",
+        )
+    elif instance.num_accelerators and ranks < instance.num_accelerators:
+        yield Finding(
+            where="processes_per_instance",
+            what=f"leaves {_idle_accelerators(conf, instance, ranks)}",
+            got=f"{ranks} of {instance.num_accelerators} on {instance.name}",
+            next_step=f"leave it empty, or set it to {instance.num_accelerators}",
+            severity=Severity.WARNING,
+        )
+    if conf.precision == "bf16" and instance.name in hardware() and not has_bf16(instance.name):
+        yield Finding(
+            where="precision",
+            what=f"bf16 is not in the hardware of {instance.accelerator}",
+            got=f"bf16 on {instance.name}",
+            allowed="fp16 or fp32",
+        )
+    yield from _memory_findings(conf, instance)
+
+
+def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
+    """Yield a warning for fp32 on accelerators that have bf16 (Ampere and newer), which is several times as fast."""
+    known = hardware().get(instance.name)
+    if conf.model != "gpt" or conf.training_precision != "fp32":
+        return
+    if known is None or not known.bf16_tflops:
+        return
+    next_step = "set precision to bf16, unless the numbers have to be those of fp32"
+    if conf.precision == AUTO:
+        lacking = next(r.instance_type for r in conf.rungs if not has_bf16(r.instance_type))
+        next_step = f"drop its rung: {lacking} has no bf16, and all rungs train by one precision"
+    yield Finding(
+        where="precision",
+        what=f"is fp32, {known.bf16_tflops / known.fp32_tflops:.0f} times slower than bf16 on this accelerator",
+        got=f"{known.fp32_tflops:g} of {known.bf16_tflops:g} TFLOPS of {instance.accelerator}",
+        next_step=next_step,
+        severity=Severity.WARNING,
+        why="tensor cores multiply bf16; with TF32, where the image allows it, fp32 reaches half of that",
+        source="NVIDIA's data sheets; include/trainyard/catalog/accelerators.csv",
+    )
+
+
+def _idle_accelerators(conf: RunConf, instance: InstanceType, ranks: int) -> str:
+    """Return how many accelerators stay idle and what they cost.
+
+    Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle, 7/8 of what all cost.
+    """
+    paid = conf.instance_count * instance.num_accelerators
+    idle = conf.instance_count * (instance.num_accelerators - ranks)
+    said = f"{idle} of {paid} paid accelerators idle"
+    if instance.price_usd_per_hour is None:
+        return said
+    price = conf.instance_count * instance.price_usd_per_hour
+    return f"{said}: {format_usd(price * idle / paid)} of {format_usd(price)} an hour"
+
+
+def _memory_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
+    """Yield a finding where weights, gradients and optimizer alone exceed a rank's memory."""
+    parameters = num_parameters(conf)
+    if parameters is None:
+        return
+    needed_gib = parameters * _BYTES_PER_PARAMETER / BYTES_PER_GIB / conf.num_state_shards
+    has_gib = instance.accelerator_memory_gib or instance.memory_gib / conf.ranks_on(instance.name)
+    if needed_gib > has_gib:
+        yield Finding(
+            where="hidden_size",
+            what="and num_layers make a model that does not fit a rank's memory",
+            got=f"{needed_gib:.1f} GiB for weights, gradients and optimizer",
+            allowed=f"{has_gib:.1f} GiB on {instance.name}",
+            next_step="take a smaller model or a larger instance type",
+        )
+
+
+def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Finding]:
+    """Yield that the readable part of a faulty conf could cost more than its budget, if its types have prices."""
+    try:
+        if conf is not None:
+            _keep_budget(conf, run_cost(conf, job_attempts=job_attempts))
+    except BudgetExceededError as error:
+        yield Finding(
+            where="budget_usd", what=error.what, got=str(error.got), allowed=error.allowed
+        )
+    except SpecError:  # an unknown type, which is reported
+        return
+
+
+def _keep_budget(conf: RunConf, cost: RunCost) -> None:
+    budget, needed = conf.budget_usd, cost.known_usd
+    if budget is None or needed <= budget:
+        return
+    once = (
+        "" if cost.once_usd in {None, needed} else f" ({format_usd(cost.once_usd)} at one attempt)"
+    )
+    raise BudgetExceededError(
+        "the run could cost more than its budget",
+        budget_usd=budget,
+        needed_usd=needed,
+        where="budget_usd",
+        got=f"up to {format_usd(needed)}{once}: {cost.note}",
+        allowed=f"at most {format_usd(budget)}",
+        next_step=f"raise budget_usd, or {_cheaper(conf, cost)}",
+    )
+
+
+def _cheaper(conf: RunConf, cost: RunCost) -> str:
+    """Return the longest training with which the jobs fit into what the search leaves of the budget.
+
+    A limit of the evaluation's own does not shrink with the training's. If that is less than a run may have, fewer or
+    cheaper instances.
+    """
+    budget, search = conf.budget_usd or 0.0, cost.search_usd or 0.0
+    longest_s = int(conf.max_run_s * (budget - search) / (cost.known_usd - search))
+    if longest_s < LEAST_RUN_S:
+        return "take fewer or cheaper instances"
+    evaluation = plan_evaluation(conf)
+    own = "" if evaluation.max_run_s in {0, conf.max_run_s} else ", and evaluation_max_run_s alike"
+    return f"lower max_run_s to {longest_s}{own}"
+
+
+def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
+    """Yield a warning if a host's checkpoints do not fit into its volume.
+
+    Those are the kept ones, those on their way to S3, the one being written and the model. Sharded strategies spread
+    a checkpoint over the hosts.
+    """
+    if instance.has_local_storage:
+        return
+    parameters = num_parameters(conf) or 0
+    hosts = 1 if conf.strategy in {"ddp", "horovod"} else conf.instance_count
+    kept = int(conf.hyperparameters.get("keep_checkpoints", _KEPT_CHECKPOINTS))
+    copies = kept + _UNDERWAY_CHECKPOINTS + 1
+    checkpoints = copies * BYTES_STATE * parameters / hosts
+    needed_gb = (checkpoints + 4 * parameters) / BYTES_PER_GIB
+    if needed_gb > conf.volume_size_gb:
+        yield Finding(
+            where="volume_size_gb",
+            what=f"is less than {copies} checkpoints and the model may take on a host",
+            got=f"{conf.volume_size_gb} GiB",
+            allowed=f"at least {math.ceil(needed_gb)} GiB, and room for the data",
+            severity=Severity.WARNING,
+            next_step="raise volume_size_gb",
+        )
+
+
+def _price_warnings(conf: RunConf, cost: RunCost) -> Iterator[Finding]:
+    if conf.budget_usd is not None and cost.ceiling_usd is None:
+        yield Finding(
+            where="budget_usd",
+            what=f"cannot be checked: {cost.note}",
+            got=format_usd(conf.budget_usd),
+            severity=Severity.WARNING,
+        )

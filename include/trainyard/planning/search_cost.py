@@ -1,0 +1,103 @@
+"""Ceiling of the cost of a run's search, before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.cost.job_cost import cost_ceiling
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.run_conf_tuning import search_of
+from trainyard.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.specs.run_conf import RunConf
+    from trainyard.specs.run_conf_tuning import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchCost:
+    """The most a search can cost.
+
+    Attributes:
+        once_usd: every trial for its longest time, within the search's time and its part of the budget; None if the
+            price is unknown.
+        ceiling_usd: the same with every attempt of the search: a budget bounds all of them together.
+        trial_usd: one trial for its longest time.
+        note: how it was worked out.
+    """
+
+    once_usd: float | None
+    ceiling_usd: float | None
+    trial_usd: float | None
+    note: str
+
+
+def search_cost(conf: RunConf, *, attempts: int = 1) -> SearchCost | None:
+    """Return the most that the conf's search can cost; None if it has none.
+
+    Worked example: 12 trials on 2 x ml.m5.large at 0.115 USD/h for 3600 s each: 12 x 0.23 = 2.76 USD; with a budget of
+    4 USD, half of which may go into the search: 2 USD.
+
+    Args:
+        conf: what the run shall do; its instance type is in the catalogue.
+        attempts: how often the search may be started.
+    """
+    search = search_of(conf)
+    if search is None:
+        return None
+    trial = cost_ceiling(
+        instance_type=conf.instance_type,
+        instance_count=search.instance_count,
+        max_run_s=search.max_run_s,
+        use_spot_instances=conf.use_spot_instances,
+    )
+    seconds, words = _longest(search)
+    note = f"{words} {trial.note}"
+    if trial.ceiling_usd is None:
+        return SearchCost(once_usd=None, ceiling_usd=None, trial_usd=None, note=note)
+    whole = trial.ceiling_usd * seconds / search.max_run_s
+    limit = search.budget_usd
+    if limit is None or whole <= limit:
+        ceiling = whole * attempts if limit is None else min(limit, whole * attempts)
+        return SearchCost(
+            once_usd=whole, ceiling_usd=ceiling, trial_usd=trial.ceiling_usd, note=note
+        )
+    note = (
+        f"at most {format_usd(limit)}, its share of the budget (else {format_usd(whole)}: {note})"
+    )
+    return SearchCost(once_usd=limit, ceiling_usd=limit, trial_usd=trial.ceiling_usd, note=note)
+
+
+def search_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield a finding where the search's part of the budget does not reach for the trials it starts with."""
+    search, cost = search_of(conf), None
+    try:
+        cost = search_cost(conf)
+    except SpecError:
+        return  # an unknown instance type, which is said already
+    if search is None or cost is None or cost.trial_usd is None or search.budget_usd is None:
+        return
+    first = cost.trial_usd * search.max_parallel_jobs
+    if first > search.budget_usd:
+        yield Finding(
+            where="tuning_budget_share",
+            what="does not reach for the trials that the search starts with",
+            got=f"{format_usd(search.budget_usd)} with up to {format_usd(first)} for "
+            f"{search.max_parallel_jobs} at a time",
+            next_step="raise it or budget_usd, or lower tuning_max_run_s or tuning_max_parallel_jobs",
+        )
+
+
+def _longest(search: Search) -> tuple[int, str]:
+    """Return the seconds that all trials can take one after another, and how many trials in words."""
+    trials = search.max_jobs * search.max_run_s
+    if search.max_time_s is None or search.max_time_s * search.max_parallel_jobs >= trials:
+        return trials, f"{search.max_jobs} trials, each on"
+    limit, at_once = search.max_time_s, search.max_parallel_jobs
+    words = (
+        f"{search.max_jobs} trials within {format_duration(limit)}, {at_once} at a time, each on"
+    )
+    return limit * at_once, words

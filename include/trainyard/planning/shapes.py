@@ -1,0 +1,226 @@
+"""Decoder shapes: how many parameters they have and what a token costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding, SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LLAMA, GPT, TRAINYARD = "llama", "gpt", "trainyard"
+FLASH, EAGER = "flash", "eager"
+HEAD_SIZE = 128
+# Layers for each 128 of the hidden size, about which the families scale (Llama 3 8B: 32 at 4096, GPT-3: 96 at 12288).
+ASPECT = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """One decoder.
+
+    Attributes:
+        num_kv_heads: of grouped-query attention; None = num_heads.
+        feed_forward_size: None = the family's own: 8/3 of the hidden size in multiples of 32 (llama), 4 of it (gpt).
+        family: `llama`: RMSNorm, SwiGLU, no biases, output apart from the embedding, no dropout. `gpt`: LayerNorm,
+            GELU, biases, learned positions, output tied to the embedding, dropout. `trainyard`: llama as
+            `training_scripts` have it, whose norms and residual stream stay in fp32 under autocast.
+        attention: `flash` keeps no scores; `eager` keeps them.
+    """
+
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    vocab_size: int
+    sequence_length: int
+    num_kv_heads: int | None = None
+    feed_forward_size: int | None = None
+    family: str = LLAMA
+    attention: str = FLASH
+
+    def __post_init__(self) -> None:
+        """Check what the shape can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings = list(self._findings())
+        if findings:
+            raise SpecError(findings, subject="model shape")
+
+    @property
+    def kv_size(self) -> int:
+        """Width of keys, and of values."""
+        return self.hidden_size // self.num_heads * (self.num_kv_heads or self.num_heads)
+
+    @property
+    def inner_size(self) -> int:
+        """Width of the feed-forward part."""
+        if self.feed_forward_size is not None:
+            return self.feed_forward_size
+        if self.family == GPT:
+            return 4 * self.hidden_size
+        return 32 * math.ceil(self.hidden_size * 8 / 3 / 32)
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of one layer's matrices: query, key, value, output, and two (gpt) or three (llama) of SwiGLU."""
+        h, f = self.hidden_size, self.inner_size
+        return 2 * h * h + 2 * h * self.kv_size + (2 if self.family == GPT else 3) * h * f
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one layer, with biases and norms."""
+        h, f = self.hidden_size, self.inner_size
+        biases_and_norms = 2 * h + 2 * self.kv_size + f + h + 4 * h if self.family == GPT else 2 * h
+        return self.layer_weights + biases_and_norms
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters of one vocabulary table."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def num_parameters(self) -> int:
+        """All parameters.
+
+        Worked: Llama 3 8B, 32 layers of 4096 with 8 key-value heads, inner 14,336, vocabulary 128,256: a layer has
+        218,112,000; 32 of them, two tables of 525,336,576 and a norm are 8,030,261,248, as published.
+        """
+        h = self.hidden_size
+        layers = self.num_layers * self.layer_parameters
+        if self.family == GPT:
+            return layers + self.embedding_parameters + self.sequence_length * h + 2 * h
+        return layers + 2 * self.embedding_parameters + h
+
+    @property
+    def flops_per_token(self) -> float:
+        """Floating-point operations of forward and backward for one token, without recomputation.
+
+        6 for each weight of a matrix product, and 12 L s h for the attention scores and what they weigh. For gpt this
+        is 72 L h^2 (1 + s / 6h + V / 12hL): Narayanan et al. 2021, equation 3, less its recomputed forward pass.
+        Worked: GPT-3 (96 layers of 12,288, 2048 tokens, vocabulary 51,200): 1.0764e12.
+        """
+        weights = self.num_layers * self.layer_weights + self.embedding_parameters
+        return 6.0 * weights + 12.0 * self.num_layers * self.sequence_length * self.hidden_size
+
+    def _findings(self) -> Iterator[Finding]:
+        for name in ("num_layers", "hidden_size", "num_heads", "vocab_size", "sequence_length"):
+            if getattr(self, name) < 1:
+                yield Finding(
+                    where=name,
+                    what="is too small",
+                    got=str(getattr(self, name)),
+                    allowed="at least 1",
+                )
+                return
+        if self.hidden_size % self.num_heads:
+            yield Finding(
+                where="num_heads",
+                what="does not divide hidden_size",
+                got=f"{self.num_heads} and {self.hidden_size}",
+            )
+        if self.num_kv_heads is not None and (
+            self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads
+        ):
+            yield Finding(
+                where="num_kv_heads",
+                what="does not divide num_heads",
+                got=f"{self.num_kv_heads} and {self.num_heads}",
+            )
+        for name, allowed in (("family", (LLAMA, GPT, TRAINYARD)), ("attention", (FLASH, EAGER))):
+            if getattr(self, name) not in allowed:
+                yield Finding(
+                    where=name,
+                    what="is not a choice",
+                    got=repr(getattr(self, name)),
+                    allowed=", ".join(allowed),
+                )
+
+
+PUBLISHED: Mapping[str, ModelShape] = {
+    "llama3-8b": ModelShape(
+        num_layers=32,
+        hidden_size=4096,
+        num_heads=32,
+        num_kv_heads=8,
+        feed_forward_size=14336,
+        vocab_size=128256,
+        sequence_length=8192,
+    ),
+    "llama3-70b": ModelShape(
+        num_layers=80,
+        hidden_size=8192,
+        num_heads=64,
+        num_kv_heads=8,
+        feed_forward_size=28672,
+        vocab_size=128256,
+        sequence_length=8192,
+    ),
+    "gpt3-175b": ModelShape(
+        num_layers=96,
+        hidden_size=12288,
+        num_heads=96,
+        vocab_size=51200,
+        sequence_length=2048,
+        family=GPT,
+        attention=EAGER,
+    ),
+    "gpt2-124m": ModelShape(
+        num_layers=12,
+        hidden_size=768,
+        num_heads=12,
+        vocab_size=50304,
+        sequence_length=1024,
+        family=GPT,
+    ),
+}
+"""Shapes by name.
+
+Llama 3: Grattafiori et al. 2024, table 3. GPT-3: Korthikanti et al. 2022, table 3. GPT-2: nanoGPT.
+"""
+
+
+def shape_of_size(num_parameters: float, *, vocab_size: int, sequence_length: int) -> ModelShape:
+    """Return the llama shape nearest to a number of parameters.
+
+    It has about one layer for each 128 of its width, in fours, and its heads in eights, so that both can be split.
+    Worked: 8e9 with a vocabulary of 128,256 gives 32 layers of 4224, 7.9e9.
+
+    Raises:
+        SpecError: the number is outside what such shapes have.
+    """
+    shapes = (
+        ModelShape(
+            num_layers=max(4, 4 * round(width / ASPECT / 4)),
+            hidden_size=width,
+            num_heads=_num_heads(width),
+            vocab_size=vocab_size,
+            sequence_length=sequence_length,
+        )
+        for width in range(HEAD_SIZE, 200 * HEAD_SIZE, HEAD_SIZE)
+    )
+    best = min(shapes, key=lambda each: abs(each.num_parameters - num_parameters))
+    if not 0.5 < num_parameters / best.num_parameters < 2:
+        raise SpecError(
+            [
+                Finding(
+                    where="num_parameters",
+                    what="is outside what shapes are made for",
+                    got=f"{num_parameters:g}",
+                    allowed=f"about {best.num_parameters:,} for this vocabulary",
+                    next_step="give the shape: num_layers, hidden_size, num_heads",
+                )
+            ]
+        )
+    return best
+
+
+def _num_heads(width: int) -> int:
+    """Return how many heads, in eights, make them nearest to 128 wide."""
+    eighth = width // 8
+    eights = (each for each in range(1, eighth + 1) if eighth % each == 0)
+    return 8 * min(eights, key=lambda each: abs(8 * each - width / HEAD_SIZE))

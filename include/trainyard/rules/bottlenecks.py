@@ -1,0 +1,170 @@
+"""Rules on hosts whose GPUs wait for something else, or have too little to do.
+
+The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
+Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code as it once was
+in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.rules.records import Facts, HostSample
+from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.series import quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GPUS = "samples of the host with GPUs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSize(Rule):
+    """The 95th percentiles of CPU, GPU and GPU memory are all low: a larger batch, or a smaller instance, would do.
+
+    Documented: 70, 70, 70 %, patience 100 (rulesconfig 1.0.1: 1000), window 500. GPUs count by their mean, where AWS's
+    code looked for one of them.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (HostSample,)
+    NEEDS = f"{GPUS}: CPU, GPU utilisation and GPU memory"
+    cpu_threshold_p95: float = 70.0
+    gpu_threshold_p95: float = 70.0
+    gpu_memory_threshold_p95: float = 70.0
+    patience: int = 100
+    window: int = 500
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return _BatchSize(self)
+
+
+class _BatchSize(Watch[HostSample]):
+    def __init__(self, rule: BatchSize) -> None:
+        self._rule = rule
+        self._seen: list[tuple[float, float, float]] = []
+        self._count = 0
+
+    def see(self, record: HostSample) -> Iterator[Judgement]:
+        rule, gpu = self._rule, record.gpu_percent
+        memory = [e.memory_percent for e in record.gpus if e.memory_percent is not None]
+        if record.cpu_percent is None or gpu is None or not memory:
+            return
+        self._seen.append((record.cpu_percent, gpu, fmean(memory)))
+        del self._seen[: -rule.window]
+        self._count += 1
+        if self._count <= rule.patience or len(self._seen) < rule.window:
+            self.why_not = f"{self._count} samples; needs {max(rule.patience + 1, rule.window)}"
+            return
+        limits = (rule.cpu_threshold_p95, rule.gpu_threshold_p95, rule.gpu_memory_threshold_p95)
+        found = [quantile(column, 0.95) for column in zip(*self._seen, strict=True)]
+        yield Judgement(
+            key=record.host,
+            is_violated=all(value < limit for value, limit in zip(found, limits, strict=True)),
+            text="95 % of the time below: CPU {:.0f} %, GPU {:.0f} %, GPU memory {:.0f} %".format(
+                *found
+            ),
+            numbers=dict(zip(("cpu_p95", "gpu_p95", "gpu_memory_p95"), found, strict=True)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bottleneck(Rule):
+    """Base of the rules that count samples in which something is busy while a GPU is not.
+
+    The CPU is that of all cores together, as CloudWatch has it; AWS's code asked for one busy core.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (HostSample,)
+    threshold: float = 50.0
+
+
+class _Share(Watch[HostSample]):
+    """The share of all samples in which the condition holds, judged after the first `patience`."""
+
+    def __init__(
+        self, threshold: float, patience: int, *, gpu_limit: float, key: str, limit: float
+    ) -> None:
+        self._threshold, self._patience = threshold, patience
+        self._gpu_limit, self._key, self._limit = gpu_limit, key, limit
+        self._count = self._held = 0
+
+    def see(self, record: HostSample) -> Iterator[Judgement]:
+        busy = getattr(record, self._key)
+        gpus = [e.utilization_percent for e in record.gpus if e.utilization_percent is not None]
+        if busy is None or not gpus:
+            return
+        self._count += 1
+        self._held += busy > self._limit and min(gpus) < self._gpu_limit
+        if self._count <= self._patience:
+            self.why_not = f"{self._count} samples; needs more than {self._patience}"
+            return
+        percent = 100 * self._held / self._count
+        yield Judgement(
+            key=record.host,
+            is_violated=percent > self._threshold,
+            text=f"in {percent:.0f} % of the samples {self._key.replace('_', ' ')} was above {self._limit:g} and "
+            f"a GPU below {self._gpu_limit:g} %",
+            numbers={"percent": percent},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CPUBottleneck(_Bottleneck):
+    """The CPU is above `cpu_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
+
+    Documented: 50, 90, 10, patience 100 (rulesconfig 1.0.1: 1000). The robust profile takes 1000: the start is like
+    that.
+    """
+
+    NEEDS = f"{GPUS}: CPU and GPU utilisation"
+    ROBUST: ClassVar[Mapping[str, Any]] = {"patience": 1000}
+    gpu_threshold: float = 10.0
+    cpu_threshold: float = 90.0
+    patience: int = 100
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _Share(
+            self.threshold,
+            self.patience,
+            gpu_limit=self.gpu_threshold,
+            key="cpu_percent",
+            limit=self.cpu_threshold,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IOBottleneck(_Bottleneck):
+    """I/O wait is above `io_threshold` and a GPU below `gpu_threshold` in over `threshold` percent of the samples.
+
+    Documented: 50, 50, 70 (rulesconfig 1.0.1: 10), patience 1000. CloudWatch has no I/O wait.
+    """
+
+    NEEDS = f"{GPUS}: I/O wait and GPU utilisation"
+    gpu_threshold: float = 70.0
+    io_threshold: float = 50.0
+    patience: int = 1000
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _Share(
+            self.threshold,
+            self.patience,
+            gpu_limit=self.gpu_threshold,
+            key="io_wait_percent",
+            limit=self.io_threshold,
+        )
+
+
+RULES: tuple[type[Rule], ...] = (
+    BatchSize,
+    CPUBottleneck,
+    IOBottleneck,
+)

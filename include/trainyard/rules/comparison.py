@@ -1,0 +1,86 @@
+"""A run beside another one that is known to be good."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.rules.records import Facts, StepRecord
+from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.tensors import selected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarAcrossRuns(Rule):
+    """Loss or tensors differ from those of another run at the same step by more than `rtol`.
+
+    Source: SageMaker Developer Guide, SimilarAcrossRuns, which does not state its criterion. Here the losses are
+    compared, or with `collection_names` or `tensor_regex` the norms of these tensors: |own - other| > atol + rtol *
+    |other|.
+
+    Attributes:
+        other_trial_0: the folder of the other run (`other_trials` is the SDK's name for it).
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "another run to compare with (other_trial_0)"
+    other_trial_0: str | None = None
+    other_trials: str | None = None
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    rtol: float = 1e-3
+    atol: float = 1e-8
+
+    @property
+    def other(self) -> str | None:
+        """The other run, by whichever name it was given."""
+        return self.other_trial_0 or self.other_trials
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:
+        """Return a new state."""
+        return _SimilarAcrossRuns(self, facts)
+
+
+class _SimilarAcrossRuns(Watch[StepRecord]):
+    def __init__(self, rule: SimilarAcrossRuns, facts: Facts) -> None:
+        self._rule = rule
+        known = facts.other_runs.get(rule.other or "", ())
+        self._others = {(each.rank, each.step): dict(self._numbers(each)) for each in known}
+        if rule.other and not known:
+            self.why_not = f"nothing is known of the other run {rule.other}"
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule = self._rule
+        others = self._others.get((record.rank, record.step), {})
+        for key, own in self._numbers(record):
+            other = others.get(key)
+            if other is None:
+                continue
+            is_far = abs(own - other) > rule.atol + rule.rtol * abs(other)
+            yield Judgement(
+                key=key,
+                is_violated=is_far or math.isnan(own) != math.isnan(other),
+                text=f"{own:.6g} here, {other:.6g} there",
+                numbers={"own": own, "other": other},
+            )
+
+    def _numbers(self, record: StepRecord) -> Iterator[tuple[str, float]]:
+        rule = self._rule
+        if rule.collection_names is None and rule.tensor_regex is None:
+            if record.loss is not None:
+                yield "loss", record.loss
+            return
+        chosen = selected(
+            record, collection_names=rule.collection_names, tensor_regex=rule.tensor_regex
+        )
+        for key, each in chosen:
+            if each.l2 is not None:
+                yield key, each.l2
+
+
+RULES: tuple[type[Rule], ...] = (SimilarAcrossRuns,)

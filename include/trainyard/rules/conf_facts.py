@@ -1,0 +1,83 @@
+"""Facts of a training from its run's conf, beside the log."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.records import Facts
+from trainyard.specs.run_conf import warmup_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MIN_LEARNING_RATE_RATIO = 0.1  # the training script's default
+MOST_SKIPPED_STEPS = 5  # likewise
+
+
+def facts_of(conf: Mapping[str, Any]) -> Facts:
+    """Return what a run's conf (`RunConf` as JSON) says that its log does not.
+
+    A peak that is scaled with the batch, that a search chose, or that a retry after a rule's stop lowers, is not the
+    conf's.
+    """
+    settings = {**conf, **(conf.get("hyperparameters") or {})}
+    others = ("reference_batch_size", "tune", "on_rule_stop")
+    is_declared = not any(settings.get(each) for each in others)
+    batch, length = settings.get("global_batch_size"), settings.get("sequence_length")
+    return Facts(
+        max_steps=settings.get("max_steps"),
+        precision=settings.get("precision"),
+        units_per_step=float(batch) * float(length)
+        if batch and length and settings.get("model") == "gpt"
+        else None,
+        peak_learning_rate=settings.get("learning_rate") if is_declared else None,
+        warmup_steps=_warmup_steps(settings),
+        min_learning_rate_ratio=settings.get("min_learning_rate_ratio", MIN_LEARNING_RATE_RATIO)
+        if settings.get("model")
+        else None,
+        skipped_steps=_skipped_steps(settings),
+    )
+
+
+def _skipped_steps(settings: Mapping[str, Any]) -> int | None:
+    """Return how many steps in a row that are not finite the script skips; None where the conf leaves it open."""
+    match settings.get("on_non_finite"):
+        case None:
+            return None
+        case "skip":
+            return int(settings.get("most_skipped_steps") or MOST_SKIPPED_STEPS)
+        case _:
+            return 0
+
+
+def _warmup_steps(settings: Mapping[str, Any]) -> int | None:
+    """Return the declared warm-up; that of a conf which leaves it empty follows from its steps."""
+    steps = settings.get("max_steps")
+    if "warmup_steps" in settings and settings["warmup_steps"] is None and steps:
+        return warmup_of(int(steps))
+    declared: int | None = settings.get("warmup_steps")
+    return declared
+
+
+def conf_of_job(conf: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the run's conf as one of its jobs has it: with the learning rate that the job was sent.
+
+    The job of a retry after a rule's stop has another rate than the conf.
+    """
+    rate = decoded(hyperparameters).get("learning_rate")
+    if not isinstance(rate, int | float):
+        return conf
+    changed = {**(conf.get("hyperparameters") or {}), "learning_rate": rate}
+    return {**conf, "hyperparameters": changed, "on_rule_stop": {}}
+
+
+def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return hyperparameters as script mode decodes them: each value is JSON, or the text that it is."""
+    found: dict[str, Any] = {}
+    for name, value in hyperparameters.items():
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

@@ -1,0 +1,266 @@
+"""Rules from what a run's author asks for: names, AWS's configurations, or our own.
+
+    "LossSpike"
+    {"rule": "LossSpike", "name": "spikes", "parameters": {"ratio": 2}, "severity": "error", "action": "stop"}
+    {"RuleConfigurationName": "spikes", "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}
+    {"RuleConfigurationName": "hot", "RuleParameters": {"expression": "loss > 9", "persistence": "3"}}
+    {"name": "too-hot", "expression": "gradient_norm > 5 * median(gradient_norm, 100)",
+     "parameters": {"persistence": 3}}
+    {"name": "odd", "file": "my_rules.py:odd_loss", "parameters": {"limit": 3}}
+
+    "default"
+
+`file` is for `python -m trainyard.rules --rules` only. `"default"` stands for every rule of the catalogue that no other
+entry names. An AWS configuration has the documented defaults, as it would
+have there; everything else the robust profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, FindingsError, Severity, SpecError, near_matches
+from trainyard.rules.catalogue import RULES
+from trainyard.rules.custom_file import load_rule
+from trainyard.rules.evaluation import ConfiguredRule
+from trainyard.rules.expression import Expression
+from trainyard.rules.rule import Profile, Rule, RuleAction
+from trainyard.specs.reading import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+DEFAULT = "default"
+"""Stands for the rules of the catalogue that a list does not name."""
+# Parameters of the service around a rule, not of the rule; they change nothing here.
+_OF_THE_SERVICE = frozenset({"rule_to_invoke", "base_trial", "action_json", "scan_interval_us"})
+_AWS_KEYS = frozenset(
+    {
+        "RuleConfigurationName",
+        "RuleParameters",
+        "RuleEvaluatorImage",
+        "InstanceType",
+        "VolumeSizeInGB",
+        "LocalPath",
+        "S3OutputPath",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSpec:
+    """One rule as its author asks for it.
+
+    Attributes:
+        rule: a name of the catalogue; or expression: a condition; or file: `my_rules.py:name`. One of the three.
+        name: in verdicts; the rule's own where it is None, an expression needs one.
+        severity: None for the rule's own. action: what follows an issue; None for what follows its severity.
+    """
+
+    rule: str | None = None
+    expression: str | None = None
+    file: str | None = None
+    name: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity | None = None
+    profile: Profile = Profile.ROBUST
+    action: RuleAction | None = None
+
+    def __post_init__(self) -> None:
+        """Check that it is one rule.
+
+        Raises:
+            SpecError: it is none or several, or an expression without a name.
+        """
+        given = [key for key in ("rule", "expression", "file") if getattr(self, key) is not None]
+        if len(given) != 1:
+            got = ", ".join(given) or "none"
+            allowed = "one of rule, expression and file"
+            raise SpecError(
+                [Finding(where="rule", what="must be one rule", got=got, allowed=allowed)]
+            )
+        if self.expression is not None and not self.name:
+            raise SpecError([Finding(where="name", what="is required beside an expression")])
+
+
+def configured_rules(
+    wanted: Sequence[object] = (), *, where: str = "rules", folder: Path | None = None
+) -> tuple[ConfiguredRule, ...]:
+    """Return the rules that are asked for; all of the catalogue in the robust profile where none are.
+
+    Args:
+        wanted: rules as the module's head describes them.
+        where: what to call the list in findings.
+        folder: where files of rules lie; None refuses such files.
+
+    Raises:
+        SpecError: unknown rules, parameters or values, names given twice; everything at once.
+    """
+    if not wanted:
+        return default_rules()
+    findings: list[Finding] = []
+    made: list[ConfiguredRule] = []
+    for number, each in enumerate(wanted):
+        if each == DEFAULT:
+            continue
+        try:
+            made.append(_configured(each, where=f"{where}[{number}]", folder=folder))
+        except FindingsError as error:
+            findings += error.findings
+    findings += _twice(made, where)
+    if findings:
+        raise SpecError(findings, subject=where)
+    if DEFAULT in wanted:
+        named = {each.rule.name for each in made}
+        made += [each for each in default_rules() if each.name not in named]
+    return tuple(made)
+
+
+def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
+    """Return what is wrong with the rules that are asked for."""
+    try:
+        configured_rules(wanted)
+    except SpecError as error:
+        return error.findings
+    return ()
+
+
+def default_rules(profile: Profile = Profile.ROBUST) -> tuple[ConfiguredRule, ...]:
+    """Return every rule of the catalogue; those that an author must ask for say so instead of judging."""
+    rules = (make_rule(name, {}, profile=profile) for name in RULES)
+    return tuple(
+        ConfiguredRule(
+            name=each.name,
+            rule=each,
+            severity=each.SEVERITY,
+            left_out=each.ON_REQUEST and f"only where it is asked for: {each.ON_REQUEST}",
+        )
+        for each in rules
+    )
+
+
+def make_rule(
+    name: str, parameters: Mapping[str, Any], *, profile: Profile, where: str = ""
+) -> Rule:
+    """Return a rule of the catalogue with these parameters over the profile's.
+
+    Raises:
+        SpecError: there is no such rule or parameter, or a value is wrong.
+    """
+    cls = RULES.get(name)
+    if cls is None:
+        near = near_matches(name, RULES)
+        raise SpecError(
+            [
+                Finding(
+                    where=where,
+                    what="is no rule",
+                    got=repr(name),
+                    allowed=None if near else ", ".join(RULES),
+                    next_step=f"did you mean {' or '.join(near)}?" if near else None,
+                )
+            ]
+        )
+    known = {each.name for each in fields(cls)}
+    own = {
+        key: value
+        for key, value in parameters.items()
+        if key in known or key not in _OF_THE_SERVICE
+    }
+    base = cls.ROBUST if profile is Profile.ROBUST else {}
+    return read_spec(cls, {**base, **own}, where=where)
+
+
+def _configured(value: object, *, where: str, folder: Path | None) -> ConfiguredRule:
+    spec = _spec(value, where=where)
+    if spec.file is not None:
+        rule = _rule_of_file(spec.file, spec.parameters, folder=folder, where=where)
+    elif spec.expression is not None:
+        rule = read_spec(
+            Expression, {**spec.parameters, "expression": spec.expression}, where=where
+        )
+    else:
+        parameters = spec.parameters
+        rule = make_rule(str(spec.rule), parameters, profile=spec.profile, where=where)
+    return ConfiguredRule(
+        name=spec.name or rule.name,
+        rule=rule,
+        severity=spec.severity or rule.SEVERITY,
+        action=spec.action,
+    )
+
+
+def _rule_of_file(
+    place: str, parameters: Mapping[str, Any], *, folder: Path | None, where: str
+) -> Rule:
+    if folder is None:
+        next_step = "write an expression, or run `python -m trainyard.rules --rules` with the file"
+        what = "is not loaded here: files of rules are code"
+        raise SpecError(
+            [Finding(where=f"{where}.file", what=what, got=repr(place), next_step=next_step)]
+        )
+    return load_rule(place, parameters, folder=folder, where=where)
+
+
+def _spec(value: object, *, where: str) -> RuleSpec:
+    if isinstance(value, str):
+        return RuleSpec(rule=value)
+    if isinstance(value, Mapping) and set(value) & _AWS_KEYS:
+        return _aws_spec(value, where=where)
+    return read_spec(RuleSpec, value, where=where)  # type: ignore[arg-type]  # it says what is no mapping
+
+
+def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
+    parameters = value.get("RuleParameters")
+    if isinstance(parameters, Mapping) and parameters.get("expression"):
+        own = {
+            key: each
+            for key, each in parameters.items()
+            if key != "expression" and key not in _OF_THE_SERVICE
+        }
+        return RuleSpec(
+            expression=str(parameters["expression"]),
+            name=value.get("RuleConfigurationName"),
+            parameters=own,
+            action=_aws_action(parameters),
+        )
+    if not isinstance(parameters, Mapping) or not parameters.get("rule_to_invoke"):
+        raise SpecError(
+            [
+                Finding(
+                    where=f"{where}.RuleParameters",
+                    what="names no rule to invoke",
+                    got=repr(parameters),
+                    allowed='{"rule_to_invoke": "VanishingGradient", "threshold": "1e-7"}',
+                )
+            ]
+        )
+    return RuleSpec(
+        rule=str(parameters["rule_to_invoke"]),
+        name=value.get("RuleConfigurationName"),
+        parameters=parameters,
+        profile=Profile.DOCUMENTED,
+        action=_aws_action(parameters),
+    )
+
+
+def _aws_action(parameters: Mapping[str, Any]) -> RuleAction | None:
+    """Return the action that an `action_json` asks for: there only the stop is one of a training."""
+    return RuleAction.STOP if "stoptraining" in str(parameters.get("action_json")) else None
+
+
+def _twice(made: Iterable[ConfiguredRule], where: str) -> list[Finding]:
+    names = [each.name for each in made]
+    return [
+        Finding(
+            where=where,
+            what="two rules have one name",
+            got=name,
+            next_step="set `name` on one of them",
+        )
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]

@@ -1,0 +1,175 @@
+"""Rules from a Python file of the run's author: a function of steps, or a subclass of `Rule`.
+
+    def too_hot(record, history, *, limit=10.0):      record and history: StepRecord, the newest last in history
+        if record.gradient_norm > limit:              None or False: healthy
+            return f"norm {record.gradient_norm}"     a text or True: violated
+
+It is code and runs as such, in the process that evaluates the rules: only `python -m trainyard.rules --rules ...` loads
+files, a run's conf may not name one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from dataclasses import dataclass, field, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.rules.records import Facts, StepRecord
+from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.specs.reading import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+MOST_HISTORY = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRule(Rule):
+    """A function of the run's author, called at each step.
+
+    Attributes:
+        parameters: its keyword arguments.
+    """
+
+    ORIGIN = Origin.AUTHOR
+    READS = (StepRecord,)
+    NEEDS = "steps"
+    function: Callable[..., Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return str(getattr(self.function, "__name__", "function"))
+
+    def settings(self) -> dict[str, Any]:
+        """Return its keyword arguments, and how it is weighed."""
+        counts = {"warm_up": self.warm_up, "persistence": self.persistence}
+        return counts | {key: str(value) for key, value in self.parameters.items()}
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return _FunctionWatch(self)
+
+
+class _FunctionWatch(Watch[StepRecord]):
+    def __init__(self, rule: FunctionRule) -> None:
+        self._rule = rule
+        self._history: list[StepRecord] = []
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        self._history.append(record)
+        del self._history[:-MOST_HISTORY]
+        said = self._rule.function(record, tuple(self._history), **self._rule.parameters)
+        yield Judgement(
+            is_violated=bool(said),
+            text=said if isinstance(said, str) else f"{self._rule.name} says so",
+        )
+
+    def roll_back(self, step: int) -> None:
+        self._history = [each for each in self._history if each.step <= step]
+
+
+def load_rule(place: str, parameters: Mapping[str, Any], *, folder: Path, where: str) -> Rule:
+    """Return the rule that `place` names: `file.py:name`, the file relative to `folder`.
+
+    Raises:
+        SpecError: there is no such file or name, it does not run, it is no rule, or its parameters are wrong.
+    """
+    file, _, name = place.rpartition(":")
+    if not file or not name.isidentifier():
+        allowed = "such as my_rules.py:too_hot"
+        raise SpecError(
+            [
+                Finding(
+                    where=f"{where}.file",
+                    what="names no rule in a file",
+                    got=repr(place),
+                    allowed=allowed,
+                )
+            ]
+        )
+    module = _module(folder / file, where=f"{where}.file")
+    found = getattr(module, name, None)
+    if isinstance(found, type) and issubclass(found, Rule) and is_dataclass(found):
+        return read_spec(found, parameters, where=where)
+    if inspect.isfunction(found):
+        return _function_rule(found, parameters, where=where)
+    own = [key for key, value in vars(module).items() if _is_rule(value, module)]
+    near = near_matches(name, own)
+    raise SpecError(
+        [
+            Finding(
+                where=f"{where}.file",
+                what=f"{file} has no function and no dataclass of Rule named {name}",
+                got=type(found).__name__ if found is not None else "nothing",
+                allowed=", ".join(own) or "def name(record, history): ...",
+                next_step=f"did you mean {' or '.join(near)}?" if near else None,
+            )
+        ]
+    )
+
+
+def _function_rule(
+    function: Callable[..., Any], parameters: Mapping[str, Any], *, where: str
+) -> Rule:
+    own = {key: parameters[key] for key in ("warm_up", "persistence") if key in parameters}
+    rest = {key: value for key, value in parameters.items() if key not in own}
+    try:
+        inspect.signature(function).bind(None, (), **rest)
+    except TypeError as error:
+        name = function.__name__
+        raise SpecError(
+            [
+                Finding(
+                    where=f"{where}.parameters",
+                    what=f"{name} cannot be called so: {error}",
+                    got=f"{name}(record, history{''.join(f', {key}=...' for key in rest)})",
+                    allowed=f"{name}{inspect.signature(function)}",
+                )
+            ]
+        ) from error
+    counts = {key: int(value) for key, value in own.items()}
+    return FunctionRule(function=function, parameters=rest, **counts)
+
+
+def _module(path: Path, *, where: str) -> ModuleType:
+    if not path.is_file():
+        raise SpecError([Finding(where=where, what="is no file", got=str(path))])
+    spec = importlib.util.spec_from_file_location(f"trainyard_rules_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise SpecError(
+            [
+                Finding(
+                    where=where,
+                    what="is no Python file",
+                    got=str(path),
+                    allowed="a file ending in .py",
+                )
+            ]
+        )
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SpecError(
+            [
+                Finding(
+                    where=where,
+                    what=f"{path.name} does not run",
+                    got=f"{type(error).__name__}: {error}",
+                )
+            ]
+        ) from error
+    return module
+
+
+def _is_rule(value: object, module: ModuleType) -> bool:
+    if getattr(value, "__module__", None) != module.__name__:
+        return False
+    return inspect.isfunction(value) or (isinstance(value, type) and issubclass(value, Rule))

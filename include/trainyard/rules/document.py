@@ -1,0 +1,77 @@
+"""rules.json: the verdicts of a run.
+
+    {"format": "trainyard-rules", "version": 1,
+     "worst": "error",                 of all issues; null without any
+     "verdicts": [{"name", "rule", "origin", "severity", "status", "parameters", "not_evaluated", "num_judged",
+                   "num_issues", "summary", "error", "status_details",
+                   "issues": [{"step", "onset", "rank", "key", "severity", "text", "numbers", "time"} ...]} ...]}
+
+`status` is SageMaker's RuleEvaluationStatus. It has no word for `not evaluated`: such a rule is NoIssuesFound there,
+with `status_details` saying why, and `not_evaluated` here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Severity
+from trainyard.rules.evaluation import MOST_ISSUES, worst_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.rules.evaluation import Verdict
+
+FORMAT, VERSION = "trainyard-rules", 1
+
+
+def rules_document(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return the content of rules.json, as it is when it is read back."""
+    worst = worst_of(each.worst for each in verdicts if each.worst is not None)
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "worst": worst,
+        "verdicts": [verdict.to_dict() for verdict in verdicts],
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(content, allow_nan=False))
+    return plain
+
+
+def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the documents of a training's jobs, oldest first, as one: of each rule the issues of all jobs.
+
+    A rule is not evaluated where it was in no job. Of several jobs each issue's text names its own.
+
+    Args:
+        documents: as the watch of a job writes them: with the `job`. One at least.
+    """
+    by_name: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for each in documents:
+        for verdict in each["verdicts"]:
+            by_name.setdefault(verdict["name"], []).append((str(each["job"]), verdict))
+    worst = worst_of(Severity(each["worst"]) for each in documents if each["worst"])
+    return {
+        **documents[-1],
+        "worst": worst,
+        "verdicts": [_one(told, names_jobs=len(documents) > 1) for told in by_name.values()],
+    }
+
+
+def _one(told: Sequence[tuple[str, Mapping[str, Any]]], *, names_jobs: bool) -> dict[str, Any]:
+    """Return a rule's verdicts of all jobs as one: the last that has an issue, else that judged, else the last."""
+    verdicts = [verdict for _, verdict in told]
+    with_issues = [each for each in verdicts if each["issues"]]
+    evaluated = [each for each in verdicts if not each["not_evaluated"]]
+    issues = [
+        {**issue, "text": f"{issue['text']} (job {job})"} if names_jobs else issue
+        for job, verdict in told
+        for issue in verdict["issues"]
+    ]
+    return {
+        **(with_issues or evaluated or verdicts)[-1],
+        "num_judged": sum(each["num_judged"] for each in verdicts),
+        "num_issues": sum(each["num_issues"] for each in verdicts),
+        "issues": issues[:MOST_ISSUES],
+    }

@@ -1,0 +1,332 @@
+"""Records go in as they come, verdicts come out: the same at the end of a run and while it goes on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Severity, shortened
+from trainyard.rules.records import Facts, Record, Start
+from trainyard.rules.series import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainyard.rules.rule import Judgement, Rule, RuleAction, Watch
+
+MOST_ISSUES = 20
+MOST_DETAILS = 1024  # characters of StatusDetails
+
+
+class RuleStatus(StrEnum):
+    """`RuleEvaluationStatus` of SageMaker's DescribeTrainingJob."""
+
+    IN_PROGRESS = "InProgress"
+    NO_ISSUES_FOUND = "NoIssuesFound"
+    ISSUES_FOUND = "IssuesFound"
+    ERROR = "Error"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredRule:
+    """A rule under the name that its author gave it.
+
+    Attributes:
+        left_out: why it is not evaluated although it is listed; None where it is.
+        action: what follows its issues; None for what follows those of its severity.
+    """
+
+    name: str
+    rule: Rule
+    severity: Severity
+    left_out: str | None = None
+    action: RuleAction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """One time that a rule's condition was met.
+
+    Attributes:
+        step: at which it was found. onset: the first of the violations in a row that led to it.
+        key: the tensor, class or host; empty for the run itself.
+    """
+
+    step: int
+    onset: int
+    rank: int
+    key: str
+    severity: Severity
+    text: str
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Findings of one rule in a run.
+
+    Attributes:
+        not_evaluated: why it judged nothing; None where it judged something or failed.
+        lacks_input: the run has nothing of what the rule reads, so that the service would not evaluate it either.
+        num_judged: observations that it judged. num_issues: also those beyond the first MOST_ISSUES in `issues`.
+        error: what the evaluator itself failed with; says nothing about the training.
+    """
+
+    name: str
+    rule: str
+    origin: str
+    severity: Severity
+    status: RuleStatus
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    not_evaluated: str | None = None
+    lacks_input: bool = False
+    num_judged: int = 0
+    num_issues: int = 0
+    issues: tuple[Issue, ...] = ()
+    summary: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def worst(self) -> Severity | None:
+        """The worst severity of its issues; None without any."""
+        return worst_of(issue.severity for issue in self.issues)
+
+    @property
+    def status_details(self) -> str:
+        """The service's words, then our evidence; at most 1024 characters.
+
+        The first sentence is AWS's own wording, verbatim from its notebooks.
+        """
+        if self.error is not None:
+            return shortened(self.error, limit=MOST_DETAILS)
+        if self.not_evaluated is not None:
+            return shortened(f"NotEvaluated: {self.not_evaluated}", limit=MOST_DETAILS)
+        if not self.issues:
+            return ""
+        first = self.issues[0]
+        said = (
+            f"RuleEvaluationConditionMet: Evaluation of the rule {self.rule} at step {first.step} resulted in the "
+            f"condition being met\n"
+        )
+        return shortened(
+            said + evidence(rank=first.rank, key=first.key, text=first.text), limit=MOST_DETAILS
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as JSON-safe data."""
+        return {**asdict(self), "status_details": self.status_details}
+
+
+def worst_of(severities: Iterable[Severity]) -> Severity | None:
+    """Return the worst of severities; None for none."""
+    found = set(severities)
+    if not found:
+        return None
+    return Severity.ERROR if Severity.ERROR in found else Severity.WARNING
+
+
+def evidence(*, rank: int, key: str, text: str) -> str:
+    """Return an issue as one line: `rank 1, block.0.weight: the text`."""
+    place = ", ".join(each for each in (f"rank {rank}" if rank else "", key) if each)
+    return f"{place}: {text}" if place else text
+
+
+class Evaluation:
+    """All rules over one run. Feed records in the order in which each rank wrote them."""
+
+    def __init__(self, rules: Sequence[ConfiguredRule], facts: Facts | None = None) -> None:
+        self._runs = [_RuleRun(each, facts or Facts()) for each in rules]
+        self._attempt = 0
+        self._readers: dict[type[Record], list[_RuleRun]] = {}
+
+    def feed(self, records: Iterable[Record]) -> list[tuple[str, Issue]]:
+        """Take more records; return the issues that they brought, each with its rule's configured name."""
+        found = []
+        for record in records:
+            if isinstance(record, Start):
+                is_new_attempt = record.attempt > self._attempt
+                self._attempt = max(self._attempt, record.attempt)
+                for run in self._runs:
+                    run.roll_back(record, is_new_attempt=is_new_attempt)
+            for run in self._readers_of(type(record)):
+                found += [(run.name, issue) for issue in run.take(record)]
+        return found
+
+    def begin_job(self) -> None:
+        """Keep what the rules know of the training, and drop what they found: the next records are another job's.
+
+        What is still wrong then is an issue of that job too.
+        """
+        for run in self._runs:
+            run.begin_job()
+
+    def _readers_of(self, kind: type[Record]) -> list[_RuleRun]:
+        if kind not in self._readers:
+            self._readers[kind] = [run for run in self._runs if run.reads(kind)]
+        return self._readers[kind]
+
+    def verdicts(self, *, is_final: bool = True) -> tuple[Verdict, ...]:
+        """Return what each rule found so far; while the run goes on, what found nothing is in progress."""
+        return tuple(run.verdict(is_final=is_final) for run in self._runs)
+
+
+def evaluate(
+    rules: Sequence[ConfiguredRule], records: Iterable[Record], facts: Facts | None = None
+) -> tuple[Verdict, ...]:
+    """Return the verdicts over a whole run."""
+    evaluation = Evaluation(rules, facts)
+    evaluation.feed(records)
+    return evaluation.verdicts()
+
+
+class _RuleRun:
+    """One rule over one run: its watches, the violations in a row, what was found."""
+
+    def __init__(self, configured: ConfiguredRule, facts: Facts) -> None:
+        self.name = configured.name
+        self._configured, self._rule, self._facts = configured, configured.rule, facts
+        self._watches: dict[int, Watch[Any]] = {}
+        self._rows: dict[tuple[int, str], Row] = {}
+        self._issues: list[Issue] = []
+        self._known: set[tuple[int, int, str]] = set()
+        self._of_earlier_job: set[tuple[int, str]] = set()
+        """Rows that an earlier job reported."""
+        self._num_judged = 0
+        self._is_warming_up = False
+        self._error: str | None = None
+
+    def reads(self, kind: type[Record]) -> bool:
+        """Return whether records of this kind are for the rule."""
+        return self._configured.left_out is None and issubclass(kind, self._rule.READS)
+
+    def take(self, record: Record) -> list[Issue]:
+        """Return the issues that the record brought."""
+        if self._error is not None:
+            return []
+        try:
+            judgements = list(self._watch_of(record).see(record))
+        except Exception as error:  # noqa: BLE001  # a failing rule says nothing about the training
+            self._fail(record, error)
+            return []
+        return [issue for each in judgements if (issue := self._weigh(each, record))]
+
+    def roll_back(self, start: Start, *, is_new_attempt: bool) -> None:
+        """Wind back the state of the rank that started, of a rule over all ranks once an attempt."""
+        rank = start.rank if self._rule.IS_PER_RANK else 0
+        if rank not in self._watches or not (self._rule.IS_PER_RANK or is_new_attempt):
+            return
+        try:
+            self._watches[rank].roll_back(start.step)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._fail(start, error)
+        for (of_rank, key), row in list(self._rows.items()):
+            if of_rank != rank and self._rule.IS_PER_RANK:
+                continue
+            if self._rule.ENDS_WITH_ATTEMPT:
+                del self._rows[of_rank, key]
+            else:
+                row.roll_back(start.step)
+
+    def begin_job(self) -> None:
+        """Drop what was found, and report anew what is still violated."""
+        self._issues, self._known = [], set()
+        self._num_judged, self._is_warming_up = 0, False
+        self._of_earlier_job = {
+            place for place, row in self._rows.items() if row.length == self._rule.persistence
+        }
+
+    def verdict(self, *, is_final: bool) -> Verdict:
+        """Return what was found so far."""
+        rule = self._rule
+        issues = sorted(self._issues, key=lambda each: (each.step, each.rank, each.key))
+        status = RuleStatus.NO_ISSUES_FOUND if is_final else RuleStatus.IN_PROGRESS
+        if self._error is not None:
+            status = RuleStatus.ERROR
+        elif issues:
+            status = RuleStatus.ISSUES_FOUND
+        is_open = not self._num_judged and self._error is None
+        return Verdict(
+            name=self.name,
+            rule=rule.name,
+            origin=rule.ORIGIN,
+            severity=self._configured.severity,
+            status=status,
+            parameters=rule.settings(),
+            not_evaluated=self._why_not() if is_open else None,
+            lacks_input=is_open and self._said_why_not() is None,
+            num_judged=self._num_judged,
+            num_issues=len(issues),
+            issues=tuple(issues[:MOST_ISSUES]),
+            summary=self._summary(),
+            error=self._error,
+        )
+
+    def _fail(self, record: Record, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"
+        self._error = f"InternalServerError: the rule failed at step {record.step}: {said}"
+
+    def _watch_of(self, record: Record) -> Watch[Any]:
+        rank = record.rank if self._rule.IS_PER_RANK else 0
+        if rank not in self._watches:
+            self._watches[rank] = self._rule.watch(self._facts)
+        return self._watches[rank]
+
+    def _weigh(self, judgement: Judgement, record: Record) -> Issue | None:
+        """Count a judgement; return an issue at the last of as many violations in a row as it takes."""
+        rule = self._rule
+        step = record.step if judgement.step is None else judgement.step
+        rank = record.rank if judgement.rank is None else judgement.rank
+        if 0 < rule.warm_up >= step:
+            self._is_warming_up = True
+            return None
+        self._num_judged += 1
+        place = (rank, judgement.key)
+        if not judgement.is_violated:
+            if place in self._rows:
+                self._rows[place].add(step, is_met=False)
+            return None
+        row = self._rows.setdefault(place, Row(rule.persistence))
+        is_reported = row.length == rule.persistence and place not in self._of_earlier_job
+        if is_reported or row.add(step, is_met=True) < rule.persistence:
+            return None
+        self._of_earlier_job.discard(place)
+        if (step, rank, judgement.key) in self._known:
+            return None  # the same step, taken again after a restart
+        self._known.add((step, rank, judgement.key))
+        issue = Issue(
+            step=step,
+            onset=row.onset,
+            rank=rank,
+            key=judgement.key,
+            severity=judgement.severity or self._configured.severity,
+            text=judgement.text,
+            numbers={
+                key: value if math.isfinite(value) else None
+                for key, value in judgement.numbers.items()
+            },
+            time=record.time,
+        )
+        self._issues.append(issue)
+        return issue
+
+    def _why_not(self) -> str:
+        return self._said_why_not() or f"needs {self._rule.NEEDS}"
+
+    def _said_why_not(self) -> str | None:
+        """Return why what was read was not enough; None if nothing was read."""
+        if self._configured.left_out is not None:
+            return self._configured.left_out
+        if self._is_warming_up:
+            return f"nothing after the warm-up of {self._rule.warm_up} steps"
+        said = [watch.why_not for watch in self._watches.values() if watch.why_not]
+        return said[0] if said else None
+
+    def _summary(self) -> Mapping[str, float]:
+        return {
+            key: value for watch in self._watches.values() for key, value in watch.summary().items()
+        }

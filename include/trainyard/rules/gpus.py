@@ -1,0 +1,205 @@
+"""Rules on single GPUs: how busy they are, how evenly, and how full.
+
+The profiler's rules take samples every 500 ms; `patience` and `window` count samples. Sources: SageMaker Developer
+Guide, "List of Debugger Built-in ProfilerRules", and for what the text leaves open the rules' code as it once was
+in awslabs/sagemaker-debugger (smdebug/profiler/analysis/rules, commit 31d3641).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.rules.bottlenecks import GPUS
+from trainyard.rules.records import Facts, HostSample
+from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.series import quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class _PerGpu(Watch[HostSample]):
+    """Keeps the newest `most` values of each GPU of each host, and how many there were."""
+
+    def __init__(self, key: str, most: int) -> None:
+        self._key, self._most = key, most
+        self.values: dict[tuple[str, int], list[float]] = {}
+        self.counts: dict[tuple[str, int], int] = {}
+
+    def see(self, record: HostSample) -> Iterator[Judgement]:
+        for number, gpu in enumerate(record.gpus):
+            value = getattr(gpu, self._key)
+            if value is not None:
+                place = record.host, number
+                self.values.setdefault(place, []).append(value)
+                del self.values[place][: -self._most]
+                self.counts[place] = self.counts.get(place, 0) + 1
+                yield from self.judge(place)
+
+    def judge(self, place: tuple[str, int]) -> Iterator[Judgement]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUMemoryIncrease(Rule):
+    """The moving average of a GPU's used memory (percent) rose by more than `increase` points against the one before.
+
+    Documented: 10, patience 100, window 500 (rulesconfig 1.0.1: 5, 1000, 10). `The one before` is that of one sample
+    earlier (smdebug's code), so that 500 samples cannot rise by 10 points: the documented defaults never fire. The
+    robust profile compares windows that do not overlap.
+
+    Attributes:
+        stride: samples between the two averages; None for 1.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (HostSample,)
+    NEEDS = f"{GPUS}: used memory in percent"
+    ROBUST: ClassVar[Mapping[str, Any]] = {"stride": 500, "patience": 1000}
+    increase: float = 10.0
+    patience: int = 100
+    window: int = 500
+    stride: int = 1
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _GPUMemoryIncrease(self)
+
+
+class _GPUMemoryIncrease(_PerGpu):
+    def __init__(self, rule: GPUMemoryIncrease) -> None:
+        super().__init__("memory_percent", rule.window + rule.stride)
+        self._rule = rule
+
+    def judge(self, place: tuple[str, int]) -> Iterator[Judgement]:
+        rule, values = self._rule, self.values[place]
+        needed = max(rule.window + rule.stride, rule.patience + 1)
+        if self.counts[place] < needed:
+            self.why_not = f"{self.counts[place]} samples; needs {needed}"
+            return
+        before, now = fmean(values[: rule.window]), fmean(values[-rule.window :])
+        yield Judgement(
+            key=f"{place[0]} gpu {place[1]}",
+            is_violated=now - before > rule.increase,
+            text=f"used memory rose from {before:.1f} to {now:.1f} %, by averages of {rule.window} samples",
+            numbers={"before": before, "now": now},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowGPUUtilization(Rule):
+    """A GPU's 95th percentile is below `threshold_p95`, or its 5th below `threshold_p5`.
+
+    That is too little work, or work that comes and goes. Documented: 70, 10, patience 1000, window 500. `Utilisation`
+    only says that some kernel ran.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (HostSample,)
+    NEEDS = f"{GPUS}: utilisation"
+    threshold_p95: float = 70.0
+    threshold_p5: float = 10.0
+    patience: int = 1000
+    window: int = 500
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _LowGPUUtilization(self)
+
+
+class _LowGPUUtilization(_PerGpu):
+    def __init__(self, rule: LowGPUUtilization) -> None:
+        super().__init__("utilization_percent", rule.window)
+        self._rule = rule
+
+    def judge(self, place: tuple[str, int]) -> Iterator[Judgement]:
+        rule, values = self._rule, self.values[place]
+        needed = max(rule.patience + 1, rule.window)
+        if self.counts[place] < needed:
+            self.why_not = f"{self.counts[place]} samples; needs {needed}"
+            return
+        high, low = quantile(values, 0.95), quantile(values, 0.05)
+        is_low = high < rule.threshold_p95
+        yield Judgement(
+            key=f"{place[0]} gpu {place[1]}",
+            is_violated=is_low or low < rule.threshold_p5,
+            text=f"{'too little work' if is_low else 'fluctuates'}: 5th percentile {low:.0f} %, 95th {high:.0f} %",
+            numbers={"p95": high, "p5": low},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadBalancing(Rule):
+    """Two GPUs of a host are used so differently that the distance of their histograms is above `threshold`.
+
+    Documented: 0.5, patience 10 (rulesconfig 1.0.1: 1000). The distance is Jensen and Shannon's (the root of the
+    divergence, natural logarithm) between histograms of 2 % bins: 0 for equal ones, 0.83 where they have nothing in
+    common. Weak in data parallelism, where ranks wait for each other busily: see `Straggler`. The robust profile takes
+    1000.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (HostSample,)
+    NEEDS = f"{GPUS} (two at least): utilisation"
+    ROBUST: ClassVar[Mapping[str, Any]] = {"patience": 1000}
+    threshold: float = 0.5
+    patience: int = 10
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _LoadBalancing(self)
+
+
+class _LoadBalancing(Watch[HostSample]):
+    _NUM_BINS = 50
+
+    def __init__(self, rule: LoadBalancing) -> None:
+        self._rule = rule
+        self._bins: dict[str, list[list[int]]] = {}
+
+    def see(self, record: HostSample) -> Iterator[Judgement]:
+        values = [each.utilization_percent for each in record.gpus]
+        if len(values) < 2 or None in values:
+            return
+        bins = self._bins.setdefault(record.host, [[0] * self._NUM_BINS for _ in values])
+        for own, value in zip(bins, values, strict=True):
+            own[min(int((value or 0.0) / 100 * self._NUM_BINS), self._NUM_BINS - 1)] += 1
+        count = sum(bins[0])
+        if count <= self._rule.patience:
+            self.why_not = f"{count} samples; needs more than {self._rule.patience}"
+            return
+        for one, other in combinations(range(len(bins)), 2):
+            distance = jensen_shannon_distance(bins[one], bins[other])
+            yield Judgement(
+                key=f"{record.host} gpu {one} and {other}",
+                is_violated=distance > self._rule.threshold,
+                text=f"their utilisation differs by a distance of {distance:.2f}",
+                numbers={"distance": distance},
+            )
+
+
+def jensen_shannon_distance(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the root of the divergence between two histograms (Endres and Schindelin 2003), natural logarithm.
+
+    Worked: (1, 0) and (0, 1) are sqrt(ln 2) = 0.8326 apart.
+    """
+    total_one, total_other = sum(one), sum(other)
+    divergence = 0.0
+    for a, b in zip(one, other, strict=True):
+        p, q = a / total_one, b / total_other
+        mean = (p + q) / 2
+        divergence += p * math.log(p / mean) / 2 if p else 0.0
+        divergence += q * math.log(q / mean) / 2 if q else 0.0
+    return math.sqrt(max(0.0, divergence))
+
+
+RULES: tuple[type[Rule], ...] = (
+    GPUMemoryIncrease,
+    LowGPUUtilization,
+    LoadBalancing,
+)

@@ -1,0 +1,204 @@
+"""Rules on gradients, and on numbers that exploded anywhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.errors import Severity
+from trainyard.rules.loss import is_scaled
+from trainyard.rules.records import ACTIVATIONS, GRADIENTS, WEIGHTS, Facts, StepRecord
+from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+from trainyard.rules.series import LEAST_OBSERVATIONS, History, Row, median_and_mad
+from trainyard.rules.tensors import selected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.rules.records import TensorStatistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VanishingGradient(Rule):
+    """The mean of a tensor's absolute gradient is below `threshold`.
+
+    Source: SageMaker Developer Guide, VanishingGradient (1e-7). Where only the Euclidean norm is known, the root mean
+    square stands for it: it is never smaller than the mean, so that it never fires too early. The robust profile waits
+    for ten steps in a row, and asks for less than `relative` of the step's largest as well: in a large model all
+    gradients are small. It leaves out biases, whose gradient is 0 before a normalisation and in the keys of attention,
+    and gradients of exactly 0, which are `AllZero`'s. It is a warning: experts and branches that are not used yet
+    learn nothing either.
+
+    Attributes:
+        relative: share of the largest mean absolute gradient of the step; None does not compare.
+        exempt_regex: tensors that are not judged; None for none.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "gradients by tensor: mean_abs, or l2 with num_elements"
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "persistence": 10,
+        "relative": 1e-4,
+        "exempt_regex": r"(^|[._])(bias|b)$",
+    }
+    threshold: float = 1e-7
+    relative: float | None = None
+    exempt_regex: str | None = None
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+        sizes = {
+            name: size
+            for name, each in record.collection(GRADIENTS).items()
+            if (size := _mean_abs(each)) is not None
+        }
+        limit = self.threshold
+        if self.relative is not None:
+            largest = max((size for size in sizes.values() if math.isfinite(size)), default=0.0)
+            limit = min(limit, self.relative * largest)
+        for name, size in sizes.items():
+            is_exempt = self.exempt_regex is not None and re.search(self.exempt_regex, name)
+            if not is_exempt:
+                yield Judgement(
+                    key=name,
+                    is_violated=size < limit and (size > 0 or self.relative is None),
+                    text=f"the mean absolute gradient is {size:.3g}, below {limit:.3g}",
+                    numbers={"mean_abs": size},
+                )
+
+
+def _mean_abs(each: TensorStatistics) -> float | None:
+    """Return the mean absolute value of a tensor, or the root mean square in its place; None for neither."""
+    if each.mean_abs is None and each.l2 is not None and each.num_elements:
+        return each.l2 / math.sqrt(each.num_elements)
+    return each.mean_abs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplodingTensor(Rule):
+    """A tensor has a NaN or an infinity, or with `only_nan` a NaN. In weights and gradients it is an error.
+
+    Source: SageMaker Developer Guide, ExplodingTensor. A norm shows it: NaN and infinity propagate through the sum. In
+    the output of a module it is a warning: masks are infinite, and what is masked may be NaN. With `skipped_steps`, as
+    the robust profile has it, gradients and outputs count only if so many steps in a row have them as a loss scaler
+    skips (`NonFinite`), or more than the script skips by itself; and an output is not NaN because its variance is, as
+    that of a mask of minus infinities.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "statistics by tensor (l2, mean, minimum or maximum)"
+    ROBUST: ClassVar[Mapping[str, Any]] = {"skipped_steps": 10}
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    only_nan: bool = False
+    skipped_steps: int | None = None
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:
+        """Return a new state."""
+        scaled = (self.skipped_steps or 1) - 1 if is_scaled(facts) else 0
+        allowed = (facts.skipped_steps or 0) if self.skipped_steps else 0
+        return _ExplodingTensor(self, 1 + max(allowed, scaled))
+
+
+class _ExplodingTensor(Watch[StepRecord]):
+    def __init__(self, rule: ExplodingTensor, most: int) -> None:
+        self._rule, self._most = rule, most
+        self._rows: dict[str, Row] = {}
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule = self._rule
+        for key, each in selected(
+            record, collection_names=rule.collection_names, tensor_regex=rule.tensor_regex
+        ):
+            if not each.values:
+                continue
+            is_weight, is_output = key.startswith(WEIGHTS), key.startswith(ACTIVATIONS)
+            has_nan, has_infinity = each.has_nan, each.has_infinity
+            if is_output and rule.skipped_steps:
+                has_nan, has_infinity = _output_has(each)
+            is_met = has_nan or (has_infinity and not rule.only_nan)
+            most = 1 if is_weight else self._most
+            row = self._rows.setdefault(key, Row(most)).add(record.step, is_met=is_met)
+            yield Judgement(
+                key=key,
+                is_violated=row >= most,
+                text=f"has {'a NaN' if has_nan else 'an infinity'}",
+                severity=None if is_output else Severity.ERROR,
+            )
+
+    def roll_back(self, step: int) -> None:
+        for row in self._rows.values():
+            row.roll_back(step)
+
+
+def _output_has(each: TensorStatistics) -> tuple[bool, bool]:
+    """Return whether a module's output has a NaN, and whether it has an infinity above all numbers."""
+    ends = [end for end in (each.minimum, each.maximum) if end is not None]
+    if not ends:
+        return each.has_nan, each.has_infinity
+    return any(map(math.isnan, ends)), math.inf in ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradNormSpike(Rule):
+    """The gradient norm is above `median + num_mads * MAD` and above `ratio` times the median.
+
+    And it is above `jump` times the highest of the last 20: while a network begins to learn, norms rise tenfold within
+    some steps (measured on the default MLP). Median and MAD are those of the last `window` steps. Once is enough:
+    gradient norms often jump before the loss does (OLMo et al. 2025, OLMo 2). What spikes is not added to the window; a
+    norm that is not finite is left to `NonFinite`.
+    """
+
+    READS = (StepRecord,)
+    NEEDS = "the gradient norm of steps"
+    window: int = 100
+    num_mads: float = 10.0
+    ratio: float = 10.0
+    jump: float = 5.0
+    warm_up: int = 20
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _GradNormSpike(self)
+
+
+class _GradNormSpike(Watch[StepRecord]):
+    def __init__(self, rule: GradNormSpike) -> None:
+        self._rule, self._seen, self._all = rule, History(), History()
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        norm, rule = record.gradient_norm, self._rule
+        if norm is None or not math.isfinite(norm):
+            return
+        before = self._seen.last(rule.window)
+        if len(before) < LEAST_OBSERVATIONS:
+            self._seen.add(record.step, norm)
+            self.why_not = f"{len(before) + 1} gradient norms; {LEAST_OBSERVATIONS} make a median"
+            return
+        middle, mad = median_and_mad(before)
+        highest = max(self._all.values[-20:], default=0.0)
+        self._all.add(record.step, norm)
+        is_high = norm > middle + rule.num_mads * mad and norm > rule.ratio * middle
+        is_spike = is_high and norm > rule.jump * highest
+        if not is_spike:
+            self._seen.add(record.step, norm)
+        yield Judgement(
+            is_violated=is_spike,
+            text=f"gradient norm {norm:.4g} against a median of {middle:.4g} over the last {rule.window} steps",
+            numbers={"gradient_norm": norm, "median": middle, "mad": mad},
+        )
+
+    def roll_back(self, step: int) -> None:
+        self._seen.roll_back(step)
+        self._all.roll_back(step)
+
+
+RULES: tuple[type[Rule], ...] = (VanishingGradient, ExplodingTensor, GradNormSpike)

@@ -1,0 +1,186 @@
+"""Rules on hosts: what they used, and memory that grows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from trainyard.rules.records import Facts, HostSample
+from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, Watch
+from trainyard.rules.series import quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverallSystemUsage(Rule):
+    """Never an issue: means and 95th percentiles of what the hosts used. Source: SageMaker Developer Guide."""
+
+    ORIGIN = Origin.PROFILER
+    READS = (HostSample,)
+    NEEDS = "samples of the host"
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _OverallSystemUsage()
+
+
+class _OverallSystemUsage(Watch[HostSample]):
+    def __init__(self) -> None:
+        self._seen: dict[str, list[float]] = {}
+
+    def see(self, record: HostSample) -> Iterator[Judgement]:
+        own = {
+            "cpu": record.cpu_percent,
+            "io wait": record.io_wait_percent,
+            "gpu": record.gpu_percent,
+        }
+        known = {key: value for key, value in own.items() if value is not None}
+        for key, value in known.items():
+            self._seen.setdefault(key, []).append(value)
+        if known:
+            yield HEALTHY
+
+    def summary(self) -> Mapping[str, float]:
+        found = {}
+        for key, values in self._seen.items():
+            found[f"{key} mean %"], found[f"{key} p95 %"] = fmean(values), quantile(values, 0.95)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataloader(Rule):
+    """The processes that load data are below `min_threshold` percent of the host's cores, or above `max_threshold`.
+
+    In rulesconfig 1.0.1 and in no documentation (70, 200). A run that loads in its own process (no workers) is not
+    judged: whether that is too slow is `DataStall`'s to say.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (HostSample,)
+    NEEDS = "samples of the host with num_cores and num_loader_workers above 0"
+    ON_REQUEST = (
+        "what counts is whether steps wait for data (DataStall), not how many processes load them"
+    )
+    min_threshold: float = 70.0
+    max_threshold: float = 200.0
+    patience: int = 10
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _Dataloader(self)
+
+
+class _Dataloader(Watch[HostSample]):
+    def __init__(self, rule: Dataloader) -> None:
+        self._rule, self._count = rule, 0
+
+    def see(self, record: HostSample) -> Iterator[Judgement]:
+        if not record.num_cores or not record.num_loader_workers:
+            return
+        self._count += 1
+        if self._count <= self._rule.patience:
+            self.why_not = f"{self._count} samples; needs more than {self._rule.patience}"
+            return
+        percent = 100 * record.num_loader_workers / record.num_cores
+        yield Judgement(
+            key=record.host,
+            is_violated=not self._rule.min_threshold <= percent <= self._rule.max_threshold,
+            text=f"{record.num_loader_workers} processes load data on {record.num_cores} cores",
+            numbers={"percent": percent},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGrowth(Rule):
+    """Memory grows window by window and would reach its limit, or an allocation had to be repeated or failed.
+
+    The means of `num_windows` windows of `window` samples rise one after the other, by `min_growth` of the first in
+    all; with a known limit the line through them reaches it within `horizon` times the time it was seen growing, with
+    none the growth alone counts, `unlimited_growth`. Worked: 6 windows of 60 samples are 3 minutes; from 4 to 5 GiB of
+    16 in 3 minutes is 1 GiB each 3, full after 33 minutes, 11 times as long.
+    """
+
+    READS = (HostSample,)
+    NEEDS = "samples of the host: memory_bytes of the processes, or memory of its GPUs"
+    window: int = 60
+    num_windows: int = 6
+    min_growth: float = 0.05
+    unlimited_growth: float = 0.5
+    horizon: float = 20.0
+
+    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+        """Return a new state."""
+        return _MemoryGrowth(self)
+
+
+class _MemoryGrowth(Watch[HostSample]):
+    def __init__(self, rule: MemoryGrowth) -> None:
+        self._rule = rule
+        self._open: dict[str, list[float]] = {}
+        self._means: dict[str, list[float]] = {}
+        self._failures: dict[str, int] = {}
+
+    def see(self, record: HostSample) -> Iterator[Judgement]:
+        if record.memory_bytes is not None:
+            yield from self._grow(record.host, record.memory_bytes, record.memory_limit_bytes)
+        for number, gpu in enumerate(record.gpus):
+            key = f"{record.host} gpu {number}"
+            if gpu.memory_bytes is not None:
+                yield from self._grow(key, gpu.memory_bytes, gpu.memory_limit_bytes)
+            failures = (gpu.num_allocation_retries or 0) + (gpu.num_out_of_memory or 0)
+            if failures > self._failures.get(key, 0):
+                self._failures[key] = failures
+                yield Judgement(
+                    key=f"{key} allocation",
+                    is_violated=True,
+                    text=f"{failures} allocations had to be repeated or failed",
+                    numbers={"failures": failures},
+                )
+
+    def _grow(self, key: str, size: float, limit: float | None) -> Iterator[Judgement]:
+        rule = self._rule
+        own = self._open.setdefault(key, [])
+        own.append(size)
+        if len(own) < rule.window:
+            self.why_not = (
+                f"{len(own)} samples of a window of {rule.window}; needs {rule.num_windows} windows"
+            )
+            return
+        means = self._means.setdefault(key, [])
+        means.append(fmean(own))
+        del means[: -rule.num_windows]
+        own.clear()
+        if len(means) == rule.num_windows:
+            yield self._judge(key, means, limit)
+
+    def _judge(self, key: str, means: list[float], limit: float | None) -> Judgement:
+        rule, first, last = self._rule, means[0], means[-1]
+        is_rising = all(later > before for before, later in pairwise(means))
+        growth = last - first
+        if limit is None:
+            is_violated = is_rising and growth > rule.unlimited_growth * first
+            until = "no limit is known"
+        else:
+            times = (limit - last) / growth if growth > 0 else math.inf
+            is_violated = is_rising and growth > rule.min_growth * first and times <= rule.horizon
+            until = f"the limit of {limit / 2**30:.3g} GiB is {times:.3g} times that away"
+        return Judgement(
+            key=key,
+            is_violated=is_violated,
+            text=f"from {first / 2**30:.3g} to {last / 2**30:.3g} GiB over {rule.num_windows * rule.window} samples; "
+            f"{until}",
+            numbers={"first_bytes": first, "last_bytes": last},
+        )
+
+
+RULES: tuple[type[Rule], ...] = (
+    OverallSystemUsage,
+    Dataloader,
+    MemoryGrowth,
+)

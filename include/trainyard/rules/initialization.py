@@ -1,0 +1,105 @@
+"""Rules of a network's beginning: weights, gradients and losses of its first steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.rules.records import GRADIENTS, WEIGHTS, Facts, StepRecord
+from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.series import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STANDING = 0.97  # of the first losses' median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoorWeightInitialization(Rule):
+    """Within the first `steps`: weights of very different variance, gradients in a narrow range, or a loss that stands.
+
+    The three: the largest variance of a weight is more than `threshold` times the smallest; the narrowest p95 - p5 of a
+    gradient is below `distribution_range`; the loss did not fall for `patience` steps. Source: SageMaker Developer
+    Guide, PoorWeightInitialization, which does not say how they combine: any one is enough. Healthy networks differ by
+    more than that between layers: the robust profile wants the loss to stand, and one of the others beside it.
+
+    Attributes:
+        activation_inputs_regex: AWS's; statistics of weights take the place of activations here.
+        needs_standing_loss: whether the first two count only while the loss stands: the median of the last `patience`
+            losses is at least 97 % of that of the first.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "variance of weights or p5 and p95 of gradients by tensor, in the first steps"
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "needs_standing_loss": True,
+        "steps": 200,
+        "patience": 50,
+    }
+    activation_inputs_regex: str = ".*relu_input"
+    threshold: float = 10.0
+    distribution_range: float = 0.001
+    patience: int = 5
+    steps: int = 10
+    needs_standing_loss: bool = False
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _PoorWeightInitialization(self)
+
+
+class _PoorWeightInitialization(Watch[StepRecord]):
+    def __init__(self, rule: PoorWeightInitialization) -> None:
+        self._rule, self._losses = rule, History()
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule = self._rule
+        if record.step > rule.steps:
+            return
+        if record.loss is not None:
+            self._losses.add(record.step, record.loss)
+        faults = [fault for fault in (self._variances(record), self._ranges(record)) if fault]
+        if not (record.tensors.get(WEIGHTS) or record.tensors.get(GRADIENTS)):
+            return
+        is_standing = self._is_standing()
+        is_violated = (
+            bool(faults) and is_standing
+            if rule.needs_standing_loss
+            else bool(faults) or is_standing
+        )
+        said = [*faults, *(["the loss does not fall"] if is_standing else [])]
+        yield Judgement(is_violated=is_violated, text="; ".join(said))
+
+    def _variances(self, record: StepRecord) -> str | None:
+        weights = record.collection(WEIGHTS).values()
+        known = [each.variance for each in weights if each.variance]
+        if len(known) < 2 or max(known) <= self._rule.threshold * min(known):
+            return None
+        return (
+            f"the largest variance of a weight is {max(known) / min(known):.3g} times the smallest"
+        )
+
+    def _ranges(self, record: StepRecord) -> str | None:
+        gradients = record.collection(GRADIENTS).values()
+        known = [e.p95 - e.p5 for e in gradients if e.p95 is not None and e.p5 is not None]
+        if not known or min(known) >= self._rule.distribution_range:
+            return None
+        return f"the narrowest gradient spans {min(known):.3g} from p5 to p95"
+
+    def _is_standing(self) -> bool:
+        patience, losses = self._rule.patience, self._losses.values
+        if self._rule.needs_standing_loss:
+            if len(losses) < 2 * patience:
+                return False
+            return median(losses[-patience:]) >= _STANDING * median(losses[:patience])
+        return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
+
+    def roll_back(self, step: int) -> None:
+        self._losses.roll_back(step)
+
+
+RULES: tuple[type[Rule], ...] = (PoorWeightInitialization,)

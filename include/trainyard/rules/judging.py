@@ -1,0 +1,38 @@
+"""A training's log and its run's conf -> rules.json, in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.conf_facts import facts_of
+from trainyard.rules.configuration import configured_rules
+from trainyard.rules.document import rules_document
+from trainyard.rules.evaluation import evaluate
+from trainyard.rules.training_log import ends_of, read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def judge_log(
+    rows: Iterable[Mapping[str, Any]],
+    conf: Mapping[str, Any],
+    *,
+    continuity: Mapping[str, Any] | None = None,
+    failures: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
+    """Return the content of rules.json: the rules that `conf["rules"]` asks for, or all of them.
+
+    Args:
+        rows: the lines of the log, each with time_ms, job, stream and line.
+        conf: of the run, as `RunConf` in JSON.
+        continuity: as continuity.json has it: when each attempt ended; None where it is not known.
+        failures: why jobs failed, by their names.
+
+    Raises:
+        SpecError: the rules of the conf are wrong.
+    """
+    facts = facts_of(conf)
+    rules = configured_rules(conf.get("rules") or ())
+    records = read_rows(rows, facts, ends=ends_of(continuity or {}), failures=failures)
+    return rules_document(evaluate(rules, records, facts))

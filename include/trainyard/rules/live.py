@@ -1,0 +1,326 @@
+"""Statistics that are still being written: what is new in the files becomes records, in order.
+
+Nothing here reads a file. Whoever holds the files, in a folder or in S3, says how long they are, is told which pieces
+are wanted, and hands these in:
+
+    for piece in feed.wanted(sizes):
+        feed.take(piece, read(piece.name, piece.start, piece.end))
+    evaluation.feed(feed.records())
+
+The files are those of the emitter, `rank-00000.attempt-0001.part-0001.jsonl`, one after the other for each rank and
+attempt; whatever else lies beside them is not looked at. A half line waits for its rest. The next part is begun once
+the one before it has stood still for a look, or two later ones are there: where files arrive by a synchronisation, its
+last lines may come after the next part is there. A part that is missing is waited for, until a later one has stood
+still for two looks. An attempt is begun once nothing of an earlier one waits.
+
+What is wanted at once is bounded: while `is_behind`, ask again for the same look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import re
+from collections import deque
+from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from trainyard.errors import ContractError
+from trainyard.rules.records import Record, Start
+from trainyard.rules.statistics_file import StatisticsReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 1 << 20
+"""Of one rank and attempt at once; the rest is wanted with the next call."""
+MOST_AT_ONCE = 16 << 20
+"""Of all ranks together, in equal shares."""
+_LOOKS_AT_GAP = 2
+"""For so long a part after a missing one must have stood still, until the missing one is passed over."""
+_NAME = re.compile(r"(?:^|/)rank-(\d+)\.attempt-(\d+)\.part-(\d+)\.jsonl$")
+
+Timed = tuple[float, Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The bytes `start` to `end`, exclusive, of a file."""
+
+    name: str
+    start: int
+    end: int
+
+
+class LiveFeed:
+    """The reading positions in all files of one job's statistics.
+
+    Args:
+        since: files whose header is older (epoch seconds) are those of the training's earlier jobs, which have the same
+            prefix. A wrong line in them ends their reading, no more.
+    """
+
+    def __init__(self, *, since: float = 0.0) -> None:
+        self._since = since
+        self._streams: dict[tuple[int, int], _Stream] = {}
+        self._attempt = 0
+        self.is_behind = False  # whether there is more to want at once
+        self.waits = False  # whether there is more, at once or with a later look
+
+    def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
+        """Return what to read next, in the order in which to hand it in.
+
+        Args:
+            sizes: bytes of each file by its name, all files of the folder in one look.
+            is_final: nothing is written any more: no part waits for the one before it to stand still, or to come.
+        """
+        for name in sizes:
+            if found := _NAME.search(name):
+                rank, attempt, part = map(int, found.groups())
+                stream = self._streams.setdefault((attempt, rank), _Stream(rank))
+                if part not in stream.files and part > stream.passed_to:
+                    stream.files[part] = _File(name, part)
+        is_new = not self.is_behind
+        self.is_behind = self.waits = False
+        share = max(1, min(MOST_BYTES, MOST_AT_ONCE // max(1, len(self._streams))))
+        pieces: list[Piece] = []
+        held_after = math.inf
+        for (attempt, _), stream in sorted(self._streams.items()):
+            stream.look(sizes, is_new=is_new)
+            if attempt <= held_after:
+                pieces += stream.wanted(most=share, is_final=is_final)
+                self.is_behind |= stream.is_behind
+                if stream.is_behind or stream.waits:
+                    self.waits, held_after = True, attempt
+        return pieces
+
+    def take(self, piece: Piece, data: bytes) -> None:
+        """Take a wanted piece; fewer bytes than wanted are no fault.
+
+        Raises:
+            ContractError: a line is wrong.
+        """
+        found = _NAME.search(piece.name)
+        assert found is not None  # noqa: S101  # it was wanted
+        rank, attempt, part = map(int, found.groups())
+        stream = self._streams[attempt, rank]
+        if stream.is_skipped:
+            return
+        try:
+            stream.take(stream.files[part], piece.start, data, previous=self._last_attempt(rank))
+        except ContractError as error:
+            if not self._is_earlier(stream):
+                raise
+            stream.is_skipped = True
+            log.warning("The statistics of an earlier job are left out from here on: %s", error)
+
+    def earlier_records(self) -> list[Record]:
+        """Return as `records` those of the training's earlier jobs; ask for these first."""
+        return self._drain(are_earlier=True)
+
+    def records(self) -> list[Record]:
+        """Return the records of what was taken since the last call: attempt by attempt, within one by time."""
+        return self._drain(are_earlier=False)
+
+    def _is_earlier(self, stream: _Stream) -> bool:
+        return stream.started_at is not None and stream.started_at < self._since
+
+    def _drain(self, *, are_earlier: bool) -> list[Record]:
+        ready = []
+        for stream in self._streams.values():
+            while stream.ready and self._is_earlier(stream) is are_earlier:
+                attempt, timed = stream.ready.popleft()
+                ready.append((attempt, stream.rank, timed))
+        ready.sort(key=itemgetter(0))
+        records: list[Record] = []
+        for attempt, same in groupby(ready, key=itemgetter(0)):
+            if attempt < self._attempt:
+                log.warning("statistics of attempt %d come after %d", attempt, self._attempt)
+                continue
+            self._attempt = attempt
+            by_rank: dict[int, list[Timed]] = {}
+            for _, rank, timed in same:
+                by_rank.setdefault(rank, []).append(timed)
+            records += [record for _, record in merge(*by_rank.values(), key=itemgetter(0))]
+        return records
+
+    def _last_attempt(self, rank: int) -> int:
+        numbers = (each.attempt for each in self._streams.values() if each.rank == rank)
+        return max(numbers, default=0)
+
+
+@dataclass(slots=True)
+class _File:
+    """One part: how far it was read, and what is left of a line."""
+
+    name: str
+    part: int
+    offset: int = 0
+    rest: bytes = b""
+    header: tuple[int, bytes] = (0, b"")
+    """Its length and hash: both empty until it was read."""
+    size: int = -1
+    """At the last look."""
+    stood: int = 0
+    """How many looks in a row found the size of the one before."""
+    is_doubted: bool = False
+    """It was away, or shorter: perhaps it is another file of the same name now."""
+    settled: int = -1
+    """The size at which a shorter file was found to be the same one."""
+    reader: StatisticsReader | None = None
+    """None before the first line, and of a part that was left for the next one: it has all names of tensors."""
+
+    def look(self, size: int, *, is_new: bool) -> None:
+        """Note the size that a look found; one that `is_new` counts as one more."""
+        self.is_doubted |= size < self.offset and size != self.settled
+        self.stood = self.stood + is_new if size == self.size else 0
+        self.size = size
+
+    def wanted(self, most: int) -> Piece | None:
+        """Return what to read next; of a doubted file the beginning, which its header must be in."""
+        has_left = self.reader is None and 0 < self.offset < self.size
+        self.is_doubted |= has_left and self.header[0] > 0  # its reader needs the header again
+        if self.is_doubted and self.size > 0:
+            return Piece(self.name, 0, min(self.size, max(MOST_BYTES, self.header[0])))
+        if self.size > self.offset:
+            return Piece(self.name, self.offset, min(self.size, self.offset + most))
+        return None
+
+    def leave(self) -> None:
+        """Keep no more of a part that was read to its end than what tells it from another one."""
+        if self.size <= self.offset and not self.is_doubted:
+            self.reader = None
+
+    def is_same(self, data: bytes) -> bool:
+        """Return whether a file that begins with `data` is the one that was read."""
+        length, seen = self.header
+        return length == 0 or _hash(data[:length]) == seen
+
+    def read(self, line: bytes) -> Record:
+        """Return the record of a line.
+
+        Raises:
+            ContractError: it is wrong.
+        """
+        if self.reader is None:
+            self.reader = StatisticsReader(self.name)
+        return self.reader.read(line.decode("utf-8", errors="replace") + "\n")
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The parts of one rank and attempt."""
+
+    rank: int
+    files: dict[int, _File] = field(default_factory=dict)
+    attempt: int = 0
+    """As it is told to rules: names that begin anew after a restart are counted on."""
+    started_at: float | None = None
+    is_skipped: bool = False
+    is_behind: bool = False
+    """More than the pieces wanted last can be read at once."""
+    waits: bool = False
+    """A part with content is not begun yet."""
+    passed_to: int = 0
+    """The part after the last gap that was passed over: what is missing before it may come no more."""
+    ready: deque[tuple[int, Timed]] = field(default_factory=deque)
+    _now: float = 0.0
+
+    def look(self, sizes: Mapping[str, int], *, is_new: bool) -> None:
+        """Note the sizes of all parts."""
+        for file in self.files.values():
+            file.look(sizes.get(file.name, -1), is_new=is_new)
+
+    def wanted(self, *, most: int, is_final: bool) -> list[Piece]:
+        """Return what to read next, about `most` bytes, part by part."""
+        self.is_behind = self.waits = False
+        pieces: list[Piece] = []
+        parts = [] if self.is_skipped else sorted(self.files)
+        for number, part in enumerate(parts):
+            if not self._is_open(parts, number, is_final=is_final):
+                self.waits = any(self.files[each].size > 0 for each in parts[number:])
+                break
+            piece = self.files[part].wanted(most)
+            if number:
+                self.files[parts[number - 1]].leave()
+            if piece is None:
+                continue
+            if most <= 0:
+                self.is_behind = True
+                break
+            pieces.append(piece)
+            most -= piece.end - piece.start
+            if piece.end < self.files[part].size:
+                self.is_behind = True
+                break
+        return pieces
+
+    def _is_open(self, parts: list[int], number: int, *, is_final: bool) -> bool:
+        """Return whether a part may be begun, the ones before it being read."""
+        before = parts[number - 1] if number else 0
+        is_next = parts[number] == before + 1
+        if not is_next and not self._passes(before, parts[number:], is_final=is_final):
+            return False
+        has_later = number + 1 < len(parts)  # then the one before was finished a whole part ago
+        return before == 0 or is_final or has_later or self.files[before].stood > 0
+
+    def _passes(self, before: int, after: list[int], *, is_final: bool) -> bool:
+        """Return whether the parts that are missing between others are passed over."""
+        if after[0] <= self.passed_to:
+            return True
+        if not is_final and all(self.files[each].stood < _LOOKS_AT_GAP for each in after):
+            return False
+        log.warning(
+            "Statistics of rank %d go on with %s: what came after part %d is missing",
+            self.rank,
+            self.files[after[0]].name,
+            before,
+        )
+        self.passed_to = after[0]
+        return True
+
+    def take(self, file: _File, start: int, data: bytes, *, previous: int) -> None:
+        if file.is_doubted:
+            data = self._settle_doubt(file, data)
+        elif start != file.offset:
+            return  # handed in twice
+        file.offset += len(data)
+        *lines, file.rest = (file.rest + data).split(b"\n")
+        for line in lines:
+            self._read(file, line, previous=previous)
+
+    def _settle_doubt(self, file: _File, data: bytes) -> bytes:
+        """Return what is new of a file that was away: all of it where it begins otherwise than before."""
+        file.is_doubted, file.settled = False, file.size
+        if file.is_same(data):
+            if file.reader is None and file.header[0]:
+                file.reader = StatisticsReader(f"{file.name}, after byte {file.offset}")
+                file.read(data[: file.header[0] - 1])
+            return data[file.offset :]
+        file.offset, file.rest, file.header, file.reader = 0, b"", (0, b""), None
+        if file.part == 1:
+            self.files, self.passed_to = {1: file}, 0
+        return data
+
+    def _read(self, file: _File, line: bytes, *, previous: int) -> None:
+        record = file.read(line)
+        if not file.header[0]:
+            file.header = len(line) + 1, _hash(line + b"\n")
+            if file.part > 1 and self.started_at is not None:
+                return  # it continues the attempt: no new start
+        if isinstance(record, Start):
+            self.attempt = max(record.attempt, previous + 1)
+            self.started_at = record.time
+            record = replace(record, attempt=self.attempt)
+        self._now = self._now if record.time is None else max(self._now, record.time)
+        self.ready.append((self.attempt, (self._now, record)))
+
+
+def _hash(header: bytes) -> bytes:
+    return hashlib.blake2b(header, digest_size=16).digest()

@@ -1,0 +1,119 @@
+"""Rules over a training that goes on: statistics in as they grow, issues out as they are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainyard.rules.conf_facts import conf_of_job, facts_of
+from trainyard.rules.configuration import configured_rules
+from trainyard.rules.evaluation import Evaluation
+from trainyard.rules.live import LiveFeed
+from trainyard.rules.records import Facts, Mark, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from trainyard.rules.evaluation import ConfiguredRule, Issue, Verdict
+    from trainyard.rules.live import Piece
+    from trainyard.rules.watch_plan import WatchPlan
+
+BY_THE_SERVICE = "judged by the service's own Debugger"
+CLOCK_S = 1.0
+"""How often a rank that is silent is told the time."""
+
+
+def planned_evaluation(
+    plan: WatchPlan,
+    *,
+    since: float,
+    hyperparameters: Mapping[str, str] | None = None,
+    judged_elsewhere: Collection[str] = (),
+) -> LiveEvaluation:
+    """Return the plan's rules over a job.
+
+    Args:
+        plan: the rules, and the run's conf.
+        since: when the job was created, epoch seconds.
+        hyperparameters: of the job, as Describe has them: its learning rate may be another than the conf's.
+        judged_elsewhere: names of rules that the service judges for this job; here they are left out.
+
+    Raises:
+        SpecError: the rules are wrong.
+    """
+    facts = facts_of(conf_of_job(plan.conf, hyperparameters or {}))
+    rules = [
+        replace(each, left_out=BY_THE_SERVICE) if each.name in judged_elsewhere else each
+        for each in configured_rules(plan.rules)
+    ]
+    return LiveEvaluation(rules, facts, since=since)
+
+
+class LiveEvaluation:
+    """One job's rules, beside the job or far from it: `wanted`, `take` each piece, `judge`; again and again.
+
+    Args:
+        rules: what judges.
+        facts: of the run.
+        since: when the job was created, epoch seconds. Rules know what the training's earlier jobs wrote, and report
+            only what they find in this one.
+    """
+
+    def __init__(
+        self, rules: Sequence[ConfiguredRule], facts: Facts | None = None, *, since: float = 0.0
+    ) -> None:
+        self._evaluation = Evaluation(rules, facts)
+        self._feed = LiveFeed(since=since)
+        self._heard: dict[int, Record] = {}
+        self._told_at = 0.0
+        self.num_records = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """True if there is more to read at once."""
+        return self._feed.is_behind
+
+    def wanted(self, sizes: Mapping[str, int], *, is_final: bool = False) -> list[Piece]:
+        """Return what to read next of files with these sizes; see `LiveFeed.wanted`."""
+        return self._feed.wanted(sizes, is_final=is_final)
+
+    def take(self, piece: Piece, data: bytes) -> None:
+        """Take a wanted piece.
+
+        Raises:
+            ContractError: a line is wrong; the rules cannot go on.
+        """
+        self._feed.take(piece, data)
+
+    def judge(
+        self, *, now: float | None = None, trains_since: float | None = None
+    ) -> list[tuple[str, Issue]]:
+        """Return the issues that the pieces brought, each with its rule's configured name.
+
+        Args:
+            now: epoch seconds: how long ranks have been silent is judged as well, unless there is more to read of them.
+            trains_since: when the instances last began to train; None where they do not. Only the silence of ranks
+                that were heard of since then says anything.
+        """
+        if earlier := self._feed.earlier_records():
+            self._evaluation.feed(earlier)
+            self._evaluation.begin_job()
+        records = self._feed.records()
+        for record in records:
+            if record.time is not None:
+                self._heard[record.rank] = record
+        self.num_records += len(records)
+        if self._feed.waits:
+            now = None
+        if now is not None and trains_since is not None and now - self._told_at >= CLOCK_S:
+            self._told_at = now
+            records += [
+                Mark(kind="clock", time=now, rank=rank, step=last.step)
+                for rank, last in self._heard.items()
+                if (last.time or 0.0) >= trains_since
+            ]
+        return self._evaluation.feed(records)
+
+    def verdicts(self, *, is_final: bool) -> tuple[Verdict, ...]:
+        """Return what each rule found so far."""
+        return self._evaluation.verdicts(is_final=is_final)

@@ -1,0 +1,188 @@
+"""Rules on single losses: not a number, or far above what they were."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, ClassVar
+
+from trainyard.errors import Severity
+from trainyard.rules.records import Facts, Record, StepRecord
+from trainyard.rules.rule import HEALTHY, Judgement, Rule, Watch
+from trainyard.rules.series import (
+    LEAST_OBSERVATIONS,
+    SIGMA_PER_MEDIAN,
+    History,
+    Row,
+    median_and_mad,
+    noise_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRule(Rule):
+    """Base of the rules that read the losses of one rank, in order."""
+
+    READS: ClassVar[tuple[type[Record], ...]] = (StepRecord,)
+    NEEDS = "the loss of steps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite(LossRule):
+    """A NaN or an infinity in the loss or the gradient norm, on any rank, that the training does not skip.
+
+    A gradient norm that is not finite is a step that a loss scaler skips and makes up for: with fp16, and where the
+    precision is unknown, only `skipped_steps` of them in a row count. A script that skips such steps by itself
+    (`on_non_finite: skip`) has to skip more in a row than it may. Source: torchtitan checks both before each optimizer
+    step (torchtitan/train.py, 2026-08).
+    """
+
+    SEVERITY = Severity.ERROR
+    NEEDS = "the loss or the gradient norm of steps"
+    skipped_steps: int = 10
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:
+        """Return a new state."""
+        allowed = facts.skipped_steps or 0
+        scaled = self.skipped_steps - 1 if is_scaled(facts) else 0
+        return _NonFinite({"loss": 1 + allowed, "gradient norm": 1 + max(allowed, scaled)})
+
+
+def is_scaled(facts: Facts) -> bool:
+    """Return whether a loss scaler may skip steps: with fp16, or where the precision is unknown."""
+    return facts.precision in {None, "fp16"}
+
+
+class _NonFinite(Watch[StepRecord]):
+    def __init__(self, needed: Mapping[str, int]) -> None:
+        self._needed = needed
+        self._rows = {name: Row(count) for name, count in needed.items()}
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        values = {"loss": record.loss, "gradient norm": record.gradient_norm}
+        seen = {name: value for name, value in values.items() if value is not None}
+        for name, value in seen.items():
+            self._rows[name].add(record.step, is_met=not math.isfinite(value))
+        bad = [
+            name
+            for name, value in seen.items()
+            if self._rows[name].length >= self._needed[name]
+            or (record.ends_run and not math.isfinite(value))
+        ]
+        if bad:
+            yield _not_finite(bad[0], seen[bad[0]])
+        elif seen:
+            yield HEALTHY
+
+    def roll_back(self, step: int) -> None:
+        for row in self._rows.values():
+            row.roll_back(step)
+
+
+def _not_finite(what: str, value: float) -> Judgement:
+    return Judgement(is_violated=True, text=f"the {what} is {value}", numbers={what: value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSpike(LossRule):
+    """The loss jumped up and stayed there: a warning. It diverges: an error.
+
+    Above `median + num_mads * MAD` and above `ratio` times the median of the last `window` steps, `patience` times in a
+    row: a warning. What is suspicious is not added to the window. Source: Llm-foundry's KillLossSpike (2 times the
+    mean, 5 in a row, window 100), with medians in the place of means. Remedy: Chowdhery et al. 2022 (PaLM): go back
+    some 100 steps and leave out 200 to 500 batches.
+
+    It diverges if for `stop_steps` steps each loss is above `stop_ratio` times the median and also above `stop_ratio`
+    times the highest loss that the run had before, and the median of the second half of them is above that of the
+    first by more than `stop_growth` and by more than four standard errors. Spikes that recover, harder data and another
+    domain do not grow on; losses of zero and below have no such ratio.
+    """
+
+    window: int = 100
+    num_mads: float = 8.0
+    ratio: float = 1.5
+    patience: int = 3
+    stop_ratio: float = 2.0
+    stop_patience: int = 5
+    stop_steps: int = 100
+    stop_growth: float = 0.1
+    warm_up: int = 50
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return _LossSpike(self)
+
+
+class _LossSpike(Watch[StepRecord]):
+    def __init__(self, rule: LossSpike) -> None:
+        self._rule, self._seen, self._peaks = rule, History(), History()
+        self._row, self._diverging, self._high = Row(rule.patience), Row(), History()
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        loss, rule, step = record.loss, self._rule, record.step
+        if loss is None or math.isnan(loss):
+            return
+        before = self._seen.last(rule.window)
+        if len(before) < LEAST_OBSERVATIONS:
+            self._add(step, loss)
+            self.why_not = f"{len(before) + 1} losses; {LEAST_OBSERVATIONS} make a median"
+            return
+        middle, mad = median_and_mad(before)
+        peak = self._peaks.values[-1]
+        is_high = loss > middle + rule.num_mads * mad and loss > rule.ratio * middle
+        self._row.add(step, is_met=is_high)
+        limit = rule.stop_ratio * max(middle, peak)
+        self._diverging.add(step, is_met=is_high and middle > 0 and loss > limit)
+        if is_high:
+            self._high.add(step, loss)
+        else:
+            self._add(step, loss)
+        said = f"loss {loss:.4g} is {_times(loss, middle)} the median {middle:.4g} of the last {rule.window} steps, "
+        numbers = {"loss": loss, "median": middle, "mad": mad}
+        yield Judgement(
+            is_violated=self._row.length >= rule.patience,
+            text=f"{said}{self._row.length} observations in a row",
+            numbers=numbers,
+        )
+        yield Judgement(
+            key="stop",
+            is_violated=self._diverges(step),
+            text=f"{said}{self._diverging.length} observations in a row above {rule.stop_ratio:g} times the highest "
+            f"before, {peak:.4g}, and growing",
+            numbers={**numbers, "peak": peak},
+            severity=Severity.ERROR,
+        )
+
+    def _add(self, step: int, loss: float) -> None:
+        self._seen.add(step, loss)
+        highest = self._peaks.values[-1] if len(self._peaks) else loss
+        self._peaks.add(step, max(highest, loss))
+
+    def _diverges(self, step: int) -> bool:
+        """Return whether the row of losses beyond all before is long enough, and grows."""
+        rule, row = self._rule, self._diverging
+        if row.length < rule.stop_patience or step - row.onset < rule.stop_steps:
+            return False
+        losses = self._high.between(row.onset - 1, step)
+        half = len(losses) // 2
+        before, after = median(losses[:half]), median(losses[half:])
+        error = SIGMA_PER_MEDIAN * noise_of(losses) * math.sqrt(1 / half + 1 / (len(losses) - half))
+        return after - before > max(rule.stop_growth * before, 4 * error)
+
+    def roll_back(self, step: int) -> None:
+        for each in (self._seen, self._peaks, self._row, self._diverging, self._high):
+            each.roll_back(step)
+
+
+def _times(value: float, reference: float) -> str:
+    return f"{value / reference:.2g} times" if reference > 0 else "above"
+
+
+RULES: tuple[type[Rule], ...] = (
+    NonFinite,
+    LossSpike,
+)

@@ -1,0 +1,131 @@
+"""Retries after a stop by a rule: another training from further back, changed, or a question to a human."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.reading import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MOST_RETRIES = 3
+MOST_SKIPPED = 10
+"""Steps of one stop that a retry leaves out: a fault that lasts longer is not that of single batches."""
+LONGEST_WAIT_S = 30 * 24 * 3600.0
+
+
+class Remedy(StrEnum):
+    """The way a training goes on after a stop by a rule."""
+
+    LOWER = "retry_with_lower_learning_rate"
+    """From before the bad step, with a lower learning rate."""
+    SKIP = "skip_batches"
+    """From before the bad steps, without their batches."""
+    CONTINUE = "continue"
+    """From the last checkpoint, unchanged."""
+    END = "end"
+    """Not at all: the verdict is the task's result."""
+
+
+ASK = "ask"
+"""A human chooses the remedy."""
+ACTIONS = (Remedy.LOWER, Remedy.SKIP, ASK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRetry:
+    """Trains on after a rule's stop, `most` times at most (a question once); the stop after that is the result.
+
+    Attributes:
+        action: `Remedy.LOWER` or `Remedy.SKIP`, or `ask` for a human's choice among all remedies.
+        factor: of the learning rate, once for each stop that it is lowered for.
+        rollback_steps: how far before the rule's step, at least, the checkpoint is at which the training goes on; where
+            there is none it begins again.
+        timeout_s: how long a human has for the answer. default: the remedy where none came.
+    """
+
+    action: str = Remedy.LOWER
+    factor: float = 0.3
+    rollback_steps: int = 1
+    most: int = 1
+    timeout_s: float = 24 * 3600.0
+    default: str = Remedy.END
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        found = list(self._findings())
+        if found:
+            raise SpecError(found, subject="on_rule_stop")
+
+    def _findings(self) -> Iterator[Finding]:
+        if self.action not in ACTIONS:
+            yield _finding("action", "is none", self.action, ", ".join(ACTIONS))
+        if not 0 < self.factor < 1:
+            yield _finding("factor", "does not lower", self.factor, "0 to 1")
+        if self.rollback_steps < 1:
+            yield _finding("rollback_steps", "is too small", self.rollback_steps, "from 1")
+        if not 1 <= self.most <= MOST_RETRIES:
+            yield _finding("most", "is out of range", self.most, f"1 to {MOST_RETRIES}")
+        elif self.action == ASK and self.most > 1:
+            yield Finding(
+                where="most",
+                what="is too much for a question: Airflow would show the second one with the first one's verdict",
+                got=str(self.most),
+                allowed="1",
+                next_step='leave most out; the stop after the answer is the verdict, or take another action than "ask"',
+            )
+        if not 1 <= self.timeout_s <= LONGEST_WAIT_S:
+            allowed = f"1 to {LONGEST_WAIT_S:.0f}"
+            yield _finding("timeout_s", "is out of range", self.timeout_s, allowed)
+        if self.default not in set(Remedy):
+            yield _finding("default", "is no remedy", self.default, ", ".join(Remedy))
+
+    @property
+    def lowers(self) -> bool:
+        """True if the learning rate may be lowered, so that the request must name it."""
+        return self.action in {Remedy.LOWER, ASK}
+
+
+def skipped_steps(step: int, onset: int | None) -> range:
+    """Return the steps whose batches a retry leaves out: from the first violation to the rule's step, at most ten.
+
+    Worked value: step 7 with the onset 5 is 5, 6, 7. Step 0, of a rule that told none, has no steps.
+    """
+    first = step if onset is None else min(onset, step)
+    return range(max(1, first, step - MOST_SKIPPED + 1), step + 1)
+
+
+def steps_text(given: str | None, spans: Sequence[range]) -> str:
+    """Return the hyperparameter `skip_steps` with these spans added to what it was. Worked value: `3,5:7`."""
+    said = [str(each[0]) if len(each) == 1 else f"{each[0]}:{each[-1]}" for each in spans]
+    return ",".join(dict.fromkeys([given, *said] if given else said))
+
+
+def read_retry(on_stop: Mapping[str, Any]) -> RuleRetry | None:
+    """Return the retry that a conf asks for; None for none.
+
+    Raises:
+        SpecError: it is wrong.
+    """
+    return read_spec(RuleRetry, on_stop, where="on_rule_stop") if on_stop else None
+
+
+def retry_findings(on_stop: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return what is wrong with the retry that a conf asks for."""
+    try:
+        read_retry(on_stop)
+    except SpecError as error:
+        return error.findings
+    return ()
+
+
+def _finding(where: str, what: str, got: object, allowed: str) -> Finding:
+    return Finding(where=where, what=what, got=str(got), allowed=allowed)

@@ -1,0 +1,136 @@
+"""The learning rate: is it a rate at all, and the declared one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Severity
+from trainyard.rules.records import Facts, Record, Start, StepRecord
+from trainyard.rules.rule import Judgement, Rule, Watch
+from trainyard.rules.series import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LRSanity(Rule):
+    """The learning rate is not what was declared, or is no rate: an error. It is zero, or jumps: a warning.
+
+    Where the conf declares a linear warm-up and a cosine, the rate must be the declared one within `tolerance` of its
+    peak, and that is all. Where none is declared, schedules differ: zero is right at the first step of a warm-up and at
+    the end of a decay (the last step; or the rate before was below `decayed_share` of the highest; or the last fall
+    reaches zero). A rise by more than `jump_factor` is a jump if the rate has fallen before and the new one is that far
+    above the highest so far as well (up to there it is a restart, as in SGDR), or if the rate had stood from the first
+    step on.
+    """
+
+    SEVERITY = Severity.ERROR
+    READS = (Start, StepRecord)
+    NEEDS = "the learning rate of steps"
+    jump_factor: float = 2.0
+    decayed_share: float = 0.05
+    tolerance: float = 0.01
+
+    def watch(self, facts: Facts) -> Watch[Record]:
+        """Return a new state."""
+        return _LRSanity(self, facts)
+
+
+class _LRSanity(Watch[Record]):
+    def __init__(self, rule: LRSanity, facts: Facts) -> None:
+        self._rule, self._facts = rule, facts
+        self._seen, self._peaks = History(), History()
+        self._fell_at: int | None = None
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, Start) and record.max_steps is not None:
+            self._facts = replace(self._facts, max_steps=record.max_steps)
+        if isinstance(record, StepRecord) and record.learning_rate is not None:
+            yield self._judged(record, record.learning_rate)
+
+    def _judged(self, record: StepRecord, rate: float) -> Judgement:
+        is_sure, fault = True, self._certain_fault(record.step, rate)
+        if fault is None and declared_rate(self._facts, record.step) is None:
+            is_sure, fault = False, self._odd(record.step, rate)
+        if math.isfinite(rate):
+            self._add(record.step, rate)
+        return Judgement(
+            is_violated=fault is not None,
+            text=fault or "",
+            numbers={"learning_rate": rate},
+            severity=None if is_sure else Severity.WARNING,
+        )
+
+    def _certain_fault(self, step: int, rate: float) -> str | None:
+        """Return what is wrong whatever the schedule is, or against the declared one."""
+        if not math.isfinite(rate) or rate < 0:
+            return f"the learning rate is {rate:g}"
+        declared = declared_rate(self._facts, step)
+        if declared is not None:
+            expected, highest = declared
+            if abs(rate - expected) > self._rule.tolerance * highest:
+                return f"the learning rate is {rate:.4g}, the declared schedule has {expected:.4g}"
+        return None
+
+    def _odd(self, step: int, rate: float) -> str | None:
+        """Return what few schedules have."""
+        rates, factor = self._seen.values, self._rule.jump_factor
+        if rate == 0:
+            is_right = step <= 1 or self._may_end(step)
+            return None if is_right else f"the learning rate is {rate:g}"
+        if not rates or rates[-1] <= 0 or rate <= factor * rates[-1]:
+            return None
+        peak = self._peaks.values[-1]
+        has_stood = self._fell_at is None and len(rates) > 1 and rates[0] == rates[-1]
+        if has_stood or (self._fell_at is not None and rate > factor * peak):
+            return f"the learning rate jumped from {rates[-1]:.4g} to {rate:.4g}"
+        return None
+
+    def _may_end(self, step: int) -> bool:
+        """Return whether a rate of zero may be the end of a decay."""
+        rates, last = self._seen.values, self._facts.max_steps
+        if last is not None and step >= last:
+            return True
+        if not rates or not (peak := self._peaks.values[-1]):
+            return False
+        reaches_zero = (
+            len(rates) > 1 and rates[-1] < rates[-2] and 2 * rates[-1] - rates[-2] < 0.01 * peak
+        )
+        return rates[-1] <= self._rule.decayed_share * peak or reaches_zero
+
+    def _add(self, step: int, rate: float) -> None:
+        rates = self._seen.values
+        if rates and rate < rates[-1] and self._fell_at is None:
+            self._fell_at = step
+        self._peaks.add(step, max(rate, self._peaks.values[-1] if rates else 0.0))
+        self._seen.add(step, rate)
+
+    def roll_back(self, step: int) -> None:
+        self._seen.roll_back(step)
+        self._peaks.roll_back(step)
+        if self._fell_at is not None and self._fell_at > step:
+            self._fell_at = None
+
+
+def declared_rate(facts: Facts, step: int) -> tuple[float, float] | None:
+    """Return the declared rate of step `step` (the first is 1) and its peak; None where none is declared.
+
+    Linear warm-up, then a cosine (Loshchilov and Hutter 2017, SGDR, equation 5). Worked: peak 1, 10 steps of warm-up,
+    110 in all, ratio 0: 0.5 at step 5, 1 at step 10, 0.5 at step 61.
+    """
+    peak, warmup, last = facts.peak_learning_rate, facts.warmup_steps, facts.max_steps
+    ratio = facts.min_learning_rate_ratio
+    if peak is None or warmup is None or last is None or ratio is None:
+        return None
+    warmup = min(warmup, last)
+    before = step - 1
+    if before < warmup:
+        return peak * (before + 1) / warmup, peak
+    progress = min(1.0, (before - warmup) / max(1, last - warmup))
+    return peak * (ratio + (1 - ratio) * 0.5 * (1 + math.cos(math.pi * progress))), peak
+
+
+RULES: tuple[type[Rule], ...] = (LRSanity,)

@@ -1,0 +1,172 @@
+"""Rules as the service's Debugger and Profiler take them, and what they say as issues of ours. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, Severity
+from trainyard.rules.catalogue import RULES
+from trainyard.rules.configuration import DEFAULT, configured_rules
+from trainyard.rules.evaluation import ConfiguredRule, Issue, RuleStatus, Verdict
+from trainyard.rules.rule import Origin
+from trainyard.specs.service_debugger import MAX_SERVICE_RULES, Debugger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_STEP = re.compile(r"at step (\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRules:
+    """`DebugRuleConfigurations` and `ProfilerRuleConfigurations`, without images."""
+
+    debugger: tuple[dict[str, Any], ...] = ()
+    profiler: tuple[dict[str, Any], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is a rule."""
+        return bool(self.debugger or self.profiler)
+
+
+def service_rules(wanted: Sequence[object]) -> ServiceRules:
+    """Return those of a conf's rules that the service has; with AWS's defaults where the author set nothing.
+
+    Worked value: `{"rule": "Overfit", "parameters": {"patience": 2}}` is `{"RuleConfigurationName": "Overfit",
+    "RuleParameters": {"rule_to_invoke": "Overfit", "patience": "2"}}`.
+
+    Raises:
+        SpecError: the rules are wrong.
+    """
+    named = [each for each in wanted if each != DEFAULT]
+    configured = configured_rules(named) if named else ()
+    pairs = [
+        (each, _configuration(given, each))
+        for given, each in zip(named, configured, strict=True)
+        if each.rule.name in RULES and each.rule.ORIGIN is not Origin.TRAINYARD
+    ]
+    return ServiceRules(
+        debugger=tuple(made for each, made in pairs if each.rule.ORIGIN is Origin.DEBUGGER),
+        profiler=tuple(made for each, made in pairs if each.rule.ORIGIN is Origin.PROFILER),
+    )
+
+
+def service_findings(debugger: str, wanted: Sequence[object]) -> Iterator[Finding]:
+    """Yield what is wrong with asking the service to judge by these rules."""
+    if debugger != Debugger.SERVICE:
+        return
+    rules = service_rules(wanted)
+    if not rules:
+        names = (name for name, rule in RULES.items() if rule.ORIGIN is not Origin.TRAINYARD)
+        yield Finding(
+            where="debugger",
+            what="is the service, and rules has none that it knows",
+            got=", ".join(str(each) for each in wanted) or "no rules",
+            allowed=", ".join(names),
+            next_step='name some of these in rules, or set debugger to "own"',
+        )
+    for kind, those in (("Debugger", rules.debugger), ("Profiler", rules.profiler)):
+        if len(those) > MAX_SERVICE_RULES:
+            yield Finding(
+                where="rules",
+                what=f"has more rules of SageMaker's {kind} than the service evaluates for a job",
+                got=str(len(those)),
+                allowed=f"at most {MAX_SERVICE_RULES}",
+                next_step='drop some, or set debugger to "own": our evaluator has no such limit',
+            )
+
+
+def unwatched_findings(debugger: str, *, is_watched: bool) -> Iterator[Finding]:
+    """Yield a warning where the service is asked to judge a training that nothing of ours watches."""
+    if debugger == Debugger.SERVICE and not is_watched:
+        yield Finding(
+            where="watch_rules",
+            what="is off, and debugger is the service: what its rules find has no action of ours, and where it cannot "
+            "judge only the report does",
+            got="false",
+            allowed="true",
+            next_step='set watch_rules to true, or debugger to "own"',
+            severity=Severity.WARNING,
+        )
+
+
+def _configuration(given: object, configured: ConfiguredRule) -> dict[str, Any]:
+    if isinstance(given, Mapping) and "RuleParameters" in given:
+        return dict(given)
+    own = given.get("parameters", {}) if isinstance(given, Mapping) else {}
+    parameters = {"rule_to_invoke": configured.rule.name, **{k: _text(v) for k, v in own.items()}}
+    return {"RuleConfigurationName": configured.name, "RuleParameters": parameters}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def judged_elsewhere(evaluations: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of the rules that the service judges: not those whose evaluator failed.
+
+    Args:
+        evaluations: as `JobSnapshot.rule_evaluations` has them.
+    """
+    return frozenset(each["name"] for each in evaluations if each["status"] != RuleStatus.ERROR)
+
+
+def known_status(status: str) -> RuleStatus | None:
+    """Return a rule's status as the service names it; None for a name that the service did not have when we looked."""
+    return RuleStatus(status) if status in list(RuleStatus) else None
+
+
+def with_service(
+    verdicts: Sequence[Verdict], evaluations: Sequence[Mapping[str, Any]]
+) -> list[Verdict]:
+    """Return the verdicts with those of the service in place of what our evaluator left to it.
+
+    Where the service's evaluator failed ours stands. A status that nobody knows is one in progress.
+
+    Args:
+        verdicts: ours, some of rules that were left out.
+        evaluations: as `JobSnapshot.rule_evaluations` has them.
+    """
+    by_name = {each["name"]: each for each in evaluations}
+    return [_said_by_service(each, by_name.get(each.name)) for each in verdicts]
+
+
+def _said_by_service(verdict: Verdict, evaluation: Mapping[str, Any] | None) -> Verdict:
+    if evaluation is None or evaluation["status"] == RuleStatus.ERROR:
+        return verdict
+    issue = service_issue(evaluation, verdict.severity)
+    return replace(
+        verdict,
+        status=known_status(evaluation["status"]) or RuleStatus.IN_PROGRESS,
+        not_evaluated=None,
+        issues=() if issue is None else (issue,),
+        num_issues=0 if issue is None else 1,
+        error=None,
+    )
+
+
+def service_issue(evaluation: Mapping[str, Any], severity: Severity) -> Issue | None:
+    """Return the issue that the service found by a rule; None where it found none.
+
+    An evaluation in `Error` says that the service's evaluator failed, and nothing of the training.
+
+    Args:
+        evaluation: as `JobSnapshot.rule_evaluations` has it.
+        severity: of the rule.
+    """
+    if evaluation["status"] != "IssuesFound":
+        return None
+    details = str(evaluation["details"])
+    found = _STEP.search(details)
+    step = int(found[1]) if found else 0
+    return Issue(
+        step=step,
+        onset=step,
+        rank=0,
+        key="",
+        severity=severity,
+        text=" ".join(details.split()) or "the service's Debugger found an issue",
+    )

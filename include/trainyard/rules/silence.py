@@ -1,0 +1,161 @@
+"""Rules on silence: no first step, no further step, no sign of life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Severity
+from trainyard.rules.records import Facts, Mark, Record, Start, StepRecord, Validation
+from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxInitializationTime(Rule):
+    """The first step after a start took longer than `threshold` minutes to come.
+
+    Source: SageMaker Developer Guide, MaxInitializationTime (20); AWS dropped it for PyTorch 2.0 and later.
+    """
+
+    ORIGIN = Origin.PROFILER
+    READS = (Start, StepRecord, Mark)
+    NEEDS = "the times of starts and steps"
+    ENDS_WITH_ATTEMPT = True
+    threshold: float = 20.0
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _MaxInitializationTime(self)
+
+
+class _MaxInitializationTime(Watch[Record]):
+    def __init__(self, rule: MaxInitializationTime) -> None:
+        self._rule = rule
+        self._started: float | None = None
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if isinstance(record, Start):
+            self._started = record.time
+            return
+        is_step = isinstance(record, StepRecord)
+        if self._started is None or record.time is None or not (is_step or _is_clock(record)):
+            return
+        minutes = (record.time - self._started) / 60
+        if is_step:
+            self._started = None
+        yield Judgement(
+            is_violated=minutes > self._rule.threshold,
+            text=f"{minutes:.1f} minutes {'until the first step' if is_step else 'without a step'}",
+            numbers={"minutes": minutes},
+        )
+
+
+def _is_clock(record: Record) -> bool:
+    return isinstance(record, Mark) and record.kind in {"clock", "ended"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StalledTrainingRule(Rule):
+    """No step was heard of for `threshold` seconds.
+
+    Source: SageMaker Developer Guide, StalledTraining (1800 s). What AWS does then (`stop_training_on_fire`) is for
+    whoever reads the verdict; a start begins anew.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    SEVERITY = Severity.ERROR
+    READS = (Start, StepRecord, Mark)
+    NEEDS = "the times of steps"
+    ENDS_WITH_ATTEMPT = True
+    threshold: float = 1800.0
+    stop_training_on_fire: bool = False
+    training_job_name_prefix: str | None = None
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _Silence(self.threshold, counts=StepRecord, factor=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled(Rule):
+    """No sign of life for longer than `threshold` seconds and `num_steps` median steps: hung, or as good as.
+
+    Any line is a sign of life. The first step after a start may take `startup_s`. The end of the instances without a
+    `done` counts as silence up to then.
+    """
+
+    SEVERITY = Severity.ERROR
+    READS = (Start, StepRecord, Validation, Mark)
+    NEEDS = "the times of steps"
+    ENDS_WITH_ATTEMPT = True
+    threshold: float = 60.0
+    num_steps: float = 10.0
+    startup_s: float = 600.0
+
+    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+        """Return a new state."""
+        return _Silence(
+            self.threshold, counts=Record, factor=self.num_steps, startup_s=self.startup_s
+        )
+
+
+class _Silence(Watch[Record]):
+    def __init__(
+        self, threshold: float, *, counts: type[Record], factor: float, startup_s: float = 0.0
+    ) -> None:
+        self._threshold, self._counts, self._factor = threshold, counts, factor
+        self._startup_s = startup_s
+        self._heard: float | None = None
+        self._step = 0
+        self._last: tuple[int, float] | None = None
+        self._has_stepped = self._is_done = False
+        self._paces: list[float] = []
+
+    def see(self, record: Record) -> Iterator[Judgement]:
+        if record.time is None:
+            return
+        if isinstance(record, Start):
+            self._heard, self._step, self._last = record.time, record.step, None
+            self._has_stepped = self._is_done = False
+            return
+        if self._heard is not None and not self._is_done:
+            yield self._judge(record.time - self._heard)
+        if _is_clock(record):
+            return
+        self._is_done = isinstance(record, Mark) and record.kind == "done"
+        if isinstance(record, self._counts):
+            self._heard, self._step = max(self._heard or 0.0, record.time), record.step
+        if isinstance(record, StepRecord):
+            self._has_stepped = True
+            self._note_pace(record.step, record.time)
+
+    def _judge(self, silence: float) -> Judgement:
+        pace = median(self._paces) if self._paces else 0.0
+        limit = max(self._threshold, self._factor * pace)
+        if not self._has_stepped:
+            limit = max(limit, self._startup_s)
+        if silence <= limit:
+            return HEALTHY
+        return Judgement(
+            is_violated=True,
+            step=self._step,
+            text=f"nothing was heard for {silence:.0f} s (allowed: {limit:.0f} s)",
+            numbers={"silence_seconds": silence, "limit_seconds": limit},
+        )
+
+    def _note_pace(self, step: int, time: float) -> None:
+        if self._last is not None and step > self._last[0]:
+            self._paces.append((time - self._last[1]) / (step - self._last[0]))
+            del self._paces[:-101]
+        self._last = step, time
+
+
+RULES: tuple[type[Rule], ...] = (
+    MaxInitializationTime,
+    StalledTrainingRule,
+    Stalled,
+)

@@ -1,0 +1,94 @@
+"""Statistics as the hosts of a training put them to S3: one stream of objects a host, merged of its ranks' files. Pure.
+
+    <prefix>/0001.algo-1/00000001.bundle      attempt 1 on host algo-1: an object never changes, names count up
+    {"file": "rank-00000.attempt-0001.part-0001.jsonl", "bytes": 1234}    then so many bytes: whole lines
+    {"file": "rank-00001.attempt-0001.part-0001.jsonl", "bytes": 980}     and so on
+
+What is inside are pieces of the files that `trainyard.rules.statistics_file` describes, in their order. Written by
+training_scripts/trainer/statistics/shipping.py; a script of one's own may write the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trainyard.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.rules.live import Piece
+
+STREAM = re.compile(r"(\d{4,})\.[^/]+/")
+BUNDLE = re.compile(r"(?:^|/)\d{4,}\.[^/]+/\d{8,}\.bundle$")
+
+
+def files_in(bundle: bytes, *, where: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the pieces of files in one object: name and content.
+
+    Args:
+        bundle: the object's content.
+        where: its address, for errors.
+
+    Raises:
+        ContractError: it is no such object.
+    """
+    at = 0
+    while at < len(bundle):
+        ends = bundle.find(b"\n", at)
+        try:
+            head = json.loads(bundle[at : ends if ends >= 0 else None])
+            name, size = str(head["file"]), int(head["bytes"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ContractError(**_broken(where, f"{type(error).__name__} at byte {at}")) from error
+        content = bundle[ends + 1 : ends + 1 + size]
+        if ends < 0 or len(content) != size:
+            raise ContractError(**_broken(where, f"{len(content)} of {size} bytes of {name}"))
+        yield name, content
+        at = ends + 1 + size
+
+
+def _broken(where: str, got: str) -> dict[str, str]:
+    return {
+        "what": "an object of the training's statistics cannot be read",
+        "where": where,
+        "got": got,
+        "allowed": "lines {file, bytes}, each followed by so many bytes",
+        "next_step": "write the format that include/trainyard/rules/statistics_bundles.py describes",
+    }
+
+
+@dataclass(slots=True)
+class BundledFiles:
+    """The ranks' files, as far as their objects were taken; what was read is not kept."""
+
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _kept: dict[str, bytearray] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each file by its name."""
+        return dict(self._sizes)
+
+    def take(self, bundle: bytes, *, where: str) -> None:
+        """Append an object's pieces to their files.
+
+        Raises:
+            ContractError: it is no such object.
+        """
+        for name, content in files_in(bundle, where=where):
+            self._sizes[name] = self._sizes.get(name, 0) + len(content)
+            self._kept.setdefault(name, bytearray()).extend(content)
+
+    def read(self, piece: Piece) -> bytes:
+        """Return a piece of a file, once; nothing of what was read already."""
+        kept = self._kept[piece.name]
+        begins = self._sizes[piece.name] - len(kept)
+        if piece.start < begins:
+            return b""
+        content = bytes(kept[piece.start - begins : piece.end - begins])
+        del kept[: piece.end - begins]
+        return content

@@ -1,0 +1,315 @@
+"""The statistics that a training writes, one file a rank: JSON lines, read strictly.
+
+The first line of a file is its header, each other line one record, in the order in which things happened. A start of
+the processes begins another file, with the attempt counted up; a long one goes on in further files, its parts 2, 3 and
+so on, which repeat the header and are no start of their own. Version 1:
+
+    {"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 2, "attempt": 1, "resumed_at": 0,
+     "time": 1795000000.0, "host": "algo-1", "max_steps": 400, "global_batch_size": 16, "part": 1,
+     "tensors": {"weights": [["0.weight", 4096, "Linear"], ...], "gradients": [...], "activations": [...]}}
+
+when and where it started; of each tensor its name, number of elements and the class of its module, the last two null if
+there are none; `host` and the three after it may be missing. Then (weights as the step found them, gradients as they
+were before clipping, activations of the step's first forward pass):
+
+    {"kind": "step", "step": 1, "time": ..., "loss": 2.3, "learning_rate": 1e-4, "gradient_norm": 0.7,
+     "units_per_second": 8192.0, "step_seconds": 0.5, "data_wait_seconds": 0.01, "forward_seconds": 0.15,
+     "backward_seconds": 0.25, "optimizer_seconds": 0.02, "local_seconds": 0.16, "communication_seconds": 0.01,
+     "tensors": {"gradients": {"l2": [0.5, ...], "mean_abs": [0.001, ...]},
+                 "weights": {"l2": [...], "update_l2": [...]}}}
+    {"kind": "validation", "step": 50, "time": ..., "loss": 2.1, "accuracy": 0.5}
+    {"kind": "mark", "mark": "alive", "step": 9, "time": ...}     or checkpoint, durable, checkpoint_failed, done
+    {"kind": "host", "step": 9, "time": ..., "cpu_percent": 50, "io_wait_percent": 0, "memory_bytes": ...,
+     "disk_percent": 40, "disk_read_bytes_per_second": 0, "network_send_bytes_per_second": 2e6,
+     "gpus": [{"utilization_percent": 90, ...}]}
+    {"kind": "predictions", "step": 50, "confusion": [[90, 10], [10, 90]]}
+    {"kind": "inputs", "step": 50, "num_samples": 64, "token_shares": {"pad": 0.1, "0": 0.2}, "channel_means": [0.0]}
+    {"kind": "checksums", "step": 100, "group": "0", "group_size": 2, "values": {"0.weight": "9f86d081"}}
+    {"kind": "trees", "step": 10, "feature_importance": {"f0": 0.5}, "largest_node_id": 31}
+
+Every field but `kind` and `step` may be missing, or null: it was not observed. What is in a list under `tensors`
+belongs to the header's tensor at the same place. The fields are those of `trainyard.rules.records`. JSON has no word
+for what is not finite: it is written "nan", "inf" or "-inf" in the place of the number. An unknown kind, key or
+statistic is an error: a reader that passes over what it does not know would call a fault healthy. Only a last line
+without its line feed is passed over: it is still being written, or its writer was killed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trainyard.errors import ContractError, near_matches
+from trainyard.rules.records import (
+    COLLECTIONS,
+    Checksums,
+    GpuSample,
+    HostSample,
+    Inputs,
+    Mark,
+    Predictions,
+    Record,
+    Start,
+    StepRecord,
+    Tensors,
+    TensorStatistics,
+    Trees,
+    Validation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+FORMAT, VERSION = "trainyard-statistics", 1
+_NEEDED = ("rank", "world_size", "attempt", "resumed_at", "time", "tensors")
+_HEADER = {"format", "version", "host", "max_steps", "global_batch_size", "part", *_NEEDED}
+_KINDS = ("step", "validation", "mark", "host", "predictions", "inputs", "checksums", "trees")
+_TEXTS = frozenset({"kind", "host", "group", "checksum", "values"})
+_NOT_FINITE = frozenset({"nan", "inf", "-inf"})
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+class _WrongLineError(Exception):
+    """A line that is wrong, and what would be right."""
+
+    def __init__(self, what: str, *, got: object, allowed: str) -> None:
+        super().__init__(what)
+        self.what, self.got, self.allowed = what, got, allowed
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    name: str
+    num_elements: int | None = None
+    module_class: str | None = None
+
+
+class StatisticsReader:
+    """Reads the lines of one file as they come; the first must be the header.
+
+    Args:
+        where: the file's name, for errors.
+
+    Attributes:
+        part: of the file, 1 or more; None before the header.
+    """
+
+    def __init__(self, where: str = "statistics") -> None:
+        self._where, self._number = where, 0
+        self._start: Start | None = None
+        self._host = "algo-1"
+        self._tensors: dict[str, list[_Tensor]] = {}
+        self.part: int | None = None
+
+    def read(self, line: str) -> Record:
+        """Return the record of one line; the header's is the start, that of a part above 1 repeats it.
+
+        Raises:
+            ContractError: the line is no JSON object of this format, or of another version.
+        """
+        self._number += 1
+        try:
+            data = _object(line)
+            if self._start is None:
+                self._start = self._header(data)
+                return self._start
+            return self._record(data, rank=self._start.rank)
+        except _WrongLineError as error:
+            raise self._error(error.what, got=error.got, allowed=error.allowed) from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            got = f"{type(error).__name__}: {error}"
+            raise self._error("cannot be read", got=got, allowed="one JSON object") from error
+
+    def _error(self, what: str, *, got: object, allowed: str) -> ContractError:
+        return ContractError(
+            f"a line of the training's statistics {what}",
+            where=f"{self._where}, line {self._number}",
+            got=got,
+            allowed=allowed,
+            next_step="write the format that include/trainyard/rules/statistics_file.py describes",
+        )
+
+    def _header(self, data: dict[str, Any]) -> Start:
+        version = data.get("format"), data.get("version")
+        if version != (FORMAT, VERSION):
+            allowed = f"{FORMAT}, version {VERSION}"
+            raise _WrongLineError("is no header of this version", got=version, allowed=allowed)
+        _check_keys(data, _HEADER)
+        missing = [key for key in _NEEDED if data.get(key) is None]
+        if missing:
+            what = f"is a header without {', '.join(missing)}"
+            raise _WrongLineError(what, got=", ".join(data), allowed=", ".join(_NEEDED))
+        _check_keys(data["tensors"], COLLECTIONS)
+        self._tensors = {
+            name: [_Tensor(*each) for each in listed] for name, listed in data["tensors"].items()
+        }
+        self._host = str(data.get("host") or self._host)
+        self.part = 1 if data.get("part") is None else int(data["part"])
+        return Start(
+            step=int(data["resumed_at"]),
+            rank=int(data["rank"]),
+            time=float(data["time"]),
+            attempt=int(data["attempt"]),
+            world_size=int(data["world_size"]),
+            max_steps=data.get("max_steps"),
+            global_batch_size=data.get("global_batch_size"),
+        )
+
+    def _record(self, data: dict[str, Any], *, rank: int) -> Record:
+        kind = data.pop("kind", None)
+        if type(data.get("step")) is not int:
+            raise _WrongLineError("has no step", got=data.get("step"), allowed="a whole number")
+        match kind:
+            case "step":
+                return _made(StepRecord, {**data, "tensors": self._statistics(data)}, rank=rank)
+            case "validation":
+                return _made(Validation, data, rank=rank)
+            case "mark":
+                mark = data.pop("mark")
+                return _made(Mark, {**data, "kind": mark}, rank=rank)
+            case "host":
+                gpus = tuple(_gpu(each) for each in data.get("gpus") or ())
+                return _made(HostSample, {"host": self._host, **data, "gpus": gpus}, rank=rank)
+            case "predictions":
+                confusion = tuple(tuple(map(int, row)) for row in data["confusion"])
+                return _made(Predictions, {**data, "confusion": confusion}, rank=rank)
+            case "inputs":
+                means = tuple(data.get("channel_means") or ())
+                return _made(Inputs, {**data, "channel_means": means}, rank=rank)
+            case "checksums":
+                return _made(Checksums, data, rank=rank)
+            case "trees":
+                return _made(Trees, data, rank=rank)
+            case _:
+                allowed = ", ".join(_KINDS)
+                raise _WrongLineError("is of no known kind", got=kind, allowed=allowed)
+
+    def _statistics(self, data: Mapping[str, Any]) -> dict[str, Tensors]:
+        own = data.get("tensors") or {}
+        _check_keys(own, self._tensors)
+        return {name: self._collection(name, columns) for name, columns in own.items()}
+
+    def _collection(self, name: str, columns: Mapping[str, list[Any]]) -> Tensors:
+        tensors = self._tensors[name]
+        _check_keys(columns, [each.name for each in fields(TensorStatistics)])
+        for column, values in columns.items():
+            if len(values) != len(tensors):
+                raise _WrongLineError(
+                    f"has {len(values)} values of {name}.{column}",
+                    got=len(values),
+                    allowed=f"{len(tensors)}, as many as the header has tensors there",
+                )
+        return {
+            each.name: TensorStatistics(
+                num_elements=each.num_elements,
+                module_class=each.module_class,
+                **{
+                    column: _value(column, values[place])
+                    for column, values in columns.items()
+                    if values[place] is not None
+                },
+            )
+            for place, each in enumerate(tensors)
+        }
+
+
+def read_statistics(
+    files: Mapping[str, Iterable[str]], *, keep: Callable[[Record], Record | None] | None = None
+) -> list[Record]:
+    """Return the records of all ranks and attempts: attempts one after the other, within one by time.
+
+    A record without a time stands beside the one before it in its file.
+
+    Args:
+        files: the lines of each file by its name, with their line feeds.
+        keep: returns what shall be kept of a record, None for nothing: so that a long run's fits into memory.
+
+    Raises:
+        ContractError: a line is wrong.
+    """
+    read = [_whole_file(name, lines, keep) for name, lines in sorted(files.items())]
+    attempts = sorted((each for each in read if each), key=itemgetter(0))
+    found: list[Record] = []
+    for _, same in groupby(attempts, key=itemgetter(0)):
+        timed = merge(*(records for _, records in same), key=itemgetter(0))
+        found += [record for _, record in timed]
+    return found
+
+
+def _whole_file(
+    name: str, lines: Iterable[str], keep: Callable[[Record], Record | None] | None
+) -> tuple[int, list[tuple[float, Record]]] | None:
+    """Return the attempt of a file and its records, each with the time by which it is ordered."""
+    reader, attempt, now = StatisticsReader(name), 0, 0.0
+    timed: list[tuple[float, Record]] = []
+    for line in lines:
+        if not line.endswith("\n"):
+            break  # still being written
+        record = reader.read(line)
+        attempt = record.attempt if isinstance(record, Start) else attempt
+        now = now if record.time is None else max(now, record.time)
+        if isinstance(record, Start) and (reader.part or 1) > 1:
+            continue
+        kept = keep(record) if keep else record
+        if kept is not None:
+            timed.append((now, kept))
+    return (attempt, timed) if timed else None
+
+
+def _object(line: str) -> dict[str, Any]:
+    data = json.loads(line, parse_constant=_refuse)
+    if isinstance(data, dict):
+        return data
+    raise _WrongLineError("is no object", got=data, allowed="a JSON object")
+
+
+def _made(cls: type[Kind], data: Mapping[str, Any], *, rank: int) -> Kind:
+    given = {key: value for key, value in data.items() if value is not None}
+    _check_keys(given, [each.name for each in fields(cls) if each.name != "rank"])
+    return cls(rank=rank, **{key: _value(key, value) for key, value in given.items()})
+
+
+def _gpu(data: Mapping[str, Any]) -> GpuSample:
+    _check_keys(data, [each.name for each in fields(GpuSample)])
+    return GpuSample(**{key: _value(key, value) for key, value in data.items()})
+
+
+def _value(key: str, value: Any) -> Any:
+    """Return a value with its numbers as numbers; what was read into values of ours is whole already.
+
+    Raises:
+        _WrongLineError: it is of another type than its key wants.
+    """
+    if isinstance(value, dict) and key != "tensors":
+        return {name: _value(key, each) for name, each in value.items()}
+    if isinstance(value, (dict, tuple)) or value is None:
+        return value
+    if key in _TEXTS:
+        if isinstance(value, str):
+            return value
+        raise _WrongLineError(f"has no text in {key}", got=value, allowed="a text")
+    if value in _NOT_FINITE:
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        allowed = "a number, or one of " + ", ".join(sorted(_NOT_FINITE))
+        raise _WrongLineError(f"has no number in {key}", got=value, allowed=allowed)
+    return value
+
+
+def _check_keys(data: Mapping[str, Any], known: Iterable[str]) -> None:
+    allowed = sorted(known)
+    for key in data:
+        if key not in allowed:
+            near = near_matches(key, allowed)
+            said = " or ".join(near) if near else ", ".join(allowed) or "none"
+            raise _WrongLineError(f"has the unknown key {key}", got=key, allowed=said)
+
+
+def _refuse(word: str) -> Iterator[None]:
+    allowed = "a text in its place: nan, inf or -inf"
+    raise _WrongLineError(f"has the word {word}, which is no JSON", got=word, allowed=allowed)

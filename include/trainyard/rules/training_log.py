@@ -1,0 +1,188 @@
+"""The `trainyard ` lines of a training's log, read into records.
+
+Grammar: `trainyard key=value ...` is a step, `trainyard <event> key=value ...` anything else; a value with blanks is a
+JSON string (training_scripts/README.md says what each line means). Only rank 0 writes them. A line that was cut off
+gives what can be read of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.records import Facts, Mark, Record, Start, StepRecord, Validation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
+_SIGNS_OF_LIFE = frozenset({"alive", "checkpoint", "durable", "checkpoint_failed", "done"})
+# As training_scripts/trainer/errors.py words it: `NonFiniteError: ... in step 41 (...) the loss is nan; ...`.
+_DIVERGED = re.compile(
+    r"NonFiniteError\b.*?in step (\d+) .*?(loss|gradient norm) is (nan|-?inf)\b", re.DOTALL
+)
+_START, _STEP, _DONE = "trainyard start ", "trainyard step=", "trainyard done "
+_RATES = ("tokens_per_second", "samples_per_second")
+
+
+class TrainingLogReader:
+    """Reads lines as they come; numbers the starts of the processes as attempts."""
+
+    def __init__(self, facts: Facts | None = None) -> None:
+        self._facts = facts or Facts()
+        self._attempt = 0
+        self._batch: int | None = None
+
+    def read(self, text: str, *, time: float | None = None) -> Record | None:
+        """Return the record that a line makes; None for a line that says nothing of this kind."""
+        head, _, rest = text.partition(" ")
+        if head != "trainyard":
+            return None
+        word = rest.partition(" ")[0]
+        pairs = dict(_PAIR.findall(rest))
+        step = _whole(pairs, "step")
+        if step is None:
+            return None
+        match "step" if "=" in word else word:
+            case "step":
+                return self._step(pairs, step, time)
+            case "start":
+                self._attempt += 1
+                self._batch = _whole(pairs, "global_batch_size")
+                return Start(
+                    step=step,
+                    time=time,
+                    attempt=self._attempt,
+                    world_size=_whole(pairs, "world_size"),
+                    max_steps=_whole(pairs, "max_steps"),
+                    global_batch_size=self._batch,
+                )
+            case "eval":
+                loss, accuracy = (
+                    _number(pairs, "validation_loss"),
+                    _number(pairs, "validation_accuracy"),
+                )
+                return Validation(step=step, time=time, loss=loss, accuracy=accuracy)
+            case kind if kind in _SIGNS_OF_LIFE:
+                return Mark(step=step, time=time, kind=kind)
+            case _:
+                return None
+
+    def _step(self, pairs: Mapping[str, str], step: int, time: float | None) -> StepRecord:
+        rates = (_number(pairs, key) for key in _RATES)
+        rate = next((each for each in rates if each is not None), None)
+        units = self._batch if "samples_per_second" in pairs else self._facts.units_per_step
+        return StepRecord(
+            step=step,
+            time=time,
+            epoch=_whole(pairs, "epoch"),
+            loss=_number(pairs, "loss"),
+            learning_rate=_number(pairs, "learning_rate"),
+            gradient_norm=_number(pairs, "gradient_norm"),
+            units_per_second=rate,
+            step_seconds=units / rate if units and rate else None,
+        )
+
+
+def read_rows(
+    rows: Iterable[Mapping[str, Any]],
+    facts: Facts | None = None,
+    *,
+    ends: Mapping[int, float] | None = None,
+    failures: Mapping[str, str | None] | None = None,
+) -> Iterator[Record]:
+    """Yield the records of a whole log: rows with time_ms, job, stream and line, in any order.
+
+    A stream is one host of one life of the instances. Streams come in the order of their first lines; within a stream
+    lines are ordered by time; within a millisecond a start comes first, then lower steps, and of one step its own line.
+
+    Args:
+        rows: the lines.
+        facts: what the conf says.
+        ends: when each attempt ended, by its number (`ends_of`).
+        failures: why jobs failed, by their names: a job that dies of a NaN logs no line about it.
+    """
+    streams: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for row in rows:
+        line = int(row["time_ms"]), str(row["line"])
+        streams[str(row["job"]), str(row["stream"])].append(line)
+    reader = TrainingLogReader(facts)
+    ordered = sorted(
+        ((job, sorted(lines, key=_place)) for (job, _), lines in streams.items()),
+        key=lambda each: each[1][0][0],
+    )
+    attempt, last = 0, Record()
+    for place, (job, lines) in enumerate(ordered):
+        for time_ms, text in lines:
+            record = reader.read(text, time=time_ms / 1000)
+            if isinstance(record, Start):
+                yield from _end(attempt, last, ends or {})
+                attempt = record.attempt
+            if record is not None:
+                last = record
+                yield record
+        if all(later != job for later, _ in ordered[place + 1 :]):
+            yield from _divergence((failures or {}).get(job))
+    yield from _end(attempt, last, ends or {})
+
+
+def divergence_of(reason: str | None) -> tuple[int, str] | None:
+    """Return the step that a job died of by its script's guard, and what was wrong there; None where it did not.
+
+    Worked: `... NonFiniteError: ... in step 41 (...) the loss is nan; ...` is `(41, "the loss is nan")`.
+    """
+    found = _DIVERGED.search(reason or "")
+    return (int(found[1]), f"the {found[2]} is {found[3]}") if found else None
+
+
+def _divergence(reason: str | None) -> Iterator[Record]:
+    """Yield the step that a job died of, which it never logged: it stops before a bad step is taken."""
+    found = _DIVERGED.search(reason or "")
+    if found:
+        step, value = int(found[1]), float(found[3])
+        is_loss = found[2] == "loss"
+        yield StepRecord(
+            step=step,
+            loss=value if is_loss else None,
+            gradient_norm=None if is_loss else value,
+            ends_run=True,
+        )
+
+
+def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:
+    """Return when the training of each start of the processes ended, by the service's times.
+
+    Args:
+        continuity: as continuity.json has it.
+    """
+    started = [each for each in continuity.get("attempts", ()) if each["started_at"] is not None]
+    return {
+        number: each["started_at"] + each["training_seconds"]
+        for number, each in enumerate(started, 1)
+    }
+
+
+def _end(attempt: int, last: Record, ends: Mapping[int, float]) -> Iterator[Record]:
+    """Yield the end of an attempt, where it is known and after its last line."""
+    if attempt in ends and ends[attempt] > (last.time or 0.0):
+        yield Mark(kind="ended", step=last.step, time=ends[attempt])
+
+
+def _place(line: tuple[int, str]) -> tuple[int, bool, int, bool, bool, str]:
+    time_ms, text = line
+    step = _whole(dict(_PAIR.findall(text)), "step") or 0
+    is_start = text.startswith(_START)
+    return time_ms, not is_start, step, text.startswith(_DONE), not text.startswith(_STEP), text
+
+
+def _whole(pairs: Mapping[str, str], key: str) -> int | None:
+    text = pairs.get(key, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _number(pairs: Mapping[str, str], key: str) -> float | None:
+    try:
+        return float(pairs[key])
+    except (KeyError, ValueError):
+        return None

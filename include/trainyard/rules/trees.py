@@ -1,0 +1,74 @@
+"""Rules on boosted trees (XGBoost)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.rules.records import Facts, Trees
+from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureImportanceOverweight(Rule):
+    """The `nfeatures` most important features make up more than `threshold` of all importance.
+
+    Source: SageMaker Developer Guide, FeatureImportanceOverweight (0.8, 3).
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (Trees,)
+    NEEDS = "the importance of features (kind `trees`), more of them than nfeatures"
+    threshold: float = 0.8
+    nfeatures: int = 3
+    tensor_regex: str = ".*feature_importance/weight"
+
+    def watch(self, facts: Facts) -> Watch[Trees]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: Trees) -> Iterator[Judgement]:
+        ranked = sorted(record.feature_importance.items(), key=lambda pair: -pair[1])
+        if len(ranked) <= self.nfeatures:
+            return
+        top = ranked[: self.nfeatures]
+        share = sum(value for _, value in top) / max(sum(value for _, value in ranked), 1e-12)
+        yield Judgement(
+            is_violated=share > self.threshold,
+            text=f"{', '.join(name for name, _ in top)} make up {share:.0%} of the importance",
+            numbers={"share": share},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeDepth(Rule):
+    """A tree is deeper than `depth`: the logarithm to base 2 of its largest node id.
+
+    Source: SageMaker Developer Guide, TreeDepth (4). Worked: node 31 is at depth 4 (the root is node 0), node 63 at 5.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (Trees,)
+    NEEDS = "the largest node id of the trees (kind `trees`)"
+    ON_REQUEST = "XGBoost's own default depth is 6, the rule's 4: how deep is too deep is for the author to say"
+    depth: int = 4
+
+    def watch(self, facts: Facts) -> Watch[Trees]:  # noqa: ARG002
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: Trees) -> Iterator[Judgement]:
+        if record.largest_node_id is not None:
+            deepest = int(math.log2(max(1, record.largest_node_id)))
+            yield Judgement(
+                is_violated=deepest > self.depth,
+                text=f"a tree is {deepest} deep, deeper than {self.depth}",
+                numbers={"depth": deepest},
+            )
+
+
+RULES: tuple[type[Rule], ...] = (FeatureImportanceOverweight, TreeDepth)

@@ -1,0 +1,272 @@
+"""Rules on weights: whether they move and how far at a time, and what their values are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.rules.records import GRADIENTS, WEIGHTS, Facts, StepRecord, TensorStatistics
+from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+from trainyard.rules.series import Row
+from trainyard.rules.tensors import selected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UPDATES = "update_l2 and l2 of weights by tensor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightUpdateRatio(Rule):
+    """The size of an update against the size of the weight is above `large_threshold` or below `small_threshold`.
+
+    Source: SageMaker Developer Guide, WeightUpdateRatio (10, 1e-8, 1e-9); the formula is not stated, here it is
+    norm(update) / (norm(weight) + epsilon). Worked: an update of 0.02 on a weight of 2.0 is 0.01.
+
+    Attributes:
+        num_steps: judge every so many steps; None every one with an update.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = _UPDATES
+    ROBUST: ClassVar[Mapping[str, Any]] = {"warm_up": 50, "persistence": 3}
+    num_steps: int | None = None
+    large_threshold: float = 10.0
+    small_threshold: float = 1e-8
+    epsilon: float = 1e-9
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+        if self.num_steps and record.step % self.num_steps:
+            return
+        for name, each in record.collection(WEIGHTS).items():
+            ratio = _update_ratio(each, self.epsilon)
+            if ratio is not None:
+                yield Judgement(
+                    key=name,
+                    is_violated=not self.small_threshold <= ratio <= self.large_threshold,
+                    text=f"update / weight is {ratio:.3g}, outside {self.small_threshold:g} to "
+                    f"{self.large_threshold:g}",
+                    numbers={"ratio": ratio},
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRatio(Rule):
+    """norm(update) / norm(weight) of a tensor is outside `smallest` to `largest`; about 1e-3 is usual.
+
+    Small ones count only while the learning rate is at least `share_of_peak` of the highest so far: at the end of a
+    decay updates are meant to vanish. Tensors that begin at zero are passed by until their norm is above `epsilon`.
+    """
+
+    READS = (StepRecord,)
+    NEEDS = _UPDATES
+    smallest: float = 1e-7
+    largest: float = 0.1
+    share_of_peak: float = 0.01
+    epsilon: float = 1e-6
+    warm_up: int = 50
+    persistence: int = 3
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _UpdateRatio(self)
+
+
+class _UpdateRatio(Watch[StepRecord]):
+    def __init__(self, rule: UpdateRatio) -> None:
+        self._rule, self._peak = rule, 0.0
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule, rate = self._rule, record.learning_rate
+        self._peak = max(self._peak, rate or 0.0)
+        is_decayed = rate is not None and rate < rule.share_of_peak * self._peak
+        for name, each in record.collection(WEIGHTS).items():
+            ratio = _update_ratio(each, 0.0) if (each.l2 or 0.0) > rule.epsilon else None
+            if ratio is None:
+                continue
+            is_small = ratio < rule.smallest and not is_decayed
+            yield Judgement(
+                key=name,
+                is_violated=is_small or ratio > rule.largest or math.isnan(ratio),
+                text=f"update / weight is {ratio:.3g}, outside {rule.smallest:g} to {rule.largest:g}",
+                numbers={"ratio": ratio},
+            )
+
+
+def _update_ratio(each: TensorStatistics, epsilon: float) -> float | None:
+    if each.update_l2 is None or each.l2 is None:
+        return None
+    return each.update_l2 / max(each.l2 + epsilon, 1e-300)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnchangedTensor(Rule):
+    """A tensor is the same over the last `num_steps` observations.
+
+    Source: SageMaker Developer Guide, UnchangedTensor: numpy.allclose of the values. Here the checksum is the same, or
+    the update's norm is at most atol * sqrt(n) + rtol * norm(tensor), which allclose implies. `equal_nan`: a tensor
+    with a NaN counts as unchanged. The robust profile looks at weights, ten observations.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = (
+        "a choice of tensors (collection_names or tensor_regex), and their checksum or update_l2"
+    )
+    ROBUST: ClassVar[Mapping[str, Any]] = {"collection_names": WEIGHTS, "num_steps": 10}
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    num_steps: int = 3
+    rtol: float = 1e-5
+    atol: float = 1e-8
+    equal_nan: bool = False
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return _UnchangedTensor(self)
+
+
+class _UnchangedTensor(Watch[StepRecord]):
+    def __init__(self, rule: UnchangedTensor) -> None:
+        self._rule = rule
+        self._rows: dict[str, Row] = {}
+        self._checksums: dict[str, tuple[str, int]] = {}
+        """Of each tensor the last one, and the step from which on it was that."""
+
+    def see(self, record: StepRecord) -> Iterator[Judgement]:
+        rule = self._rule
+        if rule.collection_names is None and rule.tensor_regex is None:
+            return
+        chosen = selected(
+            record, collection_names=rule.collection_names, tensor_regex=rule.tensor_regex
+        )
+        for key, each in chosen:
+            is_same = self._is_same(key, each, record.step)
+            if is_same is None:
+                continue
+            row = self._rows.setdefault(key, Row(rule.num_steps)).add(record.step, is_met=is_same)
+            yield Judgement(
+                key=key,
+                is_violated=row >= rule.num_steps,
+                text=f"unchanged over {row} observations",
+                numbers={"observations": row},
+            )
+
+    def _is_same(self, key: str, each: TensorStatistics, step: int) -> bool | None:
+        """Return whether the tensor is what it was; None where it cannot be told."""
+        rule = self._rule
+        if each.checksum is not None:
+            before = self._checksums.get(key)
+            is_same = before is not None and before[0] == each.checksum
+            if not is_same:
+                self._checksums[key] = each.checksum, step
+            return None if before is None else is_same
+        if each.update_l2 is None or each.l2 is None:
+            return None
+        if math.isnan(each.update_l2):
+            return rule.equal_nan
+        return each.update_l2 <= rule.atol * math.sqrt(each.num_elements or 1) + rule.rtol * each.l2
+
+    def roll_back(self, step: int) -> None:
+        for row in self._rows.values():
+            row.roll_back(step)
+        self._checksums = {key: each for key, each in self._checksums.items() if each[1] <= step}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllZero(Rule):
+    """At least `threshold` percent of a tensor's values are zero.
+
+    Source: SageMaker Developer Guide, AllZero. One of the two choices of tensors is required there; the robust profile
+    looks at weights and gradients after 50 steps, ten in a row. For a threshold of 100 a norm of zero says it, too.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = (
+        "a choice of tensors (collection_names or tensor_regex), and their zero_fraction (or l2)"
+    )
+    ROBUST: ClassVar[Mapping[str, Any]] = {
+        "collection_names": f"{WEIGHTS},{GRADIENTS}",
+        "warm_up": 50,
+        "persistence": 10,
+    }
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    threshold: float = 100.0
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+        if self.collection_names is None and self.tensor_regex is None:
+            return
+        chosen = selected(
+            record, collection_names=self.collection_names, tensor_regex=self.tensor_regex
+        )
+        for key, each in chosen:
+            share = each.zero_fraction
+            if share is None and each.l2 is not None and self.threshold == 100:
+                share = float(each.l2 == 0)  # a norm of zero says as much, and is there more often
+            if share is not None:
+                percent = 100 * share
+                yield Judgement(
+                    key=key,
+                    is_violated=percent >= self.threshold,
+                    text=f"{percent:.4g} % of the values are zero",
+                    numbers={"zero_percent": percent},
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorVariance(Rule):
+    """A tensor's variance is above `max_threshold` or below `min_threshold`; either may be left open.
+
+    Source: SageMaker Developer Guide, TensorVariance, which has no defaults.
+    """
+
+    ORIGIN = Origin.DEBUGGER
+    READS = (StepRecord,)
+    NEEDS = "min_threshold or max_threshold, and the variance by tensor"
+    collection_names: str | None = None
+    tensor_regex: str | None = None
+    max_threshold: float | None = None
+    min_threshold: float | None = None
+
+    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+        """Return a new state."""
+        return Stateless(self._judge)
+
+    def _judge(self, record: StepRecord) -> Iterator[Judgement]:
+        if self.max_threshold is None and self.min_threshold is None:
+            return
+        high = math.inf if self.max_threshold is None else self.max_threshold
+        low = -math.inf if self.min_threshold is None else self.min_threshold
+        chosen = selected(
+            record, collection_names=self.collection_names, tensor_regex=self.tensor_regex
+        )
+        for key, each in chosen:
+            if each.variance is not None:
+                yield Judgement(
+                    key=key,
+                    is_violated=not low <= each.variance <= high,
+                    text=f"the variance is {each.variance:.4g}, outside {low:g} to {high:g}",
+                    numbers={"variance": each.variance},
+                )
+
+
+RULES: tuple[type[Rule], ...] = (
+    WeightUpdateRatio,
+    UpdateRatio,
+    UnchangedTensor,
+    AllZero,
+    TensorVariance,
+)

@@ -1,0 +1,268 @@
+"""Builds a run's record from what its tasks left behind. Nothing is required but the run's name."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from trainyard.cost.job_cost import JobCost, cost_per_unit, job_cost, total_usd
+from trainyard.runs.record import (
+    STOPPED_BY_RULE,
+    DatasetRecord,
+    JobRecord,
+    RunRecord,
+    ShardRecord,
+    TaskRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+MOST_EVENTS = 2000
+_FAILED_STATES = frozenset({"failed", "upstream_failed"})
+_SPLITS = ("train", "validation", "test")
+
+
+def build_run_record(
+    *,
+    dag_id: str,
+    run_id: str,
+    run_type: str | None = None,
+    started_at: float | None = None,
+    ended_at: float | None = None,
+    conf: Mapping[str, Any] | None = None,
+    plan: Mapping[str, Any] | None = None,
+    tasks: Iterable[Mapping[str, Any]] = (),
+    jobs: Iterable[JobRecord] = (),
+    dataset_uri: str | None = None,
+    shard_index: Mapping[str, Any] | None = None,
+    was_dataset_reused: bool = False,
+    metric_lines: Iterable[str] = (),
+    evaluation: Mapping[str, Any] | None = None,
+    resources: Iterable[Mapping[str, Any]] = (),
+    code_sha256: str | None = None,
+    model: Mapping[str, Any] | None = None,
+    links: Mapping[str, str] | None = None,
+    continuity: Mapping[str, Any] | None = None,
+    rules: Mapping[str, Any] | None = None,
+    profile: Mapping[str, Any] | None = None,
+    tuning: Mapping[str, Any] | None = None,
+    ledger: Mapping[str, Any] | None = None,
+    verdict: Mapping[str, Any] | None = None,
+    failure: Mapping[str, Any] | None = None,
+) -> RunRecord:
+    """Return the record of a run, however far it came.
+
+    Times are epoch seconds. `tasks` are rows with task_id, state, start, end, try_number and
+    map_index, the reporting task left out; `jobs` come from `job_record`, all attempts, oldest
+    first; `shard_index` and `evaluation` are the parsed index.json and evaluation.json;
+    `metric_lines` the lines of metrics.jsonl. `model` is what registering returned
+    (model_package_arn, model_package_group, approval_status). `verdict` is that of the rule which
+    ended the training. `failure` holds task_id and the error's `to_dict()`, perhaps with log_tail,
+    a list of lines.
+    """
+    task_records = tuple(_task(each) for each in tasks)
+    job_records = tuple(jobs)
+    history = thinned(read_events(metric_lines), MOST_EVENTS)
+    registered = dict(model or {})
+    return RunRecord(
+        run_id=run_id,
+        dag_id=dag_id,
+        status=_status(task_records, failure, verdict),
+        run_type=run_type,
+        started_at=started_at,
+        ended_at=ended_at,
+        conf=dict(conf or {}),
+        plan=dict(plan or {}),
+        tasks=task_records,
+        jobs=job_records,
+        dataset=_dataset(dataset_uri, shard_index, was_reused=was_dataset_reused),
+        history=history,
+        evaluation=dict(evaluation or {}),
+        resources=tuple(dict(each) for each in resources),
+        code_sha256=code_sha256,
+        model_package_arn=registered.get("model_package_arn"),
+        model_package_group=registered.get("model_package_group"),
+        approval_status=registered.get("approval_status"),
+        cost=_cost(job_records, plan or {}, history, conf or {}),
+        links=dict(links or {}),
+        continuity=None if continuity is None else dict(continuity),
+        rules=None if rules is None else dict(rules),
+        profile=None if profile is None else dict(profile),
+        tuning=None if tuning is None else dict(tuning),
+        ledger=None if ledger is None else dict(ledger),
+        verdict=None if verdict is None else dict(verdict),
+        failure=None if failure is None else dict(failure),
+    )
+
+
+def job_record(
+    task_id: str,
+    snapshot: Mapping[str, Any],
+    *,
+    attempts: int = 1,
+    artifact_sha256: str | None = None,
+    links: Mapping[str, str] | None = None,
+) -> JobRecord:
+    """Return the record of a job from its snapshot (`JobSnapshot.to_dict`), with its cost.
+
+    `attempts` is this job's number among those of its task: 1 for the first.
+    """
+    same = {name: snapshot.get(name) for name in _SAME_NAMES}
+    return JobRecord(
+        task_id=task_id,
+        name=snapshot["name"],
+        kind=snapshot["kind"],
+        status=snapshot["status"],
+        arn=snapshot.get("arn", ""),
+        instance_count=snapshot.get("instance_count") or 1,
+        is_spot=bool(snapshot.get("is_spot")),
+        attempts=attempts,
+        interruptions=snapshot.get("interruptions") or 0,
+        final_metrics=finite(snapshot.get("final_metrics") or {}),
+        artifact_uri=snapshot.get("model_artifact"),
+        artifact_sha256=artifact_sha256,
+        failure_reason=snapshot.get("failure_reason") or snapshot.get("exit_message"),
+        transitions=tuple(dict(each) for each in snapshot.get("transitions", ())),
+        cost=job_cost(snapshot).to_dict(),
+        links=dict(links or {}),
+        **same,
+    )
+
+
+_SAME_NAMES = (
+    "secondary_status",
+    "instance_type",
+    "training_seconds",
+    "billable_seconds",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "image_uri",
+    "rung",
+    "rung_reason",
+)
+
+
+def read_events(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the metric events of JSON lines in order; unreadable lines are left out."""
+    events = []
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # a line cut off by a killed process
+        if isinstance(event, dict) and "event" in event:
+            events.append(finite(event))
+    return events
+
+
+def thinned(events: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str, Any], ...]:
+    """Return the events with at most about `most` step events, evenly thinned, the last kept."""
+    steps = [index for index, event in enumerate(events) if event["event"] == "step"]
+    stride = math.ceil(len(steps) / most) if most else 1
+    if stride <= 1:
+        return tuple(events)
+    kept = {*steps[::stride], steps[-1]}
+    return tuple(e for i, e in enumerate(events) if e["event"] != "step" or i in kept)
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping with None for numbers that JSON cannot hold."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
+
+
+def _task(each: Mapping[str, Any]) -> TaskRecord:
+    return TaskRecord(
+        task_id=each["task_id"],
+        state=each.get("state"),
+        start=each.get("start"),
+        end=each.get("end"),
+        try_number=each.get("try_number") or 0,
+        map_index=-1 if each.get("map_index") is None else each["map_index"],
+    )
+
+
+def _status(
+    tasks: Sequence[TaskRecord],
+    failure: Mapping[str, Any] | None,
+    verdict: Mapping[str, Any] | None,
+) -> str:
+    if failure is not None or any(task.state in _FAILED_STATES for task in tasks):
+        return "failed"
+    if verdict is not None:
+        return STOPPED_BY_RULE
+    is_over = all(task.state in {"success", "skipped", "removed"} for task in tasks)
+    return "succeeded" if tasks and is_over else "running"
+
+
+def _dataset(
+    uri: str | None, index: Mapping[str, Any] | None, *, was_reused: bool
+) -> DatasetRecord | None:
+    if not index:
+        return None
+    source, baseline = index.get("source") or {}, index.get("baseline") or {}
+    splits = index.get("splits") or {}
+    names = [*(n for n in _SPLITS if n in splits), *(n for n in splits if n not in _SPLITS)]
+    shards = tuple(
+        ShardRecord(
+            split=name,
+            file=shard["file"],
+            rows=shard["rows"],
+            bytes=shard["bytes"],
+            sha256=shard["sha256"],
+            tokens=shard.get("num_tokens"),
+        )
+        for name in names
+        for shard in splits[name]["shards"]
+    )
+    return DatasetRecord(
+        uri=uri or "",
+        fingerprint=index["fingerprint"],
+        kind=index.get("kind", ""),
+        source_uri=source.get("uri"),
+        source_bytes=source.get("bytes"),
+        source_files=source.get("files"),
+        tokenizer=(index.get("tokenizer") or {}).get("name"),
+        bad_rows=(index.get("bad_rows") or {}).get("count", 0),
+        was_reused=was_reused,
+        unigram_loss=baseline.get("unigram_loss_nats"),
+        shards=shards,
+    )
+
+
+def _cost(
+    jobs: Sequence[JobRecord],
+    plan: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    conf: Mapping[str, Any],
+) -> dict[str, Any]:
+    costs = [JobCost(**job.cost) for job in jobs]
+    total, is_complete = total_usd(costs)
+    saved = [cost.saved_usd for cost in costs if cost.saved_usd is not None]
+    tokens = _tokens_trained(history, conf)
+    training = [c.cost_usd for c, j in zip(costs, jobs, strict=True) if j.task_id == "train"]
+    known = sum(each for each in training if each is not None) if None not in training else None
+    per_token = cost_per_unit(known if training else None, tokens)
+    return {
+        "total_usd": total if costs and (is_complete or total) else (None if costs else 0.0),
+        "is_complete": is_complete,
+        "saved_usd": sum(saved) if saved else None,
+        "ceiling_usd": plan.get("ceiling_usd"),
+        "budget_usd": conf.get("budget_usd"),
+        "tokens_trained": tokens,
+        "usd_per_million_tokens": None if per_token is None else per_token * 1e6,
+        "note": next((cost.note for cost in costs), plan.get("cost_note")),
+    }
+
+
+def _tokens_trained(history: Sequence[Mapping[str, Any]], conf: Mapping[str, Any]) -> int | None:
+    steps = [event["step"] for event in history if event.get("step") is not None]
+    batch, length = conf.get("global_batch_size"), conf.get("sequence_length")
+    if not steps or not batch or not length or conf.get("model", "gpt") != "gpt":
+        return None
+    return int(max(steps) * batch * length)

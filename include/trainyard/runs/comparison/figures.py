@@ -1,0 +1,212 @@
+"""Charts of a comparison. A chart without data is left out, not drawn empty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from trainyard.runs.comparison.charts import Bar, Curve, bar_chart, rank_chart
+from trainyard.runs.report.figures import HALF, WIDE, Figure
+from trainyard.runs.report.line_chart import Series, legend, line_chart
+from trainyard.units import BYTES_PER_GIB, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from trainyard.runs.comparison.findings import Findings, Row
+    from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
+
+COLOURS = ("train", "validation", "speed", "rate", "norm", "gold", "sky", "grey")
+_BYTES_PER_MIB = 1024**2
+
+
+def figures(record: ComparisonRecord, findings: Findings) -> list[Figure]:
+    """Return speed, efficiency, cost, memory, communication and losses, as far as they were measured."""
+    colours = colours_of(record)
+    made = (
+        _speed(record, colours),
+        _efficiency(record, findings, colours),
+        _by_ranks(
+            record, findings, colours, "Cost of an epoch", "USD, one pass over the data", _usd
+        ),
+        _bars_of_bytes(
+            record, colours, "peak_memory_bytes", "Peak memory of a rank", _peak_note(record)
+        ),
+        _bars_of_bytes(record, colours, "state_bytes", "Model states of a rank", _STATES),
+        _communication(record, colours),
+        _losses(record, colours),
+    )
+    return [each for each in made if each is not None]
+
+
+def colours_of(record: ComparisonRecord) -> dict[str, str]:
+    """Return the CSS class of each strategy, in the order they were asked for."""
+    names = list(dict.fromkeys(each.strategy for each in record.cells))
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+
+
+_STATES = (
+    "Parameters, gradients and optimizer states that the rank itself holds after the last step."
+)
+
+
+def _speed(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
+    def speed(cell: CellRecord) -> float | None:
+        return cell.measures.samples_per_second
+
+    curves = list(_curves(record, colours, speed))
+    ideal = _ideal(curves)
+    spans = {
+        each.strategy: tuple(
+            (c.ranks, c.measures.slowest, c.measures.fastest)
+            for c in record.measured
+            if c.strategy == each.strategy and c.measures.slowest and c.measures.fastest
+        )
+        for each in record.measured
+    }
+    drawn = [*ideal, *(_with_spans(each, spans.get(each.label, ())) for each in curves)]
+    note = "Bars reach from the slowest to the fastest stretch of steps; dashed: as many times the fewest ranks' speed."
+    return _rank_figure("Speed", drawn, "samples/s, all ranks", note)
+
+
+def _efficiency(
+    record: ComparisonRecord, findings: Findings, colours: dict[str, str]
+) -> Figure | None:
+    def efficiency(cell: CellRecord) -> float | None:
+        row = findings.row(cell.name)
+        return 100 * row.efficiency if row else None
+
+    note = "Speed of a rank, as a part of a rank's at the strategy's fewest ranks."
+    return _rank_figure("Scaling efficiency", list(_curves(record, colours, efficiency)), "%", note)
+
+
+def _by_ranks(
+    record: ComparisonRecord,
+    findings: Findings,
+    colours: dict[str, str],
+    title: str,
+    y_label: str,
+    value: Callable[[Row], float | None],
+) -> Figure | None:
+    def of(cell: CellRecord) -> float | None:
+        row = findings.row(cell.name)
+        return value(row) if row else None
+
+    note = "At the on-demand price and the measured speed; without start-up."
+    return _rank_figure(title, list(_curves(record, colours, of)), y_label, note)
+
+
+def _usd(row: Row) -> float | None:
+    return row.epoch_usd
+
+
+def _rank_figure(title: str, curves: Sequence[Curve], y_label: str, note: str) -> Figure | None:
+    svg = rank_chart(curves, y_label=y_label, frame=HALF)
+    shown = tuple(
+        Series(label=each.label, css=each.css, points=((0.0, 0.0),))
+        for each in curves
+        if not each.is_ideal
+    )
+    return Figure(title=title, svg=svg, legend=legend(shown), note=note) if svg else None
+
+
+def _curves(
+    record: ComparisonRecord, colours: dict[str, str], value: Callable[[CellRecord], float | None]
+) -> Iterator[Curve]:
+    for name, css in colours.items():
+        points = [(c.ranks, value(c)) for c in record.measured if c.strategy == name]
+        known = sorted((ranks, height) for ranks, height in points if height is not None)
+        if known:
+            yield Curve(label=name, css=css, points=tuple(known))
+
+
+def _ideal(curves: Sequence[Curve]) -> Iterator[Curve]:
+    """Yield the speeds that the best single start would reach if every rank were worth as much."""
+    ranks = sorted({count for each in curves for count, _ in each.points})
+    per_rank = [each.points[0][1] / each.points[0][0] for each in curves]
+    if per_rank and len(ranks) > 1:
+        best = max(per_rank)
+        points = tuple((count, best * count) for count in ranks)
+        yield Curve(label="ideal", css="baseline", points=points, is_ideal=True)
+
+
+def _with_spans(curve: Curve, spans: tuple[tuple[int, float, float], ...]) -> Curve:
+    return Curve(label=curve.label, css=curve.css, points=curve.points, spans=spans)
+
+
+def _peak_note(record: ComparisonRecord) -> str:
+    kinds = dict.fromkeys(e.measures.memory_kind for e in record.measured if e.measures.memory_kind)
+    return (
+        f"The most over the run, of the rank that took most: {', '.join(kinds)}." if kinds else ""
+    )
+
+
+def _bars_of_bytes(
+    record: ComparisonRecord, colours: dict[str, str], name: str, title: str, note: str
+) -> Figure | None:
+    told = {each.name: getattr(each.measures, name) for each in record.measured}
+    most = max((max(each) for each in told.values() if each), default=0)
+    unit, size = ("GiB", BYTES_PER_GIB) if most >= BYTES_PER_GIB else ("MiB", _BYTES_PER_MIB)
+    bars = [
+        Bar(
+            label=each.name,
+            css=colours[each.strategy],
+            value=max(told[each.name]) / size,
+            text=format_bytes(max(told[each.name])),
+            title=f"{each.name}, by rank: {', '.join(map(format_bytes, told[each.name]))}",
+        )
+        for each in record.measured
+        if told[each.name]
+    ]
+    svg = bar_chart(bars, x_label=unit, width=HALF.width)
+    return Figure(title=title, svg=svg, legend=Markup(""), note=note) if svg else None
+
+
+def _communication(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
+    bars = [
+        Bar(
+            label=each.name,
+            css=colours[each.strategy],
+            value=100 * share,
+            text=f"{share:.1%}",
+            title=f"{each.name}: {share:.1%} of the steps' time",
+        )
+        for each in record.measured
+        if (share := each.measures.communication_share) is not None and each.ranks > 1
+    ]
+    svg = bar_chart(bars, x_label="% of the steps' time", width=HALF.width)
+    note = (
+        "A collective under way, whether the rank computes meanwhile or waits: of the profiled steps' time, "
+        "the mean over ranks."
+    )
+    return Figure(title="Communication", svg=svg, legend=Markup(""), note=note) if svg else None
+
+
+def _losses(record: ComparisonRecord, colours: dict[str, str]) -> Figure | None:
+    series = tuple(
+        Series(
+            label=each.name,
+            css=f"{colours[each.strategy]}{'' if place == 0 else ' dashed'}",
+            points=tuple((float(step), loss) for step, loss in each.measures.losses),
+        )
+        for each, place in _places(record)
+        if each.measures.losses
+    )
+    is_text = record.conf.get("model") == "gpt"
+    label = f"training loss ({'nats per token' if is_text else 'training objective'})"
+    svg = line_chart(series, x_label="optimizer step", y_label=label, frame=WIDE)
+    note = "Where the curves lie upon each other, the strategies train the same model."
+    return (
+        Figure(title="Losses", svg=svg, legend=legend(series), note=note, is_wide=True)
+        if svg
+        else None
+    )
+
+
+def _places(record: ComparisonRecord) -> Iterator[tuple[CellRecord, int]]:
+    """Yield each measured cell with its place among its strategy's."""
+    seen: dict[str, int] = {}
+    for each in record.measured:
+        yield each, seen.get(each.strategy, 0)
+        seen[each.strategy] = seen.get(each.strategy, 0) + 1

@@ -1,0 +1,205 @@
+"""Findings of a comparison: efficiency, cost of an epoch, loss agreement, and the end of useful scaling."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from trainyard.units import SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured cell beside the others.
+
+    Attributes:
+        base: the cell that its speed is held against: its own strategy's on the reference's ranks, else the reference.
+        speedup: its samples/s over the base's.
+        efficiency: speedup over how many times the base's ranks it has; 1 is perfect scaling.
+        epoch_seconds, epoch_usd: of one pass over the train split at its speed, without start-up.
+        loss_difference: the largest, over the steps that both logged, as a part of the reference's loss.
+        validation_difference: the same of the last validation loss.
+        agrees: whether both are within the tolerance; None if there is nothing to hold them against.
+    """
+
+    name: str
+    base: str
+    speedup: float
+    efficiency: float
+    epoch_seconds: float | None
+    epoch_usd: float | None
+    loss_difference: float | None
+    validation_difference: float | None
+    agrees: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knee:
+    """Number of ranks from which more ranks stop paying for a strategy.
+
+    Attributes:
+        ranks: the most that pay.
+        is_seen: whether more were tried, and did not pay.
+        words: the same in a sentence.
+    """
+
+    strategy: str
+    ranks: int
+    is_seen: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Findings over all cells. `reference`: the cell that the others' losses are compared with."""
+
+    reference: str | None
+    rows: tuple[Row, ...]
+    knees: tuple[Knee, ...]
+    fastest: str | None
+    cheapest: str | None
+
+    def row(self, name: str) -> Row | None:
+        """Return the row of a cell; None for one that was not measured."""
+        return next((each for each in self.rows if each.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the findings as JSON-safe data."""
+        return asdict(self)
+
+
+def findings_of(record: ComparisonRecord) -> Findings:
+    """Return what follows from a comparison. Cells that failed take no part."""
+    measured = record.measured
+    reference = min(measured, key=lambda each: each.ranks, default=None)
+    rows = tuple(_row(each, record, reference) for each in measured) if reference else ()
+    by_cost = [each for each in rows if each.epoch_usd is not None]
+    names = dict.fromkeys(each.strategy for each in measured)
+    return Findings(
+        reference=reference.name if reference else None,
+        rows=rows,
+        knees=tuple(
+            knee_of(name, _points(record, name, reference), worthwhile=record.worthwhile_efficiency)
+            for name in names
+            if reference
+        ),
+        fastest=max(measured, key=_speed).name if measured else None,
+        cheapest=min(by_cost, key=lambda each: each.epoch_usd or 0.0).name if by_cost else None,
+    )
+
+
+def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: float) -> Knee:
+    """Return where adding ranks stops paying: before the first step whose ranks bring less than `worthwhile` each.
+
+    What a rank brings is counted in what each rank does at the fewest. Worked: 100 samples/s on 1 rank, 180 on 2 and
+    220 on 4: the second brings 80 %, the third and fourth 20 % each, so that with `worthwhile` 0.5 two pay.
+
+    Args:
+        strategy: its name.
+        points: ranks and samples/s, fewest ranks first; at least one.
+        worthwhile: the least that an added rank must bring.
+    """
+    fewest, speed = points[0]
+    each_rank = speed / fewest
+    told = [
+        f"from {a} to {b} ranks each added one brings {_gain(a, x, b, y) / each_rank:.0%}"
+        for (a, x), (b, y) in pairwise(points)
+    ]
+    for number, ((a, x), (b, y)) in enumerate(pairwise(points)):
+        if _gain(a, x, b, y) / each_rank < worthwhile:
+            words = (
+                f"{_ranks(a)} pay{'s' if a == 1 else ''}, {b} do not: {'; '.join(told[: number + 1])} "
+                f"of {_yardstick(fewest)}"
+            )
+            return Knee(strategy=strategy, ranks=a, is_seen=True, words=words)
+    most = points[-1][0]
+    if not told:
+        words = f"{_ranks(most)} only: nothing to tell from"
+    else:
+        words = f"still pays at {_ranks(most)}: {'; '.join(told)} of {_yardstick(fewest)}"
+    return Knee(strategy=strategy, ranks=most, is_seen=False, words=words)
+
+
+def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> Row:
+    base = _base(cell.strategy, record, reference)
+    speed, measures = _speed(cell), cell.measures
+    speedup = speed / _speed(base)
+    epoch_s = measures.samples_per_epoch / speed if measures.samples_per_epoch else None
+    price = cell.price_usd_per_hour
+    is_priced = epoch_s is not None and price is not None
+    loss = loss_difference(cell, reference)
+    validation = _validation_difference(cell, reference)
+    told = [each for each in (loss, validation) if each is not None]
+    return Row(
+        name=cell.name,
+        base=base.name,
+        speedup=speedup,
+        efficiency=speedup / (cell.ranks / base.ranks),
+        epoch_seconds=epoch_s,
+        epoch_usd=(epoch_s or 0.0) * (price or 0.0) * cell.instance_count / SECONDS_PER_HOUR
+        if is_priced
+        else None,
+        loss_difference=loss,
+        validation_difference=validation,
+        agrees=max(told) <= record.loss_tolerance if told else None,
+    )
+
+
+def loss_difference(cell: CellRecord, reference: CellRecord) -> float | None:
+    """Return the largest difference of two trainings' losses at one step, as a part of the reference's.
+
+    None if they logged no step in common, and for the reference itself.
+    """
+    if cell.name == reference.name:
+        return None
+    known = dict(reference.measures.losses)
+    apart = [
+        abs(loss - known[step]) / abs(known[step])
+        for step, loss in cell.measures.losses
+        if known.get(step)
+    ]
+    return max(apart, default=None)
+
+
+def _validation_difference(cell: CellRecord, reference: CellRecord) -> float | None:
+    ours, theirs = cell.measures.validation_loss, reference.measures.validation_loss
+    if cell.name == reference.name or ours is None or not theirs:
+        return None
+    return abs(ours - theirs) / abs(theirs)
+
+
+def _base(strategy: str, record: ComparisonRecord, reference: CellRecord) -> CellRecord:
+    own = (each for each in record.measured if each.strategy == strategy)
+    return next((each for each in own if each.ranks == reference.ranks), reference)
+
+
+def _points(
+    record: ComparisonRecord, strategy: str, reference: CellRecord
+) -> list[tuple[int, float]]:
+    """Return ranks and samples/s of a strategy's measured cells, from its base on, fewest ranks first."""
+    own = {each.ranks: _speed(each) for each in record.measured if each.strategy == strategy}
+    base = _base(strategy, record, reference)
+    return sorted({base.ranks: _speed(base), **own}.items())
+
+
+def _speed(cell: CellRecord) -> float:
+    return cell.measures.samples_per_second or 0.0
+
+
+def _gain(a: int, x: float, b: int, y: float) -> float:
+    """Return what each of the ranks from a to b adds, in samples/s."""
+    return (y - x) / (b - a)
+
+
+def _yardstick(fewest: int) -> str:
+    return "what one rank alone does" if fewest == 1 else f"what each of {fewest} ranks does"
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"

@@ -1,0 +1,94 @@
+"""The attempts of a run: each start of the processes, within the life of the instances it ran on."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trainyard.runs.continuity.spans import Span, spans_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trainyard.runs.continuity.starts import Start
+    from trainyard.runs.record import JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One attempt: instances of a job, and the processes that started on them, if any did."""
+
+    job: JobRecord
+    span: Span
+    start: Start | None
+
+    @property
+    def waiting_seconds(self) -> float:
+        """From the end of the attempt before (the job's creation) until there were instances."""
+        span = self.span
+        return _seconds(span.began_at, span.ended_at if span.ready_at is None else span.ready_at)
+
+    @property
+    def startup_seconds(self) -> float:
+        """From there until the processes began; to the end when none did."""
+        began = self.start.time if self.start else self.span.ended_at
+        return _seconds(self.span.ready_at, began)
+
+    @property
+    def training_seconds(self) -> float:
+        """From the processes' begin to the end of training."""
+        if self.start is None:
+            return 0.0
+        until = self.span.trained_until
+        return _seconds(self.start.time, self.start.last_time if until is None else until)
+
+    @property
+    def seconds_on_instances(self) -> float:
+        """Key of the attempt's share of the job's bill."""
+        return _seconds(self.span.ready_at, self.span.ended_at)
+
+    def lost_work_seconds(self, kept_until: int) -> float:
+        """Return the seconds from the step `kept_until` to the end of the attempt."""
+        if self.start is None:
+            return 0.0
+        end = self.start.last_time if self.span.ended_at is None else self.span.ended_at
+        return _seconds(self.start.moment_of(kept_until), end)
+
+
+def lives_of(jobs: Sequence[JobRecord], starts: Sequence[Start]) -> list[Life]:
+    """Return the attempts in order: all jobs of the task, oldest first, with their starts."""
+    lives: list[Life] = []
+    for job in jobs:
+        own = [each for each in starts if each.job == job.name]
+        lives += _lives_of_job(job, own, after=lives[-1].span.ended_at if lives else None)
+    return lives
+
+
+def _lives_of_job(job: JobRecord, starts: list[Start], *, after: float | None) -> Iterator[Life]:
+    spans = spans_of(job)
+    if after is not None and (spans[0].began_at is None or after < spans[0].began_at):
+        spans[0] = replace(spans[0], began_at=after)
+    later_begins = [each.began_at or 0.0 for each in spans[1:]]
+    by_span: list[list[Start]] = [[] for _ in spans]
+    for start in starts:
+        by_span[bisect_right(later_begins, start.time)].append(start)
+    for span, own in zip(spans, by_span, strict=True):
+        yield from _lives_of_span(job, span, own)
+
+
+def _lives_of_span(job: JobRecord, span: Span, starts: list[Start]) -> Iterator[Life]:
+    """Yield one life a start; processes that start again on the same instances cut the span."""
+    if not starts:
+        yield Life(job=job, span=span, start=None)
+        return
+    for start in starts[:-1]:
+        end = start.last_time
+        cut = replace(span, ended_by="restarted", trained_until=end, ended_at=end)
+        yield Life(job=job, span=cut, start=start)
+        span = replace(span, began_at=end, ready_at=end)
+    yield Life(job=job, span=span, start=starts[-1])
+
+
+def _seconds(begin: float | None, end: float | None) -> float:
+    return 0.0 if begin is None or end is None else max(0.0, end - begin)

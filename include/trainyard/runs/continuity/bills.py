@@ -1,0 +1,84 @@
+"""Bills of the jobs, and each attempt's share of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from trainyard.runs.continuity.document import Bill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from trainyard.runs.continuity.attempts import Life
+    from trainyard.runs.record import JobRecord
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """An attempt's part of its job's bill; None if the bill is not known."""
+
+    billed_seconds: float | None
+    billed_usd: float | None
+    saved_usd: float | None
+
+
+def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
+    """Return one bill a job, as `trainyard.cost` works it out."""
+    return [_bill(job) for job in jobs]
+
+
+def shares_of(lives: Sequence[Life]) -> list[Share]:
+    """Return each attempt's share: by its time on instances; even if none had any."""
+    on_instances: dict[str, float] = defaultdict(float)
+    count: dict[str, int] = defaultdict(int)
+    for life in lives:
+        on_instances[life.job.name] += life.seconds_on_instances
+        count[life.job.name] += 1
+    return [
+        _share(
+            _bill(life.job),
+            life.seconds_on_instances / on_instances[life.job.name]
+            if on_instances[life.job.name]
+            else 1 / count[life.job.name],
+        )
+        for life in lives
+    ]
+
+
+def total(amounts: Iterable[N | None]) -> N | None:
+    """Return the sum; None when one of the amounts is not known."""
+    known = list(amounts)
+    return None if None in known else sum(each for each in known if each is not None)
+
+
+def _bill(job: JobRecord) -> Bill:
+    training, billable = job.training_seconds, job.billable_seconds
+    is_known = training is not None and billable is not None
+    price = job.cost.get("price_usd_per_hour")
+    saved_usd = job.cost.get("saved_usd")
+    return Bill(
+        job=job.name,
+        instance_type=job.instance_type,
+        instance_count=job.instance_count,
+        price_usd_per_hour=price,
+        training_seconds=training,
+        billable_seconds=billable,
+        saved_seconds=max(0, (training or 0) - (billable or 0)) if is_known else None,
+        billed_usd=job.cost.get("cost_usd"),
+        saved_usd=0.0 if saved_usd is None and is_known and price is not None else saved_usd,
+    )
+
+
+def _share(bill: Bill, fraction: float) -> Share:
+    def part(amount: float | None) -> float | None:
+        return None if amount is None else amount * fraction
+
+    return Share(
+        billed_seconds=part(bill.billable_seconds),
+        billed_usd=part(bill.billed_usd),
+        saved_usd=part(bill.saved_usd),
+    )

@@ -1,0 +1,73 @@
+"""Lineage of the training: the surviving steps of each attempt, and a check that their samples occur once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.runs.continuity.starts import Start
+
+
+def kept_until(starts: Sequence[Start]) -> list[int]:
+    """Return for each start the last of its steps that survived.
+
+    That is where the next start resumed; an even later start that resumed further back (from an
+    older checkpoint, or from step 0 after damaged ones) takes more away. What is below the start's
+    own `resumed_at` means that nothing of it survived.
+
+    Worked example: starts at 0 (to step 40), 30 (to 50) and 10 (to 60) keep 10, 10 and 60.
+    """
+    kept: list[int] = []
+    limit: int | None = None
+    for start in reversed(starts):
+        kept.append(start.last_step if limit is None else limit)
+        limit = start.resumed_at if limit is None else min(limit, start.resumed_at)
+    return kept[::-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Number of step lines that cover the positions of some steps, in samples.
+
+    Attributes:
+        seen: covered at least once; repeated: covered again (two more times count two).
+        missed: before a step line of the start, left out by the lines before it.
+        without_line: after the last step line of the start.
+    """
+
+    seen: int = 0
+    repeated: int = 0
+    missed: int = 0
+    without_line: int = 0
+
+    def __add__(self, other: Coverage) -> Coverage:
+        return Coverage(
+            seen=self.seen + other.seen,
+            repeated=self.repeated + other.repeated,
+            missed=self.missed + other.missed,
+            without_line=self.without_line + other.without_line,
+        )
+
+
+def coverage_of(start: Start, *, until: int) -> Coverage:
+    """Return how the start's lines cover its steps up to `until`, rolled-back steps left out."""
+    first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
+    if end <= first:
+        return Coverage()
+    clipped = ((max(first, step.first), min(end, step.end)) for step in start.steps)
+    pieces = sorted((low, high) for low, high in clipped if low < high)
+    seen = repeated = missed = 0
+    reach = first
+    for low, high in pieces:
+        missed += max(0, low - reach)
+        repeated += max(0, min(reach, high) - low)
+        seen += max(0, high - max(reach, low))
+        reach = max(reach, high)
+    rest = end - reach
+    is_left_out = any(step.end >= end for step in start.steps)
+    if is_left_out:
+        return Coverage(seen=seen, repeated=repeated, missed=missed + rest)
+    return Coverage(seen=seen, repeated=repeated, missed=missed, without_line=rest)

@@ -1,0 +1,158 @@
+"""Lines of a log -> the starts of the training processes, each with the steps it took."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from trainyard.runs.continuity.log_lines import parse_event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainyard.runs.continuity.log_lines import Event, LogLine
+
+# These are written before the `start` line of their processes, and name no step that these took.
+_BEFORE_THE_START = frozenset({"start", "resume", "setup"})
+_AT_THE_END_OF_A_STEP = frozenset({"step", "checkpoint", "alive"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step line: its time (epoch seconds), and the positions [first, end) it covers."""
+
+    step: int
+    time: float
+    first: int
+    end: int
+    loss: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Start:
+    """One start of the processes of a job, and what its lines said until the next one.
+
+    Attributes:
+        resumed_at: steps that were done before.
+        last_step: the highest step any of its lines speaks of; resumed_at without any.
+        last_time: of its last line.
+        moments: (step, time) of the lines that are written when a step ends, in order.
+    """
+
+    job: str
+    stream: str
+    time: float
+    resumed_at: int
+    world_size: int | None
+    global_batch_size: int
+    num_samples: int
+    seed: int
+    max_steps: int | None
+    attempt_id: str | None
+    last_step: int
+    last_time: float
+    steps: list[Step] = field(default_factory=list)
+    moments: list[tuple[int, float]] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)
+    weights_sha256: str | None = None
+
+    @classmethod
+    def of(cls, event: Event, *, job: str, stream: str) -> Start | None:
+        """Return the start that a `start` line tells of; None when the line is cut off."""
+        resumed_at, batch = event.step, event.integer("global_batch_size")
+        num_samples, seed = event.integer("num_samples"), event.integer("seed")
+        if resumed_at is None or not batch or not num_samples or seed is None:
+            return None
+        return cls(
+            job=job,
+            stream=stream,
+            time=event.time,
+            resumed_at=resumed_at,
+            world_size=event.integer("world_size"),
+            global_batch_size=batch,
+            num_samples=num_samples,
+            seed=seed,
+            max_steps=event.integer("max_steps"),
+            attempt_id=event.values.get("attempt_id"),
+            last_step=resumed_at,
+            last_time=event.time,
+        )
+
+    def take(self, event: Event) -> None:
+        """Add what one more line says."""
+        if event.kind in _BEFORE_THE_START:
+            return
+        self.last_time = max(self.last_time, event.time)
+        if event.step is None:
+            return
+        self.last_step = max(self.last_step, event.step)
+        if event.kind in _AT_THE_END_OF_A_STEP:
+            self.moments.append((event.step, event.time))
+        match event.kind:
+            case "step":
+                self._take_step(event, event.step)
+            case "checkpoint":
+                self.stalls.append(event.number("stall_seconds") or 0.0)
+            case "done":
+                self.weights_sha256 = event.values.get("weights_sha256")
+            case _:
+                pass
+
+    def moment_of(self, step: int) -> float:
+        """Return when the step had ended, between two lines by linear interpolation.
+
+        Before the first it is the start's own time, after the last line the last line's.
+        """
+        before, at = self.resumed_at, self.time
+        for later, moment in sorted(self.moments):
+            if later >= step > before:
+                return at + (moment - at) * (step - before) / (later - before)
+            if later > before:
+                before, at = later, moment
+        return at if step > self.resumed_at else self.time
+
+    def _take_step(self, event: Event, step: int) -> None:
+        positions = event.positions()
+        if positions:
+            first, end = positions
+            self.steps.append(
+                Step(step=step, time=event.time, first=first, end=end, loss=event.number("loss"))
+            )
+
+
+def read_starts(lines: Iterable[LogLine]) -> list[Start]:
+    """Return the starts in the order of time, whatever the order of the lines.
+
+    A stream belongs to one host of one life of the instances; its lines are ordered by time, and
+    within a millisecond a `start` comes first. Lines before a stream's first `start` are dropped.
+    """
+    streams: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
+    for line in lines:
+        streams[line.job, line.stream].append(line)
+    starts: list[Start] = []
+    for (job, stream), written in streams.items():
+        written.sort(key=_place)
+        starts += _split(written, job=job, stream=stream)
+    return sorted(starts, key=attrgetter("time"))
+
+
+def _place(line: LogLine) -> tuple[int, bool, int]:
+    event = parse_event(line)
+    return line.time_ms, event.kind != "start", event.step or 0
+
+
+def _split(lines: list[LogLine], *, job: str, stream: str) -> Iterator[Start]:
+    """Yield each start once it has all its lines."""
+    current: Start | None = None
+    for line in lines:
+        event = parse_event(line)
+        begun = Start.of(event, job=job, stream=stream) if event.kind == "start" else None
+        if begun and current:
+            yield current
+        current = begun or current
+        if current and not begun:
+            current.take(event)
+    if current:
+        yield current

@@ -1,0 +1,144 @@
+"""The ledger of a run: every paid thing that it created, from before the Create until the end was seen. Pure.
+
+An entry is one JSON document, `<run>/ledger/<kind>-<name>.json`, written before the service is asked to create the
+thing (an intent) and once more when it has ended (settled, with what it cost). A run whose ledger is empty, that is
+without an unsettled entry, has left nothing behind that costs money: a process that dies between intent and Create
+leaves an entry too much, never one too few.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.cost.job_cost import job_cost
+from trainyard.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+NEVER_CREATED = "NeverCreated"
+CREATE_LIMIT_S = 300.0
+"""A Create whose intent is older than this is taken for one that never came: the hook's patient retries pause 231 s
+in all. Such an entry is asked after again whenever the ledger is compared with the service."""
+
+
+class PaidKind(StrEnum):
+    """The kinds of thing that cost money while they exist."""
+
+    TRAINING = "training"
+    PROCESSING = "processing"
+    TUNING = "tuning"
+    AUTOML = "automl"
+    ENDPOINT = "endpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One paid thing. Times are epoch seconds.
+
+    Attributes:
+        name: the service's name for it; unique in its kind.
+        intended_at: when it was about to be created.
+        status: how it ended, `NeverCreated` where it never was; None while that is not known.
+        cost_usd: by the catalogue's price; None while unknown, or where the price is.
+    """
+
+    kind: PaidKind
+    name: str
+    task_id: str
+    intended_at: float
+    status: str | None = None
+    settled_at: float | None = None
+    billable_seconds: int | None = None
+    cost_usd: float | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it costs nothing any more."""
+        return self.settled_at is not None
+
+    @property
+    def file_name(self) -> str:
+        """Its document's name in the ledger's folder."""
+        return f"{self.kind}-{self.name}.json"
+
+    def reopened(self) -> Self:
+        """Return the entry of a thing that came to be after all: it costs money, how much is not known."""
+        return replace(self, status=None, settled_at=None, billable_seconds=None, cost_usd=None)
+
+    def settled(self, snapshot: Mapping[str, Any] | None, *, at: float) -> Self:
+        """Return the entry as it ended.
+
+        Args:
+            snapshot: of the ended job (`JobSnapshot.to_dict`); None if the service knows no such job.
+            at: when that was seen.
+        """
+        if snapshot is None:
+            return replace(
+                self, status=NEVER_CREATED, settled_at=at, billable_seconds=0, cost_usd=0.0
+            )
+        cost = job_cost(snapshot)
+        return replace(
+            self,
+            status=str(snapshot["status"]),
+            settled_at=at,
+            billable_seconds=cost.billable_seconds,
+            cost_usd=cost.cost_usd,
+        )
+
+    def to_json(self) -> str:
+        """Return the entry's document."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the entry of a document.
+
+        Raises:
+            ContractError: the document is no entry.
+        """
+        try:
+            members = json.loads(text)
+            return cls(**{**members, "kind": PaidKind(members["kind"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise ContractError("this is no ledger entry", got=repr(text[:200])) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """All entries of one run, oldest first."""
+
+    entries: tuple[LedgerEntry, ...]
+
+    @classmethod
+    def of(cls, entries: Iterable[LedgerEntry]) -> Self:
+        """Return the ledger of these entries."""
+        return cls(entries=tuple(sorted(entries, key=lambda each: (each.intended_at, each.name))))
+
+    @property
+    def unsettled(self) -> tuple[LedgerEntry, ...]:
+        """Entries that may still cost money."""
+        return tuple(each for each in self.entries if not each.is_settled)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing of the run costs money any more."""
+        return not self.unsettled
+
+    @property
+    def total_usd(self) -> float | None:
+        """Total cost of the settled entries; None if one of them has no known cost."""
+        costs = [each.cost_usd for each in self.entries if each.is_settled]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if len(known) == len(costs) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the ledger as report.json holds it."""
+        return {
+            "entries": [asdict(each) for each in self.entries],
+            "unsettled": [each.name for each in self.unsettled],
+            "total_usd": self.total_usd,
+        }

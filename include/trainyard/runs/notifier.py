@@ -1,0 +1,164 @@
+"""Whom a run tells what happens to it, and where it remembers what it told. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.specs.monitoring import Notifications, Occasion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MOST_SUBJECT = 100  # characters of ASCII; SNS Publish
+_MOST_MESSAGE = 200 * 1024  # bytes of UTF-8; SNS takes 256 KiB, attributes included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One thing to tell.
+
+    Attributes:
+        event: what tells it from others of the run, the same at every try: `<job>:interruption:2`.
+        says: what happened, in one line.
+        facts: more of it, name to value.
+    """
+
+    occasion: Occasion
+    event: str
+    says: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notifier:
+    """A run's topic, and the S3 folder of its markers. JSON-safe through `to_dict`."""
+
+    notifications: Notifications
+    place: str
+    dag_id: str
+    run_id: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-safe data; `from_dict` reads it back."""
+        return {
+            "topic_arn": self.notifications.topic_arn,
+            "on": [str(each) for each in self.notifications.on],
+            "place": self.place,
+            "dag_id": self.dag_id,
+            "run_id": self.run_id,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any] | str | None) -> Self | None:
+        """Return what `to_dict` wrote, also as JSON text (a rendered template); None for none."""
+        told = json.loads(data) if isinstance(data, str) else data
+        if not told:
+            return None
+        on = tuple(Occasion(each) for each in told["on"])
+        return cls(
+            notifications=Notifications(topic_arn=told["topic_arn"], on=on),
+            place=told["place"],
+            dag_id=told["dag_id"],
+            run_id=told["run_id"],
+        )
+
+    def tells(self, notice: Notice) -> bool:
+        """Return whether the run tells of such occasions."""
+        return notice.occasion in self.notifications.on
+
+    def marker(self, notice: Notice) -> str:
+        """Return the address of the object that says this was told; a function of the event alone."""
+        digest = hashlib.sha256(notice.event.encode()).hexdigest()[:20]
+        return f"{self.place.rstrip('/')}/{notice.occasion}-{digest}.json"
+
+    def message(self, notice: Notice) -> dict[str, Any]:
+        """Return the Publish request; a FIFO topic also gets its group and what tells duplicates."""
+        told = {"run": self.run_id, "dag": self.dag_id, **notice.facts}
+        lines = [f"{notice.says}.", "", *(f"{name}: {value}" for name, value in told.items())]
+        attributes = {
+            "occasion": str(notice.occasion),
+            "dag_id": self.dag_id,
+            "run_id": self.run_id,
+        }
+        return {
+            "TopicArn": self.notifications.topic_arn,
+            "Subject": _subject(f"Trainyard {notice.occasion}: {notice.says}"),
+            "Message": _bounded("\n".join(lines)),
+            "MessageAttributes": {
+                name: {"DataType": "String", "StringValue": value}
+                for name, value in attributes.items()
+            },
+            **(self._in_order(notice) if self.notifications.topic_arn.endswith(".fifo") else {}),
+        }
+
+    def _in_order(self, notice: Notice) -> dict[str, str]:
+        event = f"{self.run_id} {notice.occasion} {notice.event}"
+        return {
+            "MessageGroupId": hashlib.sha256(self.run_id.encode()).hexdigest(),
+            "MessageDeduplicationId": hashlib.sha256(event.encode()).hexdigest(),
+        }
+
+
+def interruption_notice(*, job_name: str, number: int, instances: str) -> Notice:
+    """Return what is told of a job's spot interruption; the first is number 1."""
+    return Notice(
+        occasion=Occasion.SPOT,
+        event=f"{job_name}:interruption:{number}",
+        says=f"Spot capacity of job {job_name} was taken away (interruption {number})",
+        facts={
+            "job": job_name,
+            "instances": instances,
+            "next": "the service waits for capacity, then the job goes on from its last checkpoint",
+        },
+    )
+
+
+def failure_notice(failure: Mapping[str, Any], *, try_number: int, report: str) -> Notice:
+    """Return what is told of a run that failed: of its budget where that was the reason.
+
+    Args:
+        failure: `task_id` and the error as `TrainingRunError.to_dict()`.
+        try_number: of the task: a task that was cleared and fails again is told again.
+        report: the report's address.
+    """
+    kind, task = str(failure.get("error") or "error"), failure.get("task_id")
+    known = {name: failure.get(name) for name in ("where", "got", "next_step")}
+    facts = {"task": task, "error": kind, **{k: v for k, v in known.items() if v}}
+    is_budget = kind == "BudgetExceededError"
+    return Notice(
+        occasion=Occasion.BUDGET if is_budget else Occasion.FAILURE,
+        event=f"{task}:{try_number}:{kind}",
+        says=f"The run failed in task {task}: {failure.get('what') or 'its log says why'}",
+        facts={**facts, "report": report},
+    )
+
+
+def rule_notice(*, job_name: str, rule: str, step: int, says: str, was_stopped: bool) -> Notice:
+    """Return what is told of a rule's first issue in a job."""
+    return Notice(
+        occasion=Occasion.RULE,
+        event=f"{job_name}:{rule}",
+        says=f"Rule {rule} found an issue at step {step} of job {job_name}",
+        facts={
+            "job": job_name,
+            "evidence": says,
+            "then": "the training was told to stop" if was_stopped else "the training goes on",
+        },
+    )
+
+
+def _subject(text: str) -> str:
+    """Return the text as SNS takes a subject: printable ASCII in one line, at most 100 characters."""
+    plain = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
+    return plain if len(plain) <= _MOST_SUBJECT else f"{plain[: _MOST_SUBJECT - 3]}..."
+
+
+def _bounded(text: str) -> str:
+    """Return the text, cut at what SNS takes: whole characters of UTF-8."""
+    encoded = text.encode()
+    if len(encoded) <= _MOST_MESSAGE:
+        return text
+    return encoded[: _MOST_MESSAGE - 3].decode(errors="ignore") + "..."

@@ -1,0 +1,127 @@
+"""Steps that took much longer than the others, and what was slow in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from statistics import median
+from typing import TYPE_CHECKING
+
+from trainyard.rules.pace import StepOutlier
+from trainyard.rules.records import Mark, Record
+from trainyard.rules.series import LEAST_OBSERVATIONS
+from trainyard.runs.profile.step_times import Part, StepTime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_AFTER_CHECKPOINT = "a checkpoint was taken just before it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlier:
+    """One slow step.
+
+    Attributes:
+        seconds: of the rank that took longest.
+        part: what exceeded its median most, on `rank`, by `excess_seconds`; None if parts were not measured.
+        beside: what else happened at that time.
+    """
+
+    step: int
+    rank: int
+    seconds: float
+    median_seconds: float
+    part: Part | None
+    excess_seconds: float
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outliers:
+    """All slow steps of a run, the slowest first.
+
+    Attributes:
+        limit_seconds: what a step must exceed; None for too few steps to say.
+    """
+
+    num_steps: int
+    median_seconds: float
+    limit_seconds: float | None
+    found: tuple[Outlier, ...]
+
+
+def outlier_limit(seconds: Sequence[float]) -> float | None:
+    """Return what a step must exceed to be an outlier, by rule StepOutlier in the robust profile; None for too few."""
+    if len(seconds) < LEAST_OBSERVATIONS:
+        return None
+    return StepOutlier(**StepOutlier.ROBUST).robust_limit(seconds)
+
+
+def find_outliers(times: Sequence[StepTime], records: Iterable[Record]) -> Outliers:
+    """Return the outliers among the steps, each with what was slow in it."""
+    by_step = {
+        step: list(own)
+        for step, own in groupby(sorted(times, key=attrgetter("step")), key=attrgetter("step"))
+    }
+    longest = {step: max(each.seconds for each in own) for step, own in by_step.items()}
+    limit = outlier_limit(list(longest.values()))
+    middle = median(longest.values()) if longest else 0.0
+    slow = [] if limit is None else [step for step, took in longest.items() if took > limit]
+    marks = _marks(records) if slow else {}
+    usual = _usual(times) if slow else {}
+    found = [_outlier(by_step[step], usual, middle, marks.get(step, "")) for step in slow]
+    return Outliers(
+        num_steps=len(by_step),
+        median_seconds=middle,
+        limit_seconds=limit,
+        found=tuple(sorted(found, key=lambda each: -each.seconds)),
+    )
+
+
+def _usual(times: Sequence[StepTime]) -> Mapping[tuple[int, Part], float]:
+    """Return the median of each part on each rank."""
+    by_rank = groupby(sorted(times, key=attrgetter("rank")), key=attrgetter("rank"))
+    return {
+        (rank, part): median(each.parts[part] for each in own)
+        for rank, group in by_rank
+        for own in [list(group)]
+        for part in Part
+    }
+
+
+def _outlier(
+    ranks: Sequence[StepTime],
+    usual: Mapping[tuple[int, Part], float],
+    middle: float,
+    beside: str,
+) -> Outlier:
+    """Name the part that grew most; waiting for another rank only if no rank did anything slowly itself."""
+    grown = [
+        (each.parts[part] - usual[each.rank, part], each.rank, part)
+        for each in ranks
+        for part in Part
+    ]
+    own = max((each for each in grown if each[2] is not Part.COMMUNICATION), key=lambda e: e[0])
+    any_part = max(grown, key=lambda each: each[0])
+    excess, rank, part = own if own[0] >= any_part[0] / 2 else any_part
+    is_known = any(each.has_parts for each in ranks)
+    return Outlier(
+        step=ranks[0].step,
+        rank=rank,
+        seconds=max(each.seconds for each in ranks),
+        median_seconds=middle,
+        part=part if is_known else None,
+        excess_seconds=excess,
+        beside=beside,
+    )
+
+
+def _marks(records: Iterable[Record]) -> dict[int, str]:
+    """Return what happened just before steps: a mark at step s lies between it and the next."""
+    return {
+        each.step + 1: _AFTER_CHECKPOINT
+        for each in records
+        if isinstance(each, Mark) and each.kind == "checkpoint"
+    }

@@ -1,0 +1,203 @@
+"""A run's records -> its profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.rules.evaluation import evaluate
+from trainyard.rules.records import HostSample, Record, Start, StepRecord
+from trainyard.runs.profile.breakdown import (
+    RankBreakdown,
+    StepBin,
+    mean_shares,
+    over_steps,
+    rank_breakdowns,
+)
+from trainyard.runs.profile.diagnosis import Diagnosis, diagnose, judges
+from trainyard.runs.profile.memory import MemoryUse, memory_uses
+from trainyard.runs.profile.outliers import Outliers, find_outliers
+from trainyard.runs.profile.step_times import Part, StepTime, steady, step_times
+from trainyard.runs.profile.usage import Point, Usage, thinned_points, usages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.rules.evaluation import Verdict
+    from trainyard.rules.records import Facts
+    from trainyard.runs.profile.traces import Trace
+
+MOST_LOCAL_POINTS = 200
+NO_STEPS = "no times of steps in the training's statistics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptBegin:
+    """A start of the processes: seconds since the first record, and the step it went on from."""
+
+    attempt: int
+    seconds: float | None
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWait:
+    """Straggler measure of a rank: busy time before the first collective, and waiting time in it.
+
+    Attributes:
+        local_seconds: median; None if it was not measured. score: fastest rank's over its own, 1 is the fastest.
+        points: (step, local seconds), thinned.
+        issue: what rule Straggler says of it; empty if nothing.
+    """
+
+    rank: int
+    local_seconds: float | None
+    score: float | None
+    waited_seconds: float
+    points: tuple[Point, ...]
+    issue: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Division of one training's time.
+
+    Attributes:
+        num_steps: that survived. num_first_steps: of them the first ones of starts, which the means leave out.
+        why_no_steps: why the parts about steps are empty; empty if they are not.
+        why_no_stragglers: why ranks cannot be compared; empty if they can.
+        verdicts: of the rules that judge speed, hosts and memory.
+    """
+
+    num_steps: int
+    num_first_steps: int
+    num_ranks: int
+    attempts: tuple[AttemptBegin, ...]
+    ranks: tuple[RankBreakdown, ...]
+    bins: tuple[StepBin, ...]
+    shares: Mapping[Part, float]
+    outliers: Outliers
+    waits: tuple[RankWait, ...]
+    usages: tuple[Usage, ...]
+    memory: tuple[MemoryUse, ...]
+    diagnosis: Diagnosis
+    verdicts: tuple[Verdict, ...]
+    traces: tuple[Trace, ...] = ()
+    why_no_steps: str = ""
+    why_no_stragglers: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was observed of the training's speed or its hosts."""
+        return not self.ranks and not any(each.series for each in self.usages)
+
+
+def profile_of(
+    records: Sequence[Record],
+    facts: Facts,
+    *,
+    rules: Sequence[object] = (),
+    traces: Sequence[Trace] = (),
+) -> Profile:
+    """Return the profile of a run.
+
+    Args:
+        records: of all ranks and attempts, in order.
+        facts: of the run's conf.
+        rules: as the run's conf lists them: their parameters hold here, too.
+        traces: that the training left.
+
+    Raises:
+        SpecError: `rules` is no list of rules.
+    """
+    times = step_times(records)
+    usual = steady(times)
+    ranks = rank_breakdowns(usual)
+    has_parts = any(each.has_parts for each in usual)
+    shares = mean_shares(ranks) if has_parts else {}
+    verdicts = evaluate(judges(rules), records, facts)
+    begin = min((each.time for each in records if each.time is not None), default=0.0)
+    return Profile(
+        num_steps=len({each.step for each in times}),
+        num_first_steps=len({each.step for each in times if each.is_first}),
+        num_ranks=len({each.rank for each in times}),
+        attempts=_attempts(records, begin),
+        ranks=ranks,
+        bins=over_steps(usual),
+        shares=shares,
+        outliers=find_outliers(usual, records),
+        waits=_waits(usual, ranks, verdicts),
+        usages=usages(records, begin=begin),
+        memory=memory_uses(records),
+        diagnosis=diagnose(verdicts, shares),
+        verdicts=verdicts,
+        traces=tuple(traces),
+        why_no_steps="" if ranks else _why_no_steps(records),
+        why_no_stragglers=_why_no_stragglers(ranks),
+    )
+
+
+def _attempts(records: Sequence[Record], begin: float) -> tuple[AttemptBegin, ...]:
+    found: dict[int, AttemptBegin] = {}
+    for record in records:
+        if isinstance(record, Start) and record.attempt not in found:
+            seconds = None if record.time is None else record.time - begin
+            found[record.attempt] = AttemptBegin(
+                attempt=record.attempt, seconds=seconds, step=record.step
+            )
+    return tuple(found.values())
+
+
+def _waits(
+    times: Sequence[StepTime], ranks: Sequence[RankBreakdown], verdicts: Sequence[Verdict]
+) -> tuple[RankWait, ...]:
+    known = [each.local_seconds for each in ranks if each.local_seconds]
+    fastest = min(known) if len(known) == len(ranks) > 1 else None
+    said = {
+        issue.rank: f"{issue.text} (step {issue.step})"
+        for verdict in verdicts
+        if verdict.rule == "Straggler"
+        for issue in verdict.issues
+    }
+    return tuple(
+        RankWait(
+            rank=each.rank,
+            local_seconds=each.local_seconds,
+            score=fastest / each.local_seconds if fastest and each.local_seconds else None,
+            waited_seconds=each.parts[Part.COMMUNICATION],
+            points=_local_points(times, each.rank),
+            issue=said.get(each.rank, ""),
+        )
+        for each in ranks
+    )
+
+
+def _local_points(times: Sequence[StepTime], rank: int) -> tuple[Point, ...]:
+    points = tuple(
+        (float(each.step), each.local_seconds)
+        for each in times
+        if each.rank == rank and each.local_seconds is not None
+    )
+    return thinned_points(points, most=MOST_LOCAL_POINTS)
+
+
+def _why_no_steps(records: Sequence[Record]) -> str:
+    steps = sum(isinstance(each, StepRecord) for each in records)
+    timed = sum(isinstance(each, StepRecord) and bool(each.step_seconds) for each in records)
+    if timed:
+        return f"{timed} steps with a time, each the first of a start: those are left out"
+    samples = sum(isinstance(each, HostSample) for each in records)
+    seen = [f"{steps} steps without their times"] if steps else []
+    seen += [f"{samples} samples of hosts"] if samples else []
+    return f"{NO_STEPS}{': there are ' + ' and '.join(seen) if seen else ''}"
+
+
+def _why_no_stragglers(ranks: Sequence[RankBreakdown]) -> str:
+    if not ranks:
+        return NO_STEPS
+    if len(ranks) == 1:
+        return "the training had one rank: there is none to compare it with"
+    without = [str(each.rank) for each in ranks if each.local_seconds is None]
+    if without:
+        return f"no times before the first collective on rank {', '.join(without)}"
+    return ""

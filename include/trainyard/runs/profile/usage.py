@@ -1,0 +1,195 @@
+"""Resource use of each host over time: processor, GPUs, memory, disk, network."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from trainyard.rules.records import HostSample, Record
+from trainyard.rules.series import quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Point = tuple[float, float]
+MOST_POINTS = 400
+MIB, GIB = 2**20, 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One thing that is used, how it is read from a sample, and why a host may have none of it.
+
+    Attributes:
+        reach: how far a picture's axis goes at least, in its unit.
+    """
+
+    key: str
+    title: str
+    unit: str
+    read: Callable[[HostSample], float | None]
+    why_none: str
+    reach: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSeries:
+    """One metric of one host over time: (seconds since the training's first record, value)."""
+
+    host: str
+    points: tuple[Point, ...]
+    mean: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """One metric of all hosts.
+
+    Attributes:
+        why_none: why there is nothing of it on some hosts, or on any; empty if all have it.
+    """
+
+    metric: Metric
+    series: tuple[UsageSeries, ...]
+    why_none: str = ""
+
+
+def _sum(*values: float | None) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _scaled(value: float | None, size: int) -> float | None:
+    return None if value is None else value / size
+
+
+def _gpu_memory(sample: HostSample) -> float | None:
+    return _sum(*(each.memory_bytes for each in sample.gpus))
+
+
+_NO_GPU = "no GPU samples: no GPU on {hosts}"
+METRICS = (
+    Metric(
+        key="cpu",
+        title="Processor",
+        unit="CPU used (% of all cores)",
+        read=lambda each: each.cpu_percent,
+        why_none="no samples of the processor on {hosts}",
+        reach=100.0,
+    ),
+    Metric(
+        key="gpu",
+        title="GPU",
+        unit="GPU busy (% of time, mean of its GPUs)",
+        read=lambda each: each.gpu_percent,
+        why_none=_NO_GPU,
+        reach=100.0,
+    ),
+    Metric(
+        key="memory",
+        title="Memory of the training",
+        unit="resident memory (GiB)",
+        read=lambda each: _scaled(each.memory_bytes, GIB),
+        why_none="no samples of memory on {hosts}",
+    ),
+    Metric(
+        key="gpu_memory",
+        title="GPU memory",
+        unit="GPU memory used (GiB)",
+        read=lambda each: _scaled(_gpu_memory(each), GIB),
+        why_none=_NO_GPU,
+    ),
+    Metric(
+        key="io_wait",
+        title="Waiting for the disk",
+        unit="CPU waiting for I/O (% of time)",
+        read=lambda each: each.io_wait_percent,
+        why_none="no samples of I/O wait on {hosts}",
+        reach=5.0,
+    ),
+    Metric(
+        key="disk",
+        title="Disk",
+        unit="read and written (MiB/s)",
+        read=lambda each: _scaled(
+            _sum(each.disk_read_bytes_per_second, each.disk_write_bytes_per_second), MIB
+        ),
+        why_none="no samples of the disk on {hosts}",
+        reach=1.0,
+    ),
+    Metric(
+        key="network",
+        title="Network",
+        unit="received and sent (MiB/s)",
+        read=lambda each: _scaled(
+            _sum(each.network_receive_bytes_per_second, each.network_send_bytes_per_second), MIB
+        ),
+        why_none="no samples of the network on {hosts}",
+        reach=1.0,
+    ),
+)
+
+
+def usages(records: Sequence[Record], *, begin: float) -> tuple[Usage, ...]:
+    """Return every metric of every host, also those that nothing was observed of, with the reason.
+
+    Where several ranks of a host took samples, those of the lowest count: each sees the whole host.
+
+    Args:
+        records: of the run, in order.
+        begin: epoch seconds that count as 0.
+    """
+    samples = by_host(records)
+    return tuple(_usage(metric, samples, begin) for metric in METRICS)
+
+
+def by_host(records: Iterable[Record]) -> Mapping[str, Sequence[HostSample]]:
+    """Return each host's samples, of its lowest rank that took any, by time."""
+    found: dict[str, dict[int, list[HostSample]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if isinstance(record, HostSample) and record.time is not None:
+            found[record.host][record.rank].append(record)
+    return {
+        host: sorted(ranks[min(ranks)], key=lambda each: each.time or 0.0)
+        for host, ranks in sorted(found.items())
+    }
+
+
+def _usage(metric: Metric, samples: Mapping[str, Sequence[HostSample]], begin: float) -> Usage:
+    series, without = [], []
+    for host, own in samples.items():
+        points = tuple(
+            ((each.time or 0.0) - begin, value)
+            for each in own
+            if (value := metric.read(each)) is not None
+        )
+        if points:
+            series.append(_series(host, points))
+        else:
+            without.append(host)
+    why = metric.why_none.format(hosts=", ".join(without)) if without else ""
+    if not samples:
+        why = "no samples of the hosts in the training's statistics"
+    return Usage(metric=metric, series=tuple(series), why_none=why)
+
+
+def _series(host: str, points: tuple[Point, ...]) -> UsageSeries:
+    values = [value for _, value in points]
+    return UsageSeries(
+        host=host,
+        points=thinned_points(points, most=MOST_POINTS),
+        mean=fmean(values),
+        p95=quantile(values, 0.95),
+    )
+
+
+def thinned_points(points: tuple[Point, ...], *, most: int) -> tuple[Point, ...]:
+    """Return at most `most` points: the means of as many neighbours each."""
+    width = -(-len(points) // most)
+    if width <= 1:
+        return points
+    groups = [points[start : start + width] for start in range(0, len(points), width)]
+    return tuple((fmean(x for x, _ in each), fmean(y for _, y in each)) for each in groups)

@@ -1,0 +1,215 @@
+"""Record of one run: the content of report.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT = "trainyard-run"
+STOPPED_BY_RULE = "stopped by a rule"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """One task of the DAG. Times are epoch seconds; None for what has not happened."""
+
+    task_id: str
+    state: str | None
+    start: float | None = None
+    end: float | None = None
+    try_number: int = 0
+    map_index: int = -1
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration of the task; None while it has not ended."""
+        return None if self.start is None or self.end is None else max(0.0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One SageMaker job of the run.
+
+    Attributes:
+        task_id: the task that asked for it.
+        attempts: jobs the task started so far, this one included.
+        artifact_sha256: of the object at artifact_uri.
+        transitions: secondary statuses, each with status, start, end, message (epoch seconds).
+        cost: `JobCost.to_dict()`.
+        rung: of the capacity ladder, from 0; `rung_reason`: why this one.
+    """
+
+    task_id: str
+    name: str
+    kind: str
+    status: str
+    arn: str = ""
+    secondary_status: str | None = None
+    instance_type: str | None = None
+    instance_count: int = 1
+    is_spot: bool = False
+    attempts: int = 1
+    interruptions: int = 0
+    training_seconds: int | None = None
+    billable_seconds: int | None = None
+    created_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    image_uri: str | None = None
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
+    artifact_uri: str | None = None
+    artifact_sha256: str | None = None
+    failure_reason: str | None = None
+    transitions: tuple[Mapping[str, Any], ...] = ()
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    rung: int | None = None
+    rung_reason: str | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the job completed."""
+        return self.status == "Completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRecord:
+    """One shard of the data set. `tokens` is None for tables."""
+
+    split: str
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetRecord:
+    """The sharded data set a run trained on.
+
+    Attributes:
+        unigram_loss: nats per token of the validation split under the train split's unigram counts;
+            None for tables.
+    """
+
+    uri: str
+    fingerprint: str
+    kind: str
+    source_uri: str | None = None
+    source_bytes: int | None = None
+    source_files: int | None = None
+    tokenizer: str | None = None
+    bad_rows: int = 0
+    was_reused: bool = False
+    unigram_loss: float | None = None
+    shards: tuple[ShardRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """Everything kept of one run.
+
+    Attributes:
+        status: `succeeded`, `failed`, `running`, or `stopped by a rule`.
+        history: metric events of the training script, oldest first (`event`, `time` and the event's
+            values), thinned if there are very many.
+        resources: samples of the hosts (`time`, `host`, `cpu_percent`, `memory_bytes`, ...); often
+            none.
+        cost: total_usd, is_complete, ceiling_usd, saved_usd, usd_per_million_tokens, prices.
+        continuity: `Continuity.to_dict()` of the training task; None if it was not measured.
+        rules: the content of rules.json, what the rules found in the training; None if it was not judged.
+        profile: where the training's time went, the summary of profile.json; None if nobody looked.
+        tuning: the content of tuning.json, the search before the training; None if there was none.
+        ledger: `Ledger.to_dict()`: what the run created that costs money; None if nobody kept one.
+        verdict: rule, step, action, evidence, last_checkpoint and rules_uri of the rule that ended the training; None
+            where none did.
+        failure: `task_id` and the error as `TrainingRunError.to_dict()` or `{"what": text}`; None
+            if none.
+    """
+
+    run_id: str
+    dag_id: str
+    status: str
+    run_type: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    conf: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    tasks: tuple[TaskRecord, ...] = ()
+    jobs: tuple[JobRecord, ...] = ()
+    dataset: DatasetRecord | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    resources: tuple[Mapping[str, Any], ...] = ()
+    code_sha256: str | None = None
+    model_package_arn: str | None = None
+    model_package_group: str | None = None
+    approval_status: str | None = None
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    continuity: Mapping[str, Any] | None = None
+    rules: Mapping[str, Any] | None = None
+    profile: Mapping[str, Any] | None = None
+    tuning: Mapping[str, Any] | None = None
+    ledger: Mapping[str, Any] | None = None
+    verdict: Mapping[str, Any] | None = None
+    failure: Mapping[str, Any] | None = None
+    format: str = FORMAT
+    version: int = VERSION
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """Seconds from the run's start to its end; None while it runs."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(0.0, self.ended_at - self.started_at)
+
+    def job_of(self, task_id: str) -> JobRecord | None:
+        """Return the last job of a task; None when it has none."""
+        return next((job for job in reversed(self.jobs) if job.task_id == task_id), None)
+
+    def to_json(self) -> str:
+        """Return the record as an indented JSON document."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the record a document describes.
+
+        Raises:
+            ContractError: the document is no run record of this version.
+        """
+        try:
+            return cls(**_members(json.loads(text)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ContractError(
+                "this is no run record",
+                got=f"{type(error).__name__}: {error}",
+                allowed=f"format {FORMAT}, version {VERSION}",
+            ) from error
+
+
+def _members(data: dict[str, Any]) -> dict[str, Any]:
+    if (data["format"], data["version"]) != (FORMAT, VERSION):
+        raise ValueError(f"format {data['format']} version {data['version']}")
+    dataset = data["dataset"]
+    if dataset is not None:
+        shards = tuple(ShardRecord(**each) for each in dataset["shards"])
+        dataset = DatasetRecord(**{**dataset, "shards": shards})
+    jobs = ({**each, "transitions": tuple(each["transitions"])} for each in data["jobs"])
+    return {
+        **data,
+        "tasks": tuple(TaskRecord(**each) for each in data["tasks"]),
+        "jobs": tuple(JobRecord(**each) for each in jobs),
+        "dataset": dataset,
+        "history": tuple(data["history"]),
+        "resources": tuple(data["resources"]),
+    }

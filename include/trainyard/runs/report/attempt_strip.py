@@ -1,0 +1,106 @@
+"""Steps that each attempt took, kept and lost, one row an attempt, as inline SVG."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from trainyard.runs.report.axes import Axis, exact_axis
+
+if TYPE_CHECKING:
+    from trainyard.runs.continuity import Attempt, Continuity
+
+WIDTH = 1100
+MOST_ROWS = 24
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 190, 6, 42
+_ROW, _BAR = 26, 14
+
+
+def attempt_strip(continuity: Continuity) -> Markup:
+    """Return the strip; an empty Markup for fewer than two attempts, which it could not compare."""
+    attempts = continuity.attempts[:MOST_ROWS]
+    if len(attempts) < 2:
+        return Markup("")
+    reach = max(each.last_step_logged or 0 for each in continuity.attempts)
+    x = exact_axis(0, max(reach, 1), start=_LEFT, end=WIDTH - _RIGHT, num_ticks=12)
+    height = _TOP + len(attempts) * _ROW + _BOTTOM
+    rows = (_row(each, x, _TOP + index * _ROW) for index, each in enumerate(attempts))
+    return Markup(
+        '<svg class="chart strip" viewBox="0 0 {w} {h}" role="img" '
+        'aria-label="steps by attempt">{grid}{rows}</svg>'
+    ).format(w=WIDTH, h=height, grid=_grid(x, height), rows=Markup("").join(rows))
+
+
+def strip_legend(continuity: Continuity) -> Markup:
+    """Return the legend of the strip."""
+    item = Markup('<span class="key"><i class="swatch block {}"></i>{}</span>')
+    kept = item.format("phase-working", "steps that survived")
+    return kept + (item.format("redone", "redone later") if continuity.steps_redone else "")
+
+
+def _row(attempt: Attempt, x: Axis, top: float) -> Markup:
+    middle = top + _ROW / 2
+    number = Markup('<text class="row" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+        _LEFT - 14, middle + 4.5, attempt.number
+    )
+    if attempt.resumed_at is None:
+        said = f"no step: {_ENDS.get(attempt.ended_by, attempt.ended_by)} before training began"
+        return number + _text(x.start + 4, middle, said)
+    last = attempt.last_step_logged or attempt.resumed_at
+    kept = attempt.resumed_at + attempt.steps_kept
+    end = max(last, kept)
+    bars = [
+        _bar(x, attempt.resumed_at, kept, middle, "kept"),
+        _bar(x, kept, last, middle, "redone"),
+    ]
+    mark = Markup('<line class="end {}" x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>')
+    ends = mark.format(
+        attempt.ended_by, middle - _BAR / 2 - 3, middle + _BAR / 2 + 3, x=x.pixel(end)
+    )
+    return number + Markup("").join(bars) + ends + _text(x.pixel(end) + 7, middle, _said(attempt))
+
+
+_ENDS = {
+    "timed_out": "time was up",
+    "restarted": "started again",
+    "running": "still running",
+}
+
+
+def _said(attempt: Attempt) -> str:
+    said = _ENDS.get(attempt.ended_by, attempt.ended_by)
+    return f"{said} · {attempt.steps_redone} redone" if attempt.steps_redone else said
+
+
+def _bar(x: Axis, first: int, last: int, middle: float, css: str) -> Markup:
+    if last <= first:
+        return Markup("")
+    return Markup(
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="2">'
+        "<title>steps {} to {}: {}</title></rect>"
+    ).format(
+        css,
+        x.pixel(first),
+        middle - _BAR / 2,
+        max(1.5, x.pixel(last) - x.pixel(first)),
+        _BAR,
+        f"{first + 1:,}",
+        f"{last:,}",
+        css,
+    )
+
+
+def _text(at: float, middle: float, said: str) -> Markup:
+    return Markup('<text class="note" x="{:.1f}" y="{:.1f}">{}</text>').format(at, middle + 4, said)
+
+
+def _grid(x: Axis, height: float) -> Markup:
+    base = height - _BOTTOM + 4
+    line = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
+    text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
+    label = Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
+    parts = [line.format(x.pixel(tick), _TOP, base) for tick in x.ticks]
+    parts += [text.format(x.pixel(tick), base + 16, x.tick_label(tick)) for tick in x.ticks]
+    parts.append(label.format((x.start + x.end) / 2, height - 4, "optimizer step"))
+    return Markup("").join(parts)

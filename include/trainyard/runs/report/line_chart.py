@@ -1,0 +1,197 @@
+"""A line chart as inline SVG; the page's style sheet colours it, for light and dark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup, escape
+
+from trainyard.runs.report.axes import Axis, exact_axis, linear_axis
+from trainyard.runs.report.marks import Frame, Mark, mark_band, mark_dot, mark_line
+from trainyard.runs.report.plot_area import axis_labels, grid_lines
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One curve: its label in the legend, its points and the CSS class that colours it.
+
+    `is_ghost`: what another curve shows again; drawn beneath it, wide and light, silent under the pointer.
+    `gaps`: where on the x axis nothing was observed between two points: the curve is interrupted there.
+    """
+
+    label: str
+    points: tuple[Point, ...]
+    css: str
+    is_faint: bool = False
+    has_dots: bool = False
+    is_ghost: bool = False
+    gaps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A horizontal line with its label, such as a baseline."""
+
+    label: str
+    value: float
+    css: str = "baseline"
+
+
+def line_chart(
+    series: tuple[Series, ...],
+    *,
+    x_label: str,
+    y_label: str,
+    frame: Frame,
+    levels: tuple[Level, ...] = (),
+    marks: tuple[Mark, ...] = (),
+    from_zero: bool = False,
+    reach: float | None = None,
+) -> Markup:
+    """Return the chart; an empty Markup when no series has a point. `reach`: how far its y axis goes at least."""
+    points = [point for each in series for point in each.points]
+    if not points:
+        return Markup("")
+    _, y = _axes(points, levels, frame, from_zero=from_zero, reach=reach)
+    longest = max(len(y.tick_label(tick)) for tick in y.ticks)
+    frame = replace(frame, left=34 + 7 * longest)
+    x, y = _axes(points, levels, frame, from_zero=from_zero, reach=reach)
+    ordered = sorted(series, key=lambda each: not each.is_ghost)
+    parts = [
+        *(mark_band(mark, x, frame) for mark in marks),
+        *grid_lines(y, frame),
+        *axis_labels(x, y, frame, x_label=x_label, y_label=y_label),
+        *(mark_line(mark, x, frame) for mark in marks),
+        *(_level(level, x, y, frame) for level in levels),
+        *(_curve(each, x, y) for each in ordered),
+        *(mark_dot(mark, x, y) for mark in marks),
+        Markup('<line class="crosshair" y1="{}" y2="{}" x1="-9" x2="-9"/>').format(
+            frame.top, frame.height - frame.bottom
+        ),
+    ]
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{label}" '
+        'data-series="{data}">'
+        "{body}</svg>"
+    ).format(
+        w=frame.width,
+        h=frame.height,
+        label=f"{y_label} by {x_label}",
+        data=_hover_data(series, x, y, x_label),
+        body=Markup("").join(parts),
+    )
+
+
+def _axes(
+    points: list[Point],
+    levels: tuple[Level, ...],
+    frame: Frame,
+    *,
+    from_zero: bool,
+    reach: float | None,
+) -> tuple[Axis, Axis]:
+    steps = [point[0] for point in points]
+    heights = [point[1] for point in points] + [level.value for level in levels]
+    heights += [] if reach is None else [reach]
+    plot_width = frame.width - frame.left - frame.right
+    x = exact_axis(
+        min(0.0, *steps),
+        max(steps),
+        start=frame.left,
+        end=frame.width - frame.right,
+        num_ticks=max(3, plot_width // 62),
+    )
+    y = linear_axis(
+        heights,
+        start=frame.height - frame.bottom,
+        end=frame.top,
+        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 34),
+        from_zero=from_zero,
+    )
+    return x, y
+
+
+def _curve(series: Series, x: Axis, y: Axis) -> Markup:
+    if not series.points:
+        return Markup("")
+    faint = " faint" if series.is_faint else " ghost" if series.is_ghost else ""
+    polyline = Markup('<polyline class="curve {}{}" points="{}"/>')
+    paths = (
+        " ".join(f"{x.pixel(px):.1f},{y.pixel(py):.1f}" for px, py in part)
+        for part in _unbroken(series)
+    )
+    line = Markup("").join(polyline.format(series.css, faint, path) for path in paths)
+    if not (series.has_dots or len(series.points) == 1):
+        return line
+    dot = Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"/>')
+    dots = (dot.format(series.css, x.pixel(px), y.pixel(py)) for px, py in series.points)
+    return line + Markup("").join(dots)
+
+
+def _unbroken(series: Series) -> list[list[Point]]:
+    """Return the curve's points in stretches that no gap lies in."""
+    stretches: list[list[Point]] = [[]]
+    for before, point in zip((None, *series.points), series.points, strict=False):
+        if before and any(before[0] < gap <= point[0] for gap in series.gaps):
+            stretches.append([])
+        stretches[-1].append(point)
+    return stretches
+
+
+def _level(level: Level, x: Axis, y: Axis, frame: Frame) -> Markup:
+    height = y.pixel(level.value)
+    return Markup(
+        '<line class="level {css}" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        '<text class="note {css}" x="{text_x}" y="{text_y:.1f}" text-anchor="end">{label}</text>'
+    ).format(
+        css=level.css,
+        left=x.start,
+        right=x.end,
+        y=height,
+        text_x=frame.width - frame.right - 4,
+        text_y=height - 6 if height > frame.top + 18 else height + 15,
+        label=level.label,
+    )
+
+
+def _hover_data(series: tuple[Series, ...], x: Axis, y: Axis, x_label: str) -> str:
+    """Return what the page's script needs to show values under the pointer, as JSON text."""
+    curves = [
+        {
+            "label": each.label,
+            "css": each.css,
+            "points": [
+                [round(x.pixel(px), 1), round(y.pixel(py), 1), px, float(f"{py:.5g}")]
+                for px, py in each.points
+            ],
+        }
+        for each in series
+        if each.points and not each.is_faint and not each.is_ghost
+    ]
+    return json.dumps({"x": x_label, "curves": curves}, separators=(",", ":"))
+
+
+def smoothed(points: tuple[Point, ...], *, window: int) -> tuple[Point, ...]:
+    """Return the centred moving average over `window` points, narrower at both ends: no lag.
+
+    Worked example: values 1, 2, 6 with window 3 give 1, 3, 6.
+    """
+    values = [py for _, py in points]
+    result = []
+    for index, (px, _) in enumerate(points):
+        reach = min(window // 2, index, len(points) - 1 - index)
+        part = values[index - reach : index + reach + 1]
+        result.append((px, sum(part) / len(part)))
+    return tuple(result)
+
+
+def legend(series: tuple[Series, ...], levels: tuple[Level, ...] = ()) -> Markup:
+    """Return the legend of the visible curves and levels."""
+    item = Markup('<span class="key"><i class="swatch {}"></i>{}</span>')
+    shown = [(each.css, each.label) for each in series if each.points and not each.is_faint]
+    shown += [(level.css + " dashed", level.label) for level in levels]
+    unique = dict.fromkeys(shown)
+    return Markup("").join(item.format(css, escape(label)) for css, label in unique)

@@ -1,0 +1,77 @@
+"""Vertical marks in a line chart: where something happened, and how far back it threw the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from trainyard.runs.report.axes import Axis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The chart's size in pixels and the room around the plot."""
+
+    width: int
+    height: int
+    left: int = 58
+    right: int = 14
+    top: int = 12
+    bottom: int = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A vertical line with its label, such as an interruption.
+
+    `back_to`: how far back it took the run: the stretch is shaded. `back_y`: the height there, where
+    a dot is set. `level`: how many lines of text lower the label stands, clear of the one before.
+    """
+
+    label: str
+    x: float
+    back_to: float | None = None
+    back_y: float | None = None
+    level: int = 0
+
+
+def mark_band(mark: Mark, x: Axis, frame: Frame) -> Markup:
+    """Return the shade over what a mark threw back."""
+    if mark.back_to is None or mark.back_to >= mark.x:
+        return Markup("")
+    return Markup('<rect class="band" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
+        x.pixel(mark.back_to),
+        frame.top,
+        x.pixel(mark.x) - x.pixel(mark.back_to),
+        frame.height - frame.bottom - frame.top,
+    )
+
+
+def mark_dot(mark: Mark, x: Axis, y: Axis) -> Markup:
+    """Return the dot where the run went on."""
+    if mark.back_to is None or mark.back_y is None:
+        return Markup("")
+    return Markup('<circle class="dot redone" cx="{:.1f}" cy="{:.1f}" r="4.5"/>').format(
+        x.pixel(mark.back_to), y.pixel(mark.back_y)
+    )
+
+
+def mark_line(mark: Mark, x: Axis, frame: Frame) -> Markup:
+    """Return the vertical line with its label."""
+    at = x.pixel(mark.x)
+    is_right = at > frame.width - 40 - 6.5 * len(mark.label)
+    return Markup(
+        '<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{base}"/>'
+        '<text class="note" x="{text:.1f}" y="{note}" text-anchor="{anchor}">{label}</text>'
+    ).format(
+        x=at,
+        top=frame.top,
+        base=frame.height - frame.bottom,
+        text=at - 5 if is_right else at + 5,
+        note=frame.top + 10 + 15 * mark.level,
+        anchor="end" if is_right else "start",
+        label=mark.label,
+    )

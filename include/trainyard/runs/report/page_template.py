@@ -1,0 +1,41 @@
+"""The template of a page: one HTML document that needs nothing else, in which every text is escaped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from trainyard.runs.report import views
+from trainyard.units import format_bytes, format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from jinja2 import Template
+
+
+def page_template(path: Path, **filters: Callable[..., str]) -> Template:
+    """Return the template at `path`, which may include the files beside it.
+
+    `duration` (s), `size` (bytes), `usd` and `moment` (epoch s) are there; `filters` are further ones. A name that the
+    page is not given is an error.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(path.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        duration=format_duration, size=format_bytes, usd=format_usd, moment=views.moment, **filters
+    )
+    return environment.get_template(path.name)
+
+
+def assets(*paths: Path) -> Markup:
+    """Return our own style sheets or scripts, one after the other, to stand in a page as they are."""
+    return Markup("".join(each.read_text(encoding="utf-8") for each in paths))  # noqa: S704  # our own files

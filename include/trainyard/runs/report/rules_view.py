@@ -1,0 +1,51 @@
+"""Rules section of the page: one sentence, and a row a rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.table import VerdictRow, summary_sentence, verdict_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.runs.record import RunRecord
+
+_BY = {
+    "statistics": "; judged while it trained, by the statistics of its ranks",
+    "log": "; judged by the training log",
+}
+_TONES = {"error": "bad", "warning": "warn", None: "good"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesView:
+    """The section: what was judged, and apart from it what was not, for want of data."""
+
+    sentence: str
+    tone: str
+    judged: tuple[VerdictRow, ...]
+    not_judged: tuple[VerdictRow, ...]
+    again: str
+
+
+def rules_view(record: RunRecord) -> RulesView | None:
+    """Return the section; None if nothing was judged."""
+    if record.rules is None or not record.rules["verdicts"]:
+        return None
+    rows = verdict_rows(record.rules["verdicts"])
+    return RulesView(
+        sentence=summary_sentence(record.rules["verdicts"]) + _judged_by(record.rules),
+        tone=_TONES[record.rules["worst"]] if any(row.tone for row in rows) else "warn",
+        judged=tuple(row for row in rows if row.tone),
+        not_judged=tuple(row for row in rows if not row.tone),
+        again=f"make rules RUN={record.run_id}",
+    )
+
+
+def _judged_by(rules: Mapping[str, Any]) -> str:
+    """Return by what the training was judged, and which of its jobs nothing watched where something watched others."""
+    unwatched = ", ".join(rules.get("unwatched", ()))
+    by = _BY.get(str(rules.get("judged")), "")
+    return f"{by} (nothing watched job {unwatched} to its end)" if unwatched else by

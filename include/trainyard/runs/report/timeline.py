@@ -1,0 +1,199 @@
+"""When each task ran and, beneath it, what its SageMaker job was doing, as inline SVG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from trainyard.runs.report.axes import Axis, exact_axis
+from trainyard.units import format_duration
+
+if TYPE_CHECKING:
+    from trainyard.runs.record import JobRecord, RunRecord, TaskRecord
+
+WIDTH = 1100
+_LEFT, _RIGHT, _TOP, _BOTTOM = 190, 110, 8, 42
+_TASK_HEIGHT, _JOB_HEIGHT, _GAP = 20, 10, 12
+
+# Secondary statuses by what they mean for the reader; the rest is drawn as `other`.
+PHASES = {
+    "Pending": "waiting",
+    "Starting": "waiting",
+    "LaunchingMLInstances": "waiting",
+    "PreparingTrainingStack": "waiting",
+    "Downloading": "downloading",
+    "DownloadingTrainingImage": "downloading",
+    "Training": "working",
+    "Processing": "working",
+    "Uploading": "uploading",
+    "Interrupted": "interrupted",
+    "Restarting": "interrupted",
+    "Stopping": "stopping",
+    "Updating": "other",
+}
+_PHASE_NAMES = {
+    "waiting": "starting",
+    "downloading": "downloading",
+    "working": "training or processing",
+    "uploading": "uploading",
+    "interrupted": "interrupted",
+    "stopping": "stopping",
+    "other": "other",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One stretch of a job's life; times are epoch seconds."""
+
+    name: str
+    css: str
+    start: float
+    end: float
+
+
+def timeline(record: RunRecord) -> Markup:
+    """Return the timeline; an empty Markup when no task has started."""
+    tasks = sorted((t for t in record.tasks if t.start is not None), key=lambda t: t.start or 0)
+    if not tasks:
+        return Markup("")
+    begin, end = _span(record, tasks)
+    scale, unit = _unit(end - begin)
+    x = exact_axis(0, (end - begin) / scale, start=_LEFT, end=WIDTH - _RIGHT, num_ticks=9)
+    place = _Place(x=x, begin=begin, scale=scale, end=end)
+    rows: list[Markup] = []
+    top = float(_TOP)
+    for task in tasks:
+        jobs = [job for job in record.jobs if job.task_id == task.task_id]
+        rows.append(_task_row(task, place, top))
+        rows += [
+            _job_row(job, place, top + _TASK_HEIGHT + 3 + index * (_JOB_HEIGHT + 3))
+            for index, job in enumerate(jobs)
+        ]
+        top += _TASK_HEIGHT + len(jobs) * (_JOB_HEIGHT + 3) + _GAP
+    height = top + _BOTTOM - _GAP
+    return Markup(
+        '<svg class="chart timeline" viewBox="0 0 {w} {h}" role="img" aria-label="timeline">'
+        "{grid}{rows}</svg>"
+    ).format(
+        w=WIDTH,
+        h=round(height),
+        grid=_grid(x, height, f"time since the run's start ({unit})"),
+        rows=Markup("").join(rows),
+    )
+
+
+def timeline_legend(record: RunRecord) -> Markup:
+    """Return the legend of the job phases that occur."""
+    seen = {phase.css for job in record.jobs for phase in job_phases(job, job.ended_at or 0)}
+    item = Markup('<span class="key"><i class="swatch block phase-{}"></i>{}</span>')
+    return Markup("").join(item.format(css, n) for css, n in _PHASE_NAMES.items() if css in seen)
+
+
+def job_phases(job: JobRecord, until: float) -> list[Phase]:
+    """Return the stretches of a job's life; two for a processing job, which has no finer status."""
+    if job.transitions:
+        spans = [(t["status"], t["start"], t["end"] or until) for t in job.transitions]
+    else:
+        working = "Training" if job.kind == "training" else "Processing"
+        spans = [
+            ("Starting", job.created_at, job.started_at or job.ended_at),
+            (working, job.started_at, job.ended_at or until),
+        ]
+    return [
+        Phase(name=name, css=PHASES.get(name, "other"), start=start, end=end)
+        for name, start, end in spans
+        if start is not None and end is not None and end > start
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    x: Axis
+    begin: float
+    scale: float
+    end: float
+
+    def at(self, moment: float) -> float:
+        return self.x.pixel((moment - self.begin) / self.scale)
+
+
+def _span(record: RunRecord, tasks: list[TaskRecord]) -> tuple[float, float]:
+    starts = [t.start for t in tasks if t.start is not None]
+    ends = [t.end for t in tasks if t.end is not None]
+    ends += [job.ended_at for job in record.jobs if job.ended_at is not None]
+    begin = min([*starts, *([record.started_at] if record.started_at is not None else [])])
+    return begin, max([*ends, *starts, begin + 1])
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    if seconds <= 300:
+        return 1.0, "s"
+    return (60.0, "min") if seconds <= 4 * 3600 else (3600.0, "h")
+
+
+def _grid(x: Axis, height: float, label: str) -> Markup:
+    base = height - _BOTTOM + 6
+    line = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
+    text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
+    parts = [line.format(x.pixel(t), _TOP - 4, base) for t in x.ticks]
+    parts += [text.format(x.pixel(t), base + 15, x.tick_label(t)) for t in x.ticks]
+    parts.append(
+        Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(
+            (x.start + x.end) / 2, height - 4, label
+        )
+    )
+    return Markup("").join(parts)
+
+
+def _task_row(task: TaskRecord, place: _Place, top: float) -> Markup:
+    start, end = place.at(task.start or place.begin), place.at(task.end or place.end)
+    seconds = task.seconds
+    said = "running" if seconds is None else format_duration(seconds)
+    tries = f", try {task.try_number}" if task.try_number > 1 else ""
+    name = task.task_id if task.map_index < 0 else f"{task.task_id} [{task.map_index}]"
+    return Markup(
+        '<text class="row" x="{lx}" y="{ty:.1f}" text-anchor="end">{name}</text>'
+        '<rect class="task state-{state}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h}" '
+        'rx="4">'
+        "<title>{name}: {state}, {said}{tries}</title></rect>"
+        '<text class="tick" x="{rx:.1f}" y="{ty:.1f}">{said}{tries}</text>'
+    ).format(
+        lx=_LEFT - 12,
+        ty=top + _TASK_HEIGHT * 0.72,
+        name=name,
+        state=task.state or "none",
+        x=start,
+        y=top,
+        w=max(2.0, end - start),
+        h=_TASK_HEIGHT,
+        said=said,
+        tries=tries,
+        rx=max(start + 2, end) + 7,
+    )
+
+
+def _job_row(job: JobRecord, place: _Place, top: float) -> Markup:
+    rect = Markup(
+        '<rect class="phase-{css}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h}" rx="2">'
+        "<title>{job}: {name}, {said}</title></rect>"
+    )
+    label = Markup('<text class="sub" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+        _LEFT - 12, top + _JOB_HEIGHT * 0.9, f"job {job.attempts}" if job.attempts > 1 else "job"
+    )
+    bars = (
+        rect.format(
+            css=phase.css,
+            x=place.at(phase.start),
+            y=top,
+            w=max(1.0, place.at(phase.end) - place.at(phase.start) - 0.6),
+            h=_JOB_HEIGHT,
+            job=job.name,
+            name=phase.name,
+            said=format_duration(phase.end - phase.start),
+        )
+        for phase in job_phases(job, place.end)
+    )
+    return label + Markup("").join(bars)

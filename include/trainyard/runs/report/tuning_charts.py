@@ -1,0 +1,245 @@
+"""The charts of a search as inline SVG: best so far, each hyperparameter against the objective, what mattered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from trainyard.runs.report.axes import (
+    Axis,
+    NameAxis,
+    Scale,
+    count_axis,
+    exact_axis,
+    linear_axis,
+    log_axis,
+)
+from trainyard.runs.report.marks import Frame
+from trainyard.runs.report.plot_area import axis_labels, grid_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_BEYOND = 8.0
+_BAR, _ROW = 14, 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """One trial in a chart: `kind` is `completed`, `stopped`, `failed` or `best`."""
+
+    number: int
+    kind: str
+    objective: float | None
+    values: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """Text of the pointer's tooltip."""
+        said = "no objective" if self.objective is None else f"{self.objective:.5g}"
+        values = ", ".join(f"{name} {_short(value)}" for name, value in self.values.items())
+        return f"trial {self.number} ({self.kind}): {said}; {values}"
+
+
+def best_so_far(dots: Sequence[Dot], *, metric: str, maximize: bool, frame: Frame) -> Markup:
+    """Return each trial's objective by its number, with the best up to then as a line; empty without any."""
+    y = _objective_axis(dots, frame, maximize=maximize)
+    if y is None:
+        return Markup("")
+    frame = _widened(frame, y)
+    count = max(each.number for each in dots)
+    x = count_axis(count, start=frame.left, end=frame.width - frame.right)
+    path: list[tuple[float, float]] = []
+    best: float | None = None
+    for dot in dots:
+        if dot.objective is None or dot.kind == "failed":
+            continue
+        better = best is None or (dot.objective > best if maximize else dot.objective < best)
+        if better:
+            path += [] if best is None else [(dot.number, best)]
+            best = dot.objective
+            path.append((dot.number, best))
+    if best is not None:
+        path.append((count + 0.5, best))
+    points = " ".join(f"{x.pixel(px):.1f},{_within(y, py):.1f}" for px, py in path)
+    line = Markup('<polyline class="curve train" points="{}"/>').format(points)
+    label = f"{metric}, each trial and the best so far"
+    body = [line, *(_dot(each, x.pixel(each.number), y, maximize=maximize) for each in dots)]
+    return _chart(
+        x, y, frame, body, x_label="trial, in the order of starting", y_label=metric, label=label
+    )
+
+
+def against(
+    name: str,
+    dots: Sequence[Dot],
+    given: Mapping[str, Any],
+    *,
+    metric: str,
+    maximize: bool,
+    frame: Frame,
+) -> Markup:
+    """Return the objective against one hyperparameter; empty without any.
+
+    Args:
+        name: the hyperparameter.
+        dots: the trials.
+        given: its range as the search's document has it.
+        metric: the objective's name.
+        maximize: whether more is better.
+        frame: the chart's size.
+    """
+    y = _objective_axis(dots, frame, maximize=maximize)
+    if y is None:
+        return Markup("")
+    frame = _widened(frame, y)
+    x, index = _value_axis(given, frame), None
+    if isinstance(x, NameAxis):
+        index = {each: float(place) for place, each in enumerate(x.names)}
+    body = []
+    for dot in dots:
+        value = dot.values.get(name)
+        if value is None:
+            continue
+        at = index.get(str(value)) if index else float(value)
+        if at is not None:
+            body.append(_dot(dot, x.pixel(at), y, maximize=maximize))
+    scale = " (logarithmic)" if given.get("is_logarithmic") else ""
+    return _chart(
+        x, y, frame, body, x_label=f"{name}{scale}", y_label=metric, label=f"{metric} by {name}"
+    )
+
+
+def importance_bars(shares: Sequence[Mapping[str, Any]], *, width: int) -> Markup:
+    """Return a bar for each hyperparameter's share, with a line from its lower to its upper quartile."""
+    left, right, top = 24 + 8 * max(len(each["name"]) for each in shares), 60, 6
+    base = top + _ROW * len(shares)
+    x = exact_axis(0, 100, start=left, end=width - right, num_ticks=5)
+    frame = Frame(width=width, height=base + 42, left=left, right=right, top=top)
+    grid = Markup('<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{}" y2="{}"/>')
+    tick = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
+    body = [
+        *(grid.format(top, base, x=x.pixel(each)) for each in x.ticks),
+        *(tick.format(x.pixel(each), base + 17, x.tick_label(each)) for each in x.ticks),
+        *(_bar(each, x, top + _ROW * row) for row, each in enumerate(shares)),
+        Markup('<text class="label" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+            (left + width - right) / 2, base + 36, "share of the variance it explains (%)"
+        ),
+    ]
+    return _svg(frame, "importance of each hyperparameter", body)
+
+
+def _bar(share: Mapping[str, Any], x: Axis, top: float) -> Markup:
+    middle, value = top + _ROW / 2, 100 * share["share"]
+    low, high = x.pixel(100 * share["low"]), x.pixel(100 * share["high"])
+    return Markup(
+        '<g><title>{name}: {value:.0f} %, quartiles {low_share:.0f} and {high_share:.0f} %</title>'
+        '<text class="row" x="{label:.1f}" y="{text:.1f}" text-anchor="end">{name}</text>'
+        '<rect class="share" x="{start:.1f}" y="{bar:.1f}" width="{width:.1f}" height="{height}"/>'
+        '<line class="quartiles" x1="{low:.1f}" x2="{high:.1f}" y1="{middle:.1f}" y2="{middle:.1f}"/>'
+        '<text class="note" x="{after:.1f}" y="{text:.1f}">{value:.0f} %</text></g>'
+    ).format(
+        name=share["name"],
+        value=value,
+        low_share=100 * share["low"],
+        high_share=100 * share["high"],
+        label=x.start - 8,
+        text=middle + 4.5,
+        start=x.start,
+        bar=middle - _BAR / 2,
+        width=max(1.0, x.pixel(value) - x.start),
+        height=_BAR,
+        low=low,
+        high=high,
+        middle=middle,
+        after=max(high, x.pixel(value)) + 8,
+    )  # fmt: skip
+
+
+def limit_of(objectives: Sequence[float], *, maximize: bool) -> float:
+    """Return the objective beyond which a trial is drawn at the edge, lest one diverged trial flatten all others.
+
+    The median, and from there eight times its distance from the best. Worked example: losses 2.4, 2.5, 2.6, 2.7 and 90
+    end at 2.6 + 8 x 0.2 = 4.2.
+    """
+    best = max(objectives) if maximize else min(objectives)
+    middle = median(objectives)
+    return middle + _BEYOND * (middle - best)
+
+
+def _objective_axis(dots: Sequence[Dot], frame: Frame, *, maximize: bool) -> Axis | None:
+    known = [each.objective for each in dots if each.objective is not None]
+    if not known:
+        return None
+    limit = limit_of(known, maximize=maximize)
+    shown = [each for each in known if (each >= limit if maximize else each <= limit)]
+    return linear_axis(
+        shown,
+        start=frame.height - frame.bottom,
+        end=frame.top,
+        num_ticks=max(3, (frame.height - frame.top - frame.bottom) // 34),
+    )
+
+
+def _value_axis(given: Mapping[str, Any], frame: Frame) -> Scale:
+    start, end = frame.left + 8, frame.width - frame.right - 8
+    if given["type"] == "categorical":
+        return NameAxis(names=tuple(str(each) for each in given["values"]), start=start, end=end)
+    low, high = float(given["min_value"]), float(given["max_value"])
+    ticks = max(3, (end - start) // 56)
+    if given["is_logarithmic"]:
+        return log_axis(low, high, start=start, end=end, num_ticks=ticks)
+    return exact_axis(low, high, start=start, end=end, num_ticks=ticks)
+
+
+def _dot(dot: Dot, x: float, y: Axis, *, maximize: bool) -> Markup:
+    """Return a trial's mark: a circle, a triangle at the edge for one beyond it, a cross for one without objective."""
+    title = Markup("<title>{}</title>").format(dot.title)
+    if dot.objective is None:
+        cross = Markup('<path class="trial {}" d="M{x0:.1f} {y0:.1f}l6 6m0 -6l-6 6">{}</path>')
+        return cross.format(dot.kind, title, x0=x - 3, y0=min(y.start, y.end) + 2)
+    at = y.pixel(dot.objective)
+    edge = _within(y, dot.objective)
+    if abs(at - edge) > 0.5:
+        way = 9 if maximize else -9
+        beyond = Markup('<path class="trial {}" d="M{x0:.1f} {y0:.1f}l11 0l-5.5 {way}z">{}</path>')
+        return beyond.format(dot.kind, title, x0=x - 5.5, y0=edge - way, way=way)
+    circle = Markup('<circle class="trial {}" cx="{:.1f}" cy="{:.1f}" r="{}">{}</circle>')
+    return circle.format(dot.kind, x, at, 6 if dot.kind == "best" else 4.5, title)
+
+
+def _within(y: Axis, value: float) -> float:
+    """Return the pixel of a value, at the edge of the plot for one beyond."""
+    top, bottom = min(y.start, y.end), max(y.start, y.end)
+    return min(bottom, max(top, y.pixel(value)))
+
+
+def _widened(frame: Frame, y: Axis) -> Frame:
+    return replace(frame, left=34 + 7 * max(len(y.tick_label(tick)) for tick in y.ticks))
+
+
+def _chart(
+    x: Scale,
+    y: Axis,
+    frame: Frame,
+    body: Sequence[Markup],
+    *,
+    x_label: str,
+    y_label: str,
+    label: str,
+) -> Markup:
+    area = [*grid_lines(y, frame), *axis_labels(x, y, frame, x_label=x_label, y_label=y_label)]
+    return _svg(frame, label, [*area, *body])
+
+
+def _svg(frame: Frame, label: str, body: Sequence[Markup] | Iterator[Markup]) -> Markup:
+    return Markup(
+        '<svg class="chart tuning" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">{body}</svg>'
+    ).format(w=frame.width, h=frame.height, label=label, body=Markup("").join(body))
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

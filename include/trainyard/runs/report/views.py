@@ -1,0 +1,297 @@
+"""Words and tables of the page: verdict, failure, shards, cost, lineage, conf."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from trainyard.runs.report.axes import TIMES
+from trainyard.units import format_bytes, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainyard.runs.record import JobRecord, RunRecord, ShardRecord
+
+Row = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitView:
+    """The shards of one split: totals, how even they are, each as a share of the largest."""
+
+    name: str
+    num_shards: int
+    rows: str
+    tokens: str
+    size: str
+    spread: str
+    shares: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureView:
+    """Failure section: the sentence, its labelled details and the findings."""
+
+    headline: str
+    details: tuple[Row, ...] = ()
+    findings: tuple[str, ...] = ()
+    log_tail: str = ""
+
+
+def verdict(record: RunRecord) -> tuple[str, str]:
+    """Return the verdict and its tone (`good`, `bad`, `warn`)."""
+    match record.status:
+        case "failed":
+            return "Failed", "bad"
+        case "succeeded":
+            return "Succeeded", "good"
+        case "stopped by a rule":
+            return "Stopped by a rule", "bad"
+        case _:
+            return "Still running", "warn"
+
+
+def subtitle(record: RunRecord) -> str:
+    """Return one sentence about what was trained on what, as far as it is known."""
+    conf, job = record.conf, record.job_of("train")
+    parts = []
+    if conf.get("model"):
+        parts.append(f"model {conf['model']}")
+    if record.dataset and record.dataset.source_bytes:
+        parts.append(f"{format_bytes(record.dataset.source_bytes)} of {_source(record)}")
+    if job and job.instance_type:
+        parts.append(f"{job.instance_count} {TIMES} {job.instance_type}")
+    elif conf.get("instance_type"):
+        parts.append(f"{conf.get('instance_count', 1)} {TIMES} {conf['instance_type']}")
+    if record.plan.get("world_size"):
+        parts.append(f"{record.plan['world_size']} ranks")
+    return " · ".join(parts)
+
+
+def failure_view(record: RunRecord) -> FailureView | None:
+    """Return what went wrong and what to do; None for a run that did not fail."""
+    failed = [t.task_id for t in record.tasks if t.state == "failed"]
+    if record.failure is None:
+        if not failed:
+            return None
+        headline = f"Task {', '.join(failed)} failed; its log in Airflow says why"
+        return FailureView(headline=headline)
+    task = record.failure.get("task_id") or (failed[0] if failed else None)
+    return error_view({**record.failure, "task_id": task})
+
+
+def verdict_view(record: RunRecord) -> FailureView | None:
+    """Return what a rule said that ended the training; None if none did."""
+    if record.verdict is None:
+        return None
+    told = record.verdict
+    skipped = ", ".join(task.task_id for task in record.tasks if task.state == "skipped")
+    labelled = (
+        ("evidence", told.get("evidence")),
+        ("last checkpoint", told.get("last_checkpoint") or "none"),
+        ("skipped after it", skipped),
+        ("all verdicts", told.get("rules_uri")),
+        ("next step", "start a new run that mends it; to go on all the same, clear the task train"),
+    )
+    return FailureView(
+        headline=f"Rule {told['rule']} ended the training at step {told['step']}",
+        details=tuple((name, str(value)) for name, value in labelled if value),
+    )
+
+
+def error_view(error: Mapping[str, Any]) -> FailureView:
+    """Return an error as `TrainingRunError.to_dict()`, with its `task_id`, tells it."""
+    labelled = (
+        ("task", error.get("task_id")),
+        ("error", error.get("error")),
+        ("where", error.get("where")),
+        ("got", error.get("got")),
+        ("allowed", error.get("allowed")),
+        ("next step", error.get("next_step")),
+    )
+    findings = tuple(_finding_line(each) for each in error.get("findings", ()))
+    return FailureView(
+        headline=str(error.get("what") or "The run failed"),
+        details=tuple((name, str(value)) for name, value in labelled if value),
+        findings=findings,
+        log_tail="\n".join(error.get("log_tail") or ()),
+    )
+
+
+def _finding_line(finding: Mapping[str, Any]) -> str:
+    parts = (
+        (finding.get("where"), "{}: "),
+        (finding.get("what"), "{}. "),
+        (finding.get("got"), "Got {}. "),
+        (finding.get("allowed"), "Allowed: {}. "),
+    )
+    said = "".join(form.format(value) for value, form in parts if value)
+    step = str(finding.get("next_step") or "")
+    return f"{said}{step[:1].upper()}{step[1:]}".strip()
+
+
+def tasks_not_run(record: RunRecord) -> str:
+    """Return the tasks that never started, once the run is over; empty when all did."""
+    if record.status == "running":
+        return ""
+    return ", ".join(task.task_id for task in record.tasks if task.start is None)
+
+
+def split_views(record: RunRecord) -> list[SplitView]:
+    """Return one row for each split of the data set."""
+    if record.dataset is None:
+        return []
+    names = dict.fromkeys(shard.split for shard in record.dataset.shards)
+    return [
+        _split_view(name, [s for s in record.dataset.shards if s.split == name]) for name in names
+    ]
+
+
+def _split_view(name: str, shards: Sequence[ShardRecord]) -> SplitView:
+    sizes = [shard.bytes for shard in shards]
+    largest, mean = max(sizes), fmean(sizes)
+    tokens = [shard.tokens for shard in shards if shard.tokens is not None]
+    spread = f"+{(largest / mean - 1):.1%}" if len(shards) > 1 and mean else "\N{EN DASH}"
+    return SplitView(
+        name=name,
+        num_shards=len(shards),
+        rows=f"{sum(shard.rows for shard in shards):,}",
+        tokens=f"{sum(tokens):,}" if tokens else "",
+        size=format_bytes(sum(sizes)),
+        spread=spread,
+        shares=tuple(
+            (s.bytes / largest if largest else 0.0, f"{s.file}: {format_bytes(s.bytes)}")
+            for s in shards
+        ),
+    )
+
+
+def dataset_rows(record: RunRecord) -> list[Row]:
+    """Return the facts about the data set."""
+    data = record.dataset
+    if data is None:
+        return []
+    files = f" in {data.source_files:,} files" if data.source_files else ""
+    size = f"{format_bytes(data.source_bytes)}{files}" if data.source_bytes else ""
+    reused = "yes: the same source and settings were sharded before" if data.was_reused else ""
+    return _present(
+        [
+            ("source", data.source_uri),
+            ("source size", size),
+            ("tokenizer", data.tokenizer),
+            ("bad rows", f"{data.bad_rows:,} put aside" if data.bad_rows else "none"),
+            ("reused", reused),
+            ("place", data.uri),
+        ]
+    )
+
+
+def cost_rows(record: RunRecord) -> list[Row]:
+    """Return the money: sum, ceiling, budget, savings and the price of a million tokens."""
+    cost = record.cost
+    if not record.jobs:
+        return []
+    total = format_usd(cost.get("total_usd"))
+    is_whole = cost.get("is_complete", True) or cost.get("total_usd") is None
+    return _present(
+        [
+            ("total", total if is_whole else f"{total} (not all is known)"),
+            ("ceiling of all jobs and attempts", _usd(cost.get("ceiling_usd"))),
+            ("budget", _usd(cost.get("budget_usd"))),
+            ("saved by spot", _usd(cost.get("saved_usd") or None)),
+            ("tokens trained", _count(cost.get("tokens_trained"))),
+            ("per million tokens", _usd(cost.get("usd_per_million_tokens"))),
+            ("prices", cost.get("note")),
+        ]
+    )
+
+
+def lineage_rows(record: RunRecord) -> list[Row]:
+    """Return where the model came from and where it is."""
+    data, job = record.dataset, record.job_of("train")
+    return _present(
+        [
+            ("data fingerprint", data.fingerprint if data else None),
+            ("code SHA-256", record.code_sha256),
+            ("training job", job.name if job else None),
+            ("image", job.image_uri if job else None),
+            ("model artifact", job.artifact_uri if job else None),
+            ("model SHA-256", job.artifact_sha256 if job else None),
+            ("model package", record.model_package_arn),
+            ("approval", record.approval_status),
+        ]
+    )
+
+
+def evaluation_rows(record: RunRecord) -> list[Row]:
+    """Return the metrics of the evaluation on the test split."""
+    metrics = record.evaluation.get("metrics", {})
+    rows: list[tuple[str, str | None]] = [
+        (name.replace("_", " "), _number(value))
+        for name, value in metrics.items()
+        if value is not None
+    ]
+    rows += [
+        (name.replace("num_", "test "), _count(record.evaluation.get(name)))
+        for name in ("num_tokens", "num_rows")
+    ]
+    measured, of_split = (
+        record.evaluation.get(name) for name in ("num_samples", "num_split_samples")
+    )
+    if measured and of_split and measured < of_split:
+        rows += [("measured", f"{measured:,} of {of_split:,} samples, spread evenly")]
+    planned = record.plan.get("evaluation") or {}
+    rows += [("measured on", planned.get("reason"))] if metrics else []
+    if any(each.task_id == "evaluate" and each.state == "skipped" for each in record.tasks):
+        rows += [("not measured", "the training ended before its last step; not registered")]
+    return _present(rows)
+
+
+def conf_rows(record: RunRecord) -> list[Row]:
+    """Return the run's conf, one row a field; what is not set is left out."""
+    chosen = record.plan.get("auto") or {}
+    reasons = [("chosen by the planner", "; ".join(chosen["reasons"]))] if chosen else []
+    return reasons + _present(
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in record.conf.items()
+        if value not in (None, {}, [])
+    )
+
+
+def job_state(job: JobRecord) -> tuple[str, str]:
+    """Return a job's status as the table shows it, and its tone."""
+    finer = job.secondary_status
+    said = job.status if finer in {None, job.status} else f"{job.status} ({finer})"
+    tones = {"Completed": "good", "Failed": "bad", "Stopped": "bad"}
+    return said, tones.get(job.status, "warn")
+
+
+def moment(epoch: float | None) -> str:
+    """Return a time as UTC to the second; empty for None."""
+    return "" if epoch is None else f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _present(rows: Iterable[tuple[str, str | None]]) -> list[Row]:
+    return [(name, value) for name, value in rows if value]
+
+
+def _source(record: RunRecord) -> str:
+    data = record.dataset
+    uri = str(record.conf.get("source") or (data.source_uri if data else "") or "data")
+    return uri if len(uri) <= 48 else f"…{uri[-46:]}"
+
+
+def _usd(amount: float | None) -> str | None:
+    return None if amount is None else format_usd(amount)
+
+
+def _count(number: float | None) -> str | None:
+    return None if number is None else f"{number:,.0f}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,50 @@
+"""The end of a run in one line, for lists of runs such as Airflow's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainyard.errors import shortened
+from trainyard.runs.record import STOPPED_BY_RULE
+from trainyard.units import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.runs.record import RunRecord
+
+_LONGEST = 500
+
+
+def run_note(record: RunRecord) -> str:
+    """Return a run's end as one line of at most 500 characters: its verdict, the reason or the result, its cost."""
+    parts = [_verdict(record), *_result(record), _cost(record)]
+    return shortened("; ".join(part for part in parts if part), limit=_LONGEST)
+
+
+def _verdict(record: RunRecord) -> str:
+    if record.status == STOPPED_BY_RULE and record.verdict:
+        told = record.verdict
+        return (
+            f"Stopped by rule {told['rule']} at step {told['step']}, no model: {told['evidence']}"
+        )
+    if record.failure:
+        at = record.failure.get("task_id")
+        return f"Failed{f' in {at}' if at else ''}: {record.failure.get('what', 'see its log')}"
+    return record.status.capitalize()
+
+
+def _result(record: RunRecord) -> Iterator[str]:
+    loss = (record.evaluation.get("metrics") or {}).get("test_loss")
+    if loss is not None:
+        yield f"test loss {loss:.4g}"
+    if record.model_package_arn:
+        group, _, version = record.model_package_arn.rpartition("/")
+        yield f"model {group.rpartition('/')[2]} version {version}"
+
+
+def _cost(record: RunRecord) -> str:
+    spent = record.cost.get("total_usd")
+    if spent is None:
+        return ""
+    return f"cost {'' if record.cost.get('is_complete', True) else 'at least '}{format_usd(spent)}"

@@ -1,0 +1,186 @@
+"""Messages of each cause of a failed job, in the service's, the toolkit's and torchrun's words.
+
+The texts are those of AWS's training toolkit (sagemaker-training 5.1.4), of torchrun (torch 2.13)
+and of the service (its documentation and public threads, November 2026).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trainyard.errors import (
+    CapacityError,
+    DataError,
+    DeviceMemoryError,
+    InfrastructureError,
+    JobFailedError,
+    QuotaExceededError,
+    ScriptError,
+    TimeLimitError,
+)
+
+FailureKind = type[JobFailedError | CapacityError | QuotaExceededError]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRow:
+    """One cause: how its text looks, which error it is, what the reader should do.
+
+    Attributes:
+        is_weak: the text is an after-effect (a peer that vanished); a cause in the logs goes before
+            it.
+        is_of_peers: the text is how ranks see another rank's end; any other cause, on this host or another, goes
+            before it.
+    """
+
+    pattern: re.Pattern[str]
+    error: FailureKind
+    says: str
+    next_step: str
+    is_weak: bool = False
+    is_of_peers: bool = False
+
+
+def _row(
+    pattern: str,
+    error: FailureKind,
+    says: str,
+    next_step: str,
+    *,
+    is_weak: bool = False,
+    is_of_peers: bool = False,
+) -> FailureRow:
+    return FailureRow(
+        pattern=re.compile(pattern, re.IGNORECASE | re.MULTILINE),
+        error=error,
+        says=says,
+        next_step=next_step,
+        is_weak=is_weak,
+        is_of_peers=is_of_peers,
+    )
+
+
+_MEMORY_STEP = "lower micro_batch_size (keep global_batch_size), or take a larger instance type"
+WAIT_STEP = "retry later, take another instance type, or allow several types"
+_RETRY_STEP = "retry: training resumes from the last checkpoint; if it repeats, read the host's log"
+_KILLED_STEP = (
+    "retry: training resumes from the last checkpoint; if it repeats, give the ranks more memory "
+    "(the kernel kills a process that takes more than its host has)"
+)
+_SCRIPT_STEP = "read the traceback in the log and fix the script or its hyperparameters"
+
+# An exception by its name, but not the wrappers that the service, its toolkit and torchrun put
+# around every failure.
+RAISED = (
+    r"\b(?!AlgorithmError|ClientError|ExecuteUserScriptError|ChildFailedError)"
+    r"\w+(Error|Exception)\b: "
+)
+# SIGKILL or SIGBUS on the rank that failed first. torchrun itself kills the ranks that are left
+# over, so a signal elsewhere in its table says nothing.
+KILLED = (
+    r"Root Cause \(first observed failure\):[\s\S]{0,300}?exitcode\s*:\s*-[97]\b"
+    r"|failed \(exitcode: -[97]\)|died with <Signals\.SIG(KILL|BUS)"
+    r"|\A(?![\s\S]*Root Cause)[\s\S]*(exitcode\s*:\s*-[97]\b|Signal [97] \(SIG)"
+)
+
+# First match wins.
+FAILURE_TABLE: tuple[FailureRow, ...] = (
+    _row(
+        r"CapacityError|InsufficientInstanceCapacity|Unable to provision requested ML compute",
+        CapacityError,
+        "the service has no such instances at the moment",
+        WAIT_STEP,
+    ),
+    _row(
+        r"ResourceLimitExceeded",
+        QuotaExceededError,
+        "the account's quota for this instance type is used up",
+        "wait for other jobs to end, or ask for more in Service Quotas",
+    ),
+    _row(
+        r"InternalServerError|internal error|InternalFailure|faulty (host|instance|node)",
+        InfrastructureError,
+        "the service had an internal error",
+        _RETRY_STEP,
+    ),
+    _row(
+        r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|DefaultCPUAllocator: (not enough|can't allocate) memory|\bMemoryError\b|OOMKilled",
+        DeviceMemoryError,
+        "a rank ran out of memory",
+        _MEMORY_STEP,
+    ),
+    _row(
+        KILLED,
+        InfrastructureError,
+        "a rank was killed from outside the script",
+        _KILLED_STEP,
+    ),
+    _row(
+        r'Process killed by SIGKILL[\s\S]*Command "torchrun',
+        InfrastructureError,
+        "torchrun itself was killed (the kernel, short of memory, would have taken a rank)",
+        _RETRY_STEP,
+    ),
+    _row(
+        r"OutOfMemory: Process killed by SIGKILL|exit code:? 137\b|ExitCode:? 137\b",
+        InfrastructureError,
+        "the container was killed (exit code 137): by its machine, or since the host ran out of memory",
+        _KILLED_STEP,
+        is_weak=True,
+    ),
+    _row(
+        r"exceeded MaxRuntimeInSeconds|MaxRuntimeExceeded",
+        TimeLimitError,
+        "the job reached max_run and was stopped",
+        "raise max_run, or give the job less to do",
+    ),
+    _row(
+        r"Watchdog caught collective operation timeout|ProcessGroup\w+ .*timed out"
+        r"|DistBackendError|DistNetworkError|DistStoreError|NCCL error|ncclRemoteError|ncclSystemError",
+        InfrastructureError,
+        "a collective between the ranks failed or hung",
+        _RETRY_STEP,
+        is_of_peers=True,
+    ),
+    _row(
+        r"An error occurred \((5\d\d|SlowDown|ServiceUnavailable|RequestTimeout|Throttling\w*)\) when calling",
+        InfrastructureError,
+        "a service of AWS failed for longer than the client in the container asks it again",
+        "retry: training resumes from the last checkpoint; AWS_RETRY_MODE=standard and a larger AWS_MAX_ATTEMPTS in "
+        "the job's environment let its clients wait longer",
+    ),
+    _row(
+        r"(Data|Model|Checkpoint)s? download (failed|timed out)|Failed to download data"
+        r"|Training data cannot be used"
+        r"|No S3 objects? (was|were)? ?found|ClientError:.*(S3|AccessDenied|NoSuchKey|NoSuchBucket)"
+        r"|ClientError: Please (ensure|use) .*(data|S3)|mount.*(EFS|FSx|file system).*fail",
+        DataError,
+        "an input could not be read",
+        "check that the prefix has objects and that the execution role may read them",
+    ),
+    _row(
+        r"\bDataError: ",
+        DataError,
+        "the data is not what the job needs",
+        "fix what the reason names in the data or in the settings, then start a new run",
+    ),
+    _row(
+        r"PeerError|Another rank failed|Connection closed by peer|Connection reset by peer"
+        r"|Broken pipe|Socket Timeout|recvBytes|recvValue failed|Timed out waiting \d+ ?ms|NCCL WARN.*peer",
+        InfrastructureError,
+        "a rank lost its peers",
+        _RETRY_STEP,
+        is_weak=True,
+        is_of_peers=True,
+    ),
+    _row(
+        r"ExecuteUserScriptError|Traceback \(most recent call last\)|"
+        + RAISED
+        + r"|ExitCode:? [1-9]|exit code:? [1-9]|exitcode\s*:\s*([1-9]|-\d)|Framework Error",
+        ScriptError,
+        "the training script failed",
+        _SCRIPT_STEP,
+    ),
+)

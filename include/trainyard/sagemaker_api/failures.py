@@ -1,0 +1,330 @@
+"""From what the service says to the error class.
+
+With `failure_table`, the only place that looks at message text. What no row knows stays a plain
+JobFailedError.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from trainyard.errors import (
+    CapacityError,
+    ContractError,
+    HungJobError,
+    JobFailedError,
+    JobStoppedError,
+    QuotaExceededError,
+    QuotaTooSmallError,
+    RejectedRequestError,
+    ScriptError,
+    SpotInterruptionError,
+    ThrottledError,
+    TimeLimitError,
+    TrainingRunError,
+)
+from trainyard.sagemaker_api.failure_table import (
+    FAILURE_TABLE,
+    RAISED,
+    WAIT_STEP,
+    FailureKind,
+    FailureRow,
+)
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+
+
+NO_CAUSE = 2
+"""The `cause_rank` of lines that name no cause."""
+
+
+def failure_error(
+    snapshot: JobSnapshot,
+    *,
+    log_lines: Iterable[str] = (),
+    log_hint: str | None = None,
+    stopped_for: StopCause | None = None,
+) -> TrainingRunError:
+    """Return the error of a job that ended without completing: a JobFailedError or a CapacityError.
+
+    Args:
+        snapshot: the ended job.
+        log_lines: last lines of the hosts' logs. They decide where the reason alone does not: one
+            host's reason often only says that its peers went away.
+        log_hint: where the logs are, put into the next step.
+        stopped_for: why Trainyard itself stopped the job, where it did.
+
+    Raises:
+        ContractError: the job completed, or has not ended.
+    """
+    if not snapshot.is_terminal or snapshot.succeeded:
+        raise ContractError(
+            "only an ended job that did not complete has a failure",
+            where=f"job {snapshot.name}",
+            got=snapshot.status,
+        )
+    if snapshot.status == "Stopped":
+        return _stopped(snapshot, stopped_for)
+    reason = _reason(snapshot) or ""
+    lines = list(log_lines)
+    row = _cause(reason, "\n".join(lines))
+    is_told_by_reason = re.search(RAISED, reason) and row is _match(reason)
+    raised = None if is_told_by_reason else _raised_line(lines)
+    if raised is None and row is not None and row is not _match(reason):
+        raised = next((each for each in reversed(lines) if row.pattern.search(each)), None)
+    if row is None:
+        says, kind = "the job failed for a reason nobody here knows", JobFailedError
+        return _failed(snapshot, kind, says, log_hint or "read the job's log", raised=raised)
+    hint = f"{row.next_step}; log: {log_hint}" if log_hint else row.next_step
+    return _failed(snapshot, row.error, row.says, hint, raised=raised)
+
+
+def cause_rank(log_lines: Iterable[str]) -> int:
+    """Return how near a host's lines are to the cause: 0, a failed collective 1, `NO_CAUSE`.
+
+    A rank that dies breaks the collectives of all others, and these may say so before its own words are written.
+    """
+    row = _match("\n".join(log_lines))
+    if row is None or row.is_weak:
+        return NO_CAUSE
+    return 1 if row.is_of_peers else 0
+
+
+def names_exception(log_lines: Sequence[str]) -> bool:
+    """Return whether a line says what the script raised, and not only that it failed."""
+    return _raised_line(log_lines) is not None
+
+
+def telling_lines(log_lines: Sequence[str], *, most: int = 15) -> list[str]:
+    """Return at most `most` lines, ending with the last one that names an exception, else with the last."""
+    raised = _raised_line(log_lines)
+    end = len(log_lines)
+    if raised is not None:
+        end -= list(reversed(log_lines)).index(raised)
+    return list(log_lines[max(0, end - most) : end])
+
+
+def service_error(
+    code: str, message: str, *, operation: str, where: str | None = None
+) -> TrainingRunError:
+    """Return the error of a refused call, from botocore's `ClientError` code and message."""
+    if code in _THROTTLES:
+        return ThrottledError(
+            f"{operation} was throttled",
+            where=where,
+            got=f"{code}: {message}",
+            next_step="call less often; the same call succeeds after a wait",
+        )
+    if code in _CAPACITY:
+        return CapacityError(
+            "the service has no such instances at the moment",
+            where=where,
+            got=f"{code}: {message}",
+            next_step=WAIT_STEP,
+        )
+    kind = RejectedRequestError
+    if code in _QUOTA:
+        kind = QuotaTooSmallError if _is_beyond_quota(message) else QuotaExceededError
+    return kind(
+        f"the service refused {operation}",
+        operation=operation,
+        code=code,
+        where=where,
+        got=f"{code}: {message}",
+        next_step=_REFUSAL_STEPS.get(code, "fix what the message names"),
+    )
+
+
+_THROTTLES = frozenset(
+    {"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"}
+    | {
+        "SlowDown",
+        "ServiceUnavailable",
+        "RequestThrottled",
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+    }
+)
+_CAPACITY = frozenset({"CapacityError", "InsufficientInstanceCapacity"})
+_QUOTA = frozenset({"ResourceLimitExceeded"})
+_REFUSAL_STEPS = {
+    "ResourceLimitExceeded": "wait for other jobs to end, or ask for more in Service Quotas",
+    "ResourceInUse": "the name exists already: attach to that job",
+    "AccessDeniedException": "grant the caller this action, and iam:PassRole on the execution role",
+    "AccessDenied": "grant the caller this action",
+    "UnrecognizedClientException": "check the connection's credentials",
+    "ExpiredTokenException": "renew the connection's credentials",
+    "ResourceNotFound": "check the name and the region",
+}
+
+
+# "The account-level service limit 'ml.p5.48xlarge for training job usage' is 0 Instances, with current utilization of 0
+# Instances and a request delta of 1 Instances." (public threads, November 2026)
+_QUOTA_TEXT = re.compile(r" is (\d+) Instances?,.* request delta of (\d+) Instances?", re.DOTALL)
+
+
+def _is_beyond_quota(message: str) -> bool:
+    """Return whether the request alone is more than the whole quota, so that no other job's end would help."""
+    found = _QUOTA_TEXT.search(message)
+    return found is not None and int(found.group(2)) > int(found.group(1))
+
+
+def is_name_taken(code: str, message: str) -> bool:
+    """Return whether a Create call was refused because the job already exists: attach to it."""
+    return code == "ResourceInUse" or "already exists" in message.lower()
+
+
+def is_unknown_job(code: str, message: str) -> bool:
+    """Return whether a call was refused because there is no such job."""
+    says_so = re.search(r"not found|does not exist|could not find", message, re.IGNORECASE)
+    return code == "ResourceNotFound" or (code == "ValidationException" and bool(says_so))
+
+
+def _cause(reason: str, logs: str) -> FailureRow | None:
+    """Return the row of the reason; if it is silent or an after-effect, that of the logs."""
+    row = _match(reason)
+    is_vague = row is None or row.is_weak or row.is_of_peers or _is_bare_exit(reason, row)
+    deeper = _match(logs) if is_vague and logs else None
+    if deeper is None or deeper.is_weak or (row is not None and _is_bare_exit(logs, deeper)):
+        return row
+    return deeper
+
+
+def _match(text: str) -> FailureRow | None:
+    """Return the row of a text; that of a lost peer only if nothing beside it names a cause."""
+    row = _first_match(text)
+    if row is None or not row.is_of_peers:
+        return row
+    beside = "\n".join(each for each in text.splitlines() if not _is_of_peers(each))
+    deeper = _first_match(beside)
+    if deeper is None or deeper.is_weak or _is_bare_exit(beside, deeper):
+        return row
+    return deeper
+
+
+def _first_match(text: str) -> FailureRow | None:
+    return next((row for row in FAILURE_TABLE if row.pattern.search(text)), None)
+
+
+def _is_of_peers(line: str) -> bool:
+    return any(row.is_of_peers and row.pattern.search(line) for row in FAILURE_TABLE)
+
+
+def _is_bare_exit(text: str, row: FailureRow) -> bool:
+    """Return whether the text is an exit code and nothing about what was raised."""
+    return row.error is ScriptError and not re.search(RAISED, text)
+
+
+def _raised_line(lines: Sequence[str]) -> str | None:
+    """Return the last line that names an exception, of a lost peer only without any other; None when none does."""
+    raised = [each for each in lines if re.search(RAISED, each)]
+    own = [each for each in raised if not _is_of_peers(each)]
+    return next(reversed(own or raised), None)
+
+
+def _stopped(snapshot: JobSnapshot, stopped_for: StopCause | None) -> TrainingRunError:
+    kind: FailureKind
+    match _ending(snapshot):
+        case "MaxRuntimeExceeded":
+            limit = _limit("max_run", snapshot.max_run_s)
+            kind = TimeLimitError
+            says = f"the job reached {limit} and was stopped"
+            step = "raise max_run, or lower max_steps; a new job resumes from the last checkpoint"
+            if snapshot.kind == "processing":
+                step = "raise max_run, or give the job less to do"
+        case "MaxWaitTimeExceeded":
+            limit = _limit("max_wait", snapshot.max_wait_s)
+            never = "" if snapshot.started_at else " without ever getting capacity"
+            says = f"spot waiting and running together reached {limit}{never}"
+            kind = SpotInterruptionError
+            step = "raise max_wait, take another instance type, or switch spot off"
+        case _ if stopped_for is StopCause.HUNG:
+            says, kind = "its training fell silent and was stopped", HungJobError
+            step = "a new attempt resumes from the last checkpoint; if it repeats, look where the ranks wait"
+        case _ if stopped_for is StopCause.NO_CAPACITY:
+            says, kind, step = (
+                "it got no instances in the time its rung allows",
+                CapacityError,
+                WAIT_STEP,
+            )
+        case _ if stopped_for is StopCause.TIME:
+            says, kind = "its time was used up before a trial had a result", TimeLimitError
+            step = "raise max_runtime_s, or let a trial take less"
+        case _ if snapshot.kind in {"tuning", "automl"}:
+            says, kind = "the search was stopped", JobStoppedError
+            step = "if nobody meant it, clear the task: a new search begins"
+        case _:
+            says, kind = "the job was stopped", JobStoppedError
+            step = "if nobody meant it, clear the task: training resumes from the last checkpoint"
+    return _failed(snapshot, kind, says, step)
+
+
+def _ending(snapshot: JobSnapshot) -> str | None:
+    """Return the secondary status; a processing job has none, only its reason says that max_run ended it."""
+    reason = _reason(snapshot) or ""
+    limits = (row for row in FAILURE_TABLE if row.error is TimeLimitError)
+    is_told = snapshot.secondary_status is None and any(
+        row.pattern.search(reason) for row in limits
+    )
+    return "MaxRuntimeExceeded" if is_told else snapshot.secondary_status
+
+
+def _limit(name: str, seconds: int | None) -> str:
+    return name if seconds is None else f"{name} ({format_duration(seconds)})"
+
+
+def _failed(
+    snapshot: JobSnapshot,
+    kind: FailureKind,
+    says: str,
+    next_step: str,
+    *,
+    raised: str | None = None,
+) -> TrainingRunError:
+    """Return the error; `raised` is the log's line that names the exception where the reason names none."""
+    reason = _reason(snapshot)
+    got = "\n".join(each for each in (reason, raised) if each) or None
+    what = f"{snapshot.kind} job {snapshot.name} ended as {_ended_as(snapshot)}: {says}"
+    where = f"job {snapshot.name}"
+    if issubclass(kind, QuotaExceededError):
+        return kind(
+            what,
+            operation=f"Create{snapshot.kind.title()}Job",
+            code="ResourceLimitExceeded",
+            where=where,
+            got=got,
+            next_step=next_step,
+        )
+    if issubclass(kind, CapacityError):
+        return kind(what, job_name=snapshot.name, where=where, got=got, next_step=next_step)
+    return kind(
+        what,
+        job_name=snapshot.name,
+        reason=reason,
+        exit_code=_exit_code(reason or ""),
+        got=got,
+        next_step=next_step,
+    )
+
+
+def _reason(snapshot: JobSnapshot) -> str | None:
+    """Return what the service says and what the container left as its last words; None for neither."""
+    said = (snapshot.failure_reason, snapshot.exit_message)
+    return "\n".join(dict.fromkeys(each for each in said if each)) or None
+
+
+def _ended_as(snapshot: JobSnapshot) -> str:
+    finer = snapshot.secondary_status
+    return snapshot.status if finer in {None, snapshot.status} else f"{snapshot.status} ({finer})"
+
+
+def _exit_code(reason: str) -> int | None:
+    found = re.search(r"exit ?code:?\s*(-?\d+)", reason, re.IGNORECASE)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,105 @@
+"""Parts that training and processing requests share: absent members, tags, roles, raw overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard.errors import Finding, SpecError
+
+CHECKPOINT_VARIABLE = "TRAINYARD_CHECKPOINT_S3_URI"
+STATISTICS_VARIABLE = "TRAINYARD_STATISTICS_S3_URI"
+KMS_KEY_VARIABLE = "TRAINYARD_KMS_KEY_ID"
+
+
+def present(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that are set: without None, empty text, empty lists and empty mappings.
+
+    False and 0 are values and stay.
+    """
+    return {name: value for name, value in members.items() if value not in (None, "", [], (), {})}
+
+
+def tag_list(*tags: Mapping[str, str] | None) -> list[dict[str, str]]:
+    """Return the merged tags (later ones win) in the wire's form, ordered by key."""
+    merged = {key: value for each in tags if each for key, value in each.items()}
+    return [{"Key": key, "Value": merged[key]} for key in sorted(merged)]
+
+
+def role_arn(role: str, account: str | None, *, region: str) -> str:
+    """Return the role's ARN; a bare name gets the account's and the partition of the region.
+
+    Raises:
+        SpecError: a bare name and no account.
+    """
+    if role.startswith("arn:"):
+        return role
+    if account and role:
+        return f"arn:{partition_of(region)}:iam::{account}:role/{role}"
+    raise SpecError(
+        [
+            Finding(
+                where="role",
+                what="is no ARN, and the account is not known",
+                got=repr(role),
+                allowed="arn:<partition>:iam::<account>:role/<name>",
+            )
+        ]
+    )
+
+
+def partition_of(region: str) -> str:
+    """Return the partition of a region: `aws`, `aws-cn`, `aws-us-gov`, ..."""
+    from botocore.session import get_session  # noqa: PLC0415  # DAG files import this module
+
+    return str(get_session().get_partition_for_region(region))
+
+
+def folder_uri(uri: str) -> str:
+    """Return an S3 prefix with one `/` at its end.
+
+    SageMaker restores checkpoints by raw string prefix: `.../ddp-x1` would also bring what lies in `.../ddp-x16`.
+    Worked value: `s3://b/ddp-x1` -> `s3://b/ddp-x1/`. Source: syne-tune issue 363, "if this does not end on '/', the
+    SM training job will sync back anything from S3 with that prefix".
+    """
+    return f"{uri.rstrip('/')}/"
+
+
+def place_variables(checkpoint_s3_uri: str) -> dict[str, str]:
+    """Return the variables by which the training scripts know what is theirs in S3: checkpoints and statistics.
+
+    Statistics lie beside the checkpoints, not below: what is below is restored to every host.
+    Worked value: `s3://b/run/train/` -> `s3://b/run/train/` and `s3://b/run/train-statistics/`.
+    """
+    folder = folder_uri(checkpoint_s3_uri)
+    return {CHECKPOINT_VARIABLE: folder, STATISTICS_VARIABLE: f"{folder[:-1]}-statistics/"}
+
+
+def without_places(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are not those of `place_variables`."""
+    return {name: value for name, value in variables.items() if name not in place_variables("")}
+
+
+def vpc_config(
+    subnets: tuple[str, ...], security_group_ids: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """Return the VpcConfig member; None outside a VPC."""
+    if not subnets:
+        return None
+    return {"SecurityGroupIds": list(security_group_ids), "Subnets": list(subnets)}
+
+
+def with_overrides(request: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request with raw members merged in.
+
+    Mappings merge member by member, None removes a member, anything else replaces it.
+    """
+    merged = dict(request)
+    for name, value in overrides.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
+            merged[name] = with_overrides(merged[name], value)
+        else:
+            merged[name] = value
+    return merged

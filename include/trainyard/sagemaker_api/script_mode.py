@@ -1,0 +1,90 @@
+"""The hyperparameters of script mode: how AWS's framework toolkits learn what to run and how.
+
+Values are JSON-encoded, as the SDK's estimator did (v2.257.7); the toolkit decodes each with
+`json.loads`. What a strategy tells the toolkit is in its own module, `include/trainyard/specs/strategies`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.strategies.strategy import Launcher, Target
+from trainyard.specs.training_job_rules import CODE_CHANNEL
+
+if TYPE_CHECKING:
+    from trainyard.specs.training_job import TrainingJobSpec
+
+CODE_FOLDER = f"/opt/ml/input/data/{CODE_CHANNEL}"
+"""Where a container that reaches no S3 finds its code (SDK v2, `CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH`)."""
+
+
+def script_mode_hyperparameters(
+    spec: TrainingJobSpec, *, name: str, region: str, code_s3_uri: str | None
+) -> dict[str, str]:
+    """Return all hyperparameters of the request, those of script mode last; values are JSON text.
+
+    Without an entry point (built-in algorithms, own containers) text goes as it is: such images
+    read plain strings.
+
+    Raises:
+        SpecError: an entry point without uploaded code.
+    """
+    if not spec.entry_point:
+        return {
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in spec.hyperparameters.items()
+        }
+    code = code_uri(spec, code_s3_uri=code_s3_uri)
+    told: dict[str, object] = {
+        **_model_folder(spec, name=name),
+        **spec.hyperparameters,
+        "sagemaker_program": spec.entry_point,
+        "sagemaker_submit_directory": f"{CODE_FOLDER}/{code.rpartition('/')[2]}"
+        if spec.enable_network_isolation
+        else code,
+        "sagemaker_container_log_level": spec.container_log_level,
+        "sagemaker_job_name": name,
+        "sagemaker_region": region,
+        **_strategy(spec),
+    }
+    return {key: json.dumps(value) for key, value in told.items()}
+
+
+def code_uri(spec: TrainingJobSpec, *, code_s3_uri: str | None) -> str:
+    """Return where the code of a spec with an entry point lies in S3.
+
+    Raises:
+        SpecError: nowhere yet.
+    """
+    is_on_s3 = (spec.source_dir or "").startswith("s3://")
+    code = code_s3_uri or (spec.source_dir if is_on_s3 else None)
+    if code is None:
+        raise SpecError(
+            [
+                Finding(
+                    where="code_s3_uri",
+                    what="is needed to run an entry_point",
+                    next_step="upload source_archive(source_dir) first and pass its S3 URI",
+                )
+            ]
+        )
+    return code
+
+
+def _strategy(spec: TrainingJobSpec) -> dict[str, object]:
+    if spec.launch is None:
+        return {}
+    return spec.launch.hyperparameters(
+        Target(framework=spec.framework, instance_type=spec.instance_type)
+    )
+
+
+def _model_folder(spec: TrainingJobSpec, *, name: str) -> dict[str, object]:
+    """Return TensorFlow's `model_dir`, where its estimators write checkpoints; a hyperparameter of that name wins."""
+    if spec.framework != "tensorflow":
+        return {}
+    is_mpi = spec.launch is not None and spec.launch.strategy.launcher is Launcher.MPIRUN
+    place = "/opt/ml/model" if is_mpi else f"{spec.output_path.rstrip('/')}/{name}/model"
+    return {"model_dir": place}

@@ -1,0 +1,85 @@
+"""A training job's rules as the service's Debugger is to have them, and the job without them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.specs.service_debugger import Debugger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.specs.training_job import TrainingJobSpec
+
+_MEMBERS = {
+    "DebugHookConfig": "debugger_hook_config",
+    "DebugRuleConfigurations": "rules",
+    "ProfilerConfig": "profiler_config",
+    "ProfilerRuleConfigurations": "profiler_rules",
+}
+"""A request's members of the service's Debugger and Profiler, and the spec's."""
+
+
+def judged_by_service(spec: TrainingJobSpec, *, evaluator_image: str) -> TrainingJobSpec:
+    """Return the job with what its rules need and the author left open: image, hook and profiler.
+
+    Tensors and profiles go below the job's output where the author named no place. A rule with an image of its own
+    keeps it. A profiler that is switched off is left as it is: the service takes no place of it.
+    """
+    place = {"S3OutputPath": spec.output_path}
+    hook, profiler = spec.debugger_hook_config, spec.profiler_config
+    is_off = spec.disable_profiler or (profiler or {}).get("DisableProfiler")
+    has_profiler = not is_off and (spec.profiler_rules or profiler)
+    return replace(
+        spec,
+        rules=_with_image(spec.rules, evaluator_image),
+        profiler_rules=_with_image(spec.profiler_rules, evaluator_image),
+        debugger_hook_config={**place, **(hook or {})} if spec.rules or hook else hook,
+        profiler_config={**place, **(profiler or {})} if has_profiler else profiler,
+    )
+
+
+def judged_by_us(spec: TrainingJobSpec) -> TrainingJobSpec:
+    """Return the job without anything of the service's Debugger and Profiler."""
+    return replace(
+        spec,
+        debugger=Debugger.OWN,
+        rules=(),
+        profiler_rules=(),
+        debugger_hook_config=None,
+        profiler_config=None,
+    )
+
+
+def request_without_rules(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a CreateTrainingJob request without anything of the service's Debugger and Profiler."""
+    return {name: value for name, value in request.items() if name not in _MEMBERS}
+
+
+def settings_of_service(spec: TrainingJobSpec) -> str:
+    """Return which of the job's settings are the service's Debugger's and Profiler's, its rules by name."""
+    return _told({name: getattr(spec, name) for name in _MEMBERS.values()})
+
+
+def members_of_service(request: Mapping[str, Any]) -> str:
+    """Return the same of a CreateTrainingJob request."""
+    return _told({name: request.get(name) for name in _MEMBERS})
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    """Return the settings that there are. Worked value: `DebugHookConfig, DebugRuleConfigurations (Overfit)`."""
+    return ", ".join(
+        name
+        if isinstance(value, Mapping)
+        else f"{name} ({', '.join(str(each.get('RuleConfigurationName')) for each in value)})"
+        for name, value in settings.items()
+        if value
+    )
+
+
+def _with_image(
+    rules: Sequence[Mapping[str, Any]], evaluator_image: str
+) -> tuple[dict[str, Any], ...]:
+    return tuple({"RuleEvaluatorImage": evaluator_image, **each} for each in rules)

@@ -1,0 +1,335 @@
+"""One job at one moment, read from a Describe answer: one frozen shape for all kinds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.errors import ContractError
+from trainyard.sagemaker_api.request_parts import STATISTICS_VARIABLE
+from trainyard.sagemaker_api.rule_stop import rule_evaluations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
+WAITING_STATUSES = frozenset(
+    {
+        "Pending",
+        "Starting",
+        "LaunchingMLInstances",
+        "PreparingTrainingStack",
+        "Interrupted",
+        "Restarting",
+    }
+)
+"""Secondary statuses of a job without instances that work for it."""
+_ENDING_STATUSES = TERMINAL_STATUSES | {"Stopping", "MaxWaitTimeExceeded", "MaxRuntimeExceeded"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One secondary status: when it began and ended (epoch seconds; end None while it lasts)."""
+
+    status: str
+    start: float
+    end: float | None = None
+    message: str | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Duration; None while it lasts."""
+        return None if self.end is None else max(0.0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnapshot:
+    """Describe's answer about a training, processing, tuning or AutoML job.
+
+    Times are epoch seconds, durations seconds.
+
+    Attributes:
+        kind: `training`, `processing`, `tuning` or `automl`. Of a tuning job instances, output and checkpoints are
+            those of its trials, and `final_metrics` is its best objective so far; the latter also of an AutoML job.
+        status: InProgress, Completed, Failed, Stopping, Stopped, Deleting. Only Completed is
+            success.
+        secondary_status: the finer state; None for a processing job.
+        instance_type: what the job runs on; the groups' types joined by a comma where it has
+            groups.
+        instance_count: instances over all groups.
+        billable_seconds: per instance, as the service bills it; None until it says so. A processing
+            job has
+            no such member: the time it ran stands in for it.
+        final_metrics: last value of each metric definition.
+        model_artifact: S3 URI of model.tar.gz.
+        hook_s3_uri: where Debugger's hook writes, of a training job that has one.
+        statistics_s3_uri: where the hosts of a training job put their statistics.
+        rule_evaluations: of the service's Debugger and profiler, as `rule_stop.rule_evaluations` reads them.
+    """
+
+    kind: str
+    name: str
+    arn: str
+    status: str
+    secondary_status: str | None = None
+    status_message: str | None = None
+    failure_reason: str | None = None
+    exit_message: str | None = None
+    instance_type: str | None = None
+    instance_count: int = 1
+    is_spot: bool = False
+    created_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    modified_at: float | None = None
+    training_seconds: int | None = None
+    billable_seconds: int | None = None
+    max_run_s: int | None = None
+    max_wait_s: int | None = None
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
+    model_artifact: str | None = None
+    model_package_arn: str | None = None
+    output_path: str | None = None
+    checkpoint_s3_uri: str | None = None
+    hook_s3_uri: str | None = None
+    statistics_s3_uri: str | None = None
+    image_uri: str | None = None
+    warm_pool_status: str | None = None
+    transitions: tuple[Transition, ...] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    rule_evaluations: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if the job has ended, in whatever way."""
+        return self.status in TERMINAL_STATUSES
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the job completed. Stopped is not success."""
+        return self.status == "Completed"
+
+    @property
+    def interruptions(self) -> int:
+        """Number of spot interruptions."""
+        return sum(transition.status == "Interrupted" for transition in self.transitions)
+
+    @property
+    def last_wait(self) -> tuple[float, float | None] | None:
+        """When the job last began to wait for instances and when that ended, epoch seconds.
+
+        The end is None while it waits. A job whose last wait was followed by work, by `Downloading` or later, waits
+        no more: None.
+        """
+        waits: list[Transition] = []
+        for each in reversed(self.transitions):
+            if each.status in WAITING_STATUSES:
+                waits.append(each)
+            elif waits or each.status not in _ENDING_STATUSES:
+                break
+        if not waits:
+            return None
+        ended = waits[0].end
+        return waits[-1].start, self.ended_at if ended is None and self.is_terminal else ended
+
+    @property
+    def waiting_seconds(self) -> float | None:
+        """Seconds without working instances, over all waits; None if the service tells no transitions.
+
+        A wait that lasts counts up to the moment of the answer's last change.
+        """
+        if not self.transitions:
+            return None
+        now = self.ended_at or self.modified_at
+        waits = (t for t in self.transitions if t.status in WAITING_STATUSES)
+        return sum(max(0.0, (t.end or now or t.start) - t.start) for t in waits)
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """Seconds from creation to the end; None while the job runs."""
+        if self.created_at is None or self.ended_at is None:
+            return None
+        return max(0.0, self.ended_at - self.created_at)
+
+    @classmethod
+    def from_describe(cls, description: Mapping[str, Any]) -> Self:
+        """Return the snapshot of a Describe answer of a training, processing, tuning or AutoML job.
+
+        Raises:
+            ContractError: the mapping is none of these.
+        """
+        if "AutoMLJobName" in description:
+            return cls(**_automl(description))
+        if "HyperParameterTuningJobName" in description:
+            return cls(**_tuning(description))
+        if "TrainingJobName" in description:
+            return cls(**_training(description))
+        if "ProcessingJobName" in description:
+            return cls(**_processing(description))
+        raise ContractError(
+            "this is no Describe answer of a job", got=sorted(map(str, description))[:8]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the snapshot as JSON-safe data, the derived claims included."""
+        transitions = [{**asdict(t), "seconds": t.seconds} for t in self.transitions]
+        derived = {
+            "is_terminal": self.is_terminal,
+            "succeeded": self.succeeded,
+            "interruptions": self.interruptions,
+            "waiting_seconds": self.waiting_seconds,
+            "wall_seconds": self.wall_seconds,
+        }
+        rules = [dict(each) for each in self.rule_evaluations]
+        lists = {"transitions": transitions, "rule_evaluations": rules}
+        return {**asdict(self), **lists, **derived}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the snapshot that `to_dict` wrote; members it does not know are left out."""
+        known = {each.name for each in fields(cls)}
+        members = {name: value for name, value in data.items() if name in known}
+        members["transitions"] = tuple(
+            Transition(**{k: v for k, v in each.items() if k != "seconds"})
+            for each in data.get("transitions", ())
+        )
+        members["rule_evaluations"] = tuple(data.get("rule_evaluations", ()))
+        return cls(**members)
+
+
+TrainingJobSnapshot = JobSnapshot
+ProcessingJobSnapshot = JobSnapshot
+
+
+def _training(d: Mapping[str, Any]) -> dict[str, Any]:
+    transitions = tuple(_transition(each) for each in d.get("SecondaryStatusTransitions", ()))
+    stopping = d.get("StoppingCondition", {})
+    return {
+        "kind": "training",
+        "name": d["TrainingJobName"],
+        "arn": d.get("TrainingJobArn", ""),
+        "status": d["TrainingJobStatus"],
+        "secondary_status": d.get("SecondaryStatus"),
+        "status_message": transitions[-1].message if transitions else None,
+        "failure_reason": d.get("FailureReason") or None,
+        **_cluster(d.get("ResourceConfig", {})),
+        "is_spot": bool(d.get("EnableManagedSpotTraining", False)),
+        "created_at": _epoch(d.get("CreationTime")),
+        "started_at": _epoch(d.get("TrainingStartTime")),
+        "ended_at": _epoch(d.get("TrainingEndTime")),
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "training_seconds": d.get("TrainingTimeInSeconds"),
+        "billable_seconds": d.get("BillableTimeInSeconds"),
+        "max_run_s": stopping.get("MaxRuntimeInSeconds"),
+        "max_wait_s": stopping.get("MaxWaitTimeInSeconds"),
+        "final_metrics": {
+            m["MetricName"]: float(m["Value"]) for m in d.get("FinalMetricDataList", ())
+        },
+        "model_artifact": d.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+        "model_package_arn": d.get("OutputModelPackageArn"),
+        "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
+        "checkpoint_s3_uri": d.get("CheckpointConfig", {}).get("S3Uri"),
+        "hook_s3_uri": d.get("DebugHookConfig", {}).get("S3OutputPath"),
+        "statistics_s3_uri": d.get("Environment", {}).get(STATISTICS_VARIABLE),
+        "image_uri": d.get("AlgorithmSpecification", {}).get("TrainingImage"),
+        "warm_pool_status": d.get("WarmPoolStatus", {}).get("Status"),
+        "transitions": transitions,
+        "rule_evaluations": rule_evaluations(d),
+    }
+
+
+def _processing(d: Mapping[str, Any]) -> dict[str, Any]:
+    started, ended = _epoch(d.get("ProcessingStartTime")), _epoch(d.get("ProcessingEndTime"))
+    ran = None if started is None or ended is None else max(0, round(ended - started))
+    outputs = d.get("ProcessingOutputConfig", {}).get("Outputs", ())
+    return {
+        "kind": "processing",
+        "name": d["ProcessingJobName"],
+        "arn": d.get("ProcessingJobArn", ""),
+        "status": d["ProcessingJobStatus"],
+        "failure_reason": d.get("FailureReason") or None,
+        "exit_message": d.get("ExitMessage") or None,
+        **_cluster(d.get("ProcessingResources", {}).get("ClusterConfig", {})),
+        "created_at": _epoch(d.get("CreationTime")),
+        "started_at": started,
+        "ended_at": ended,
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "training_seconds": ran,
+        "billable_seconds": ran,
+        "max_run_s": d.get("StoppingCondition", {}).get("MaxRuntimeInSeconds"),
+        "image_uri": d.get("AppSpecification", {}).get("ImageUri"),
+        "outputs": {
+            each["OutputName"]: each["S3Output"]["S3Uri"] for each in outputs if "S3Output" in each
+        },
+    }
+
+
+def _tuning(d: Mapping[str, Any]) -> dict[str, Any]:
+    definition = d.get("TrainingJobDefinition") or (d.get("TrainingJobDefinitions") or [{}])[0]
+    limits = d.get("HyperParameterTuningJobConfig", {}).get("ResourceLimits", {})
+    objective = d.get("BestTrainingJob", {}).get("FinalHyperParameterTuningJobObjectiveMetric")
+    return {
+        "kind": "tuning",
+        "name": d["HyperParameterTuningJobName"],
+        "arn": d.get("HyperParameterTuningJobArn", ""),
+        "status": d["HyperParameterTuningJobStatus"],
+        "failure_reason": d.get("FailureReason") or None,
+        **_cluster(definition.get("ResourceConfig", {})),
+        "is_spot": bool(definition.get("EnableManagedSpotTraining", False)),
+        "created_at": _epoch(d.get("CreationTime")),
+        "ended_at": _epoch(d.get("HyperParameterTuningEndTime")),
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "max_run_s": limits.get("MaxRuntimeInSeconds"),
+        "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
+        "output_path": definition.get("OutputDataConfig", {}).get("S3OutputPath"),
+        "checkpoint_s3_uri": definition.get("CheckpointConfig", {}).get("S3Uri"),
+        "image_uri": definition.get("AlgorithmSpecification", {}).get("TrainingImage"),
+    }
+
+
+def _automl(d: Mapping[str, Any]) -> dict[str, Any]:
+    config = d.get("AutoMLProblemTypeConfig", {}).get("TabularJobConfig", {})
+    objective = d.get("BestCandidate", {}).get("FinalAutoMLJobObjectiveMetric")
+    return {
+        "kind": "automl",
+        "name": d["AutoMLJobName"],
+        "arn": d.get("AutoMLJobArn", ""),
+        "status": d["AutoMLJobStatus"],
+        "secondary_status": d.get("AutoMLJobSecondaryStatus"),
+        "failure_reason": d.get("FailureReason") or None,
+        "created_at": _epoch(d.get("CreationTime")),
+        "ended_at": _epoch(d.get("EndTime")),
+        "modified_at": _epoch(d.get("LastModifiedTime")),
+        "max_run_s": config.get("CompletionCriteria", {}).get("MaxAutoMLJobRuntimeInSeconds"),
+        "final_metrics": {objective["MetricName"]: float(objective["Value"])} if objective else {},
+        "output_path": d.get("OutputDataConfig", {}).get("S3OutputPath"),
+    }
+
+
+def _cluster(config: Mapping[str, Any]) -> dict[str, Any]:
+    groups = config.get("InstanceGroups") or ()
+    if groups:
+        return {
+            "instance_type": ", ".join(dict.fromkeys(group["InstanceType"] for group in groups)),
+            "instance_count": sum(group["InstanceCount"] for group in groups),
+        }
+    return {
+        "instance_type": config.get("SelectedInstanceType") or config.get("InstanceType"),
+        "instance_count": config.get("SelectedInstanceCount") or config.get("InstanceCount") or 1,
+    }
+
+
+def _transition(each: Mapping[str, Any]) -> Transition:
+    return Transition(
+        status=each["Status"],
+        start=_epoch(each["StartTime"]) or 0.0,
+        end=_epoch(each.get("EndTime")),
+        message=each.get("StatusMessage"),
+    )
+
+
+def _epoch(moment: object) -> float | None:
+    if isinstance(moment, datetime):
+        return moment.timestamp()
+    return float(moment) if isinstance(moment, (int, float)) else None

@@ -1,0 +1,97 @@
+"""A source folder as a reproducible sourcedir.tar.gz: same files, same bytes, same SHA-256."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ARCHIVE_NAME = "sourcedir.tar.gz"
+MAX_SOURCE_BYTES = 256 * 1024**2
+_SKIPPED = frozenset({"__pycache__", "node_modules", "venv"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceArchive:
+    """The archive's bytes and their SHA-256 (hexadecimal), which is also the code's version."""
+
+    content: bytes
+    sha256: str
+    num_files: int
+
+
+def source_archive(source_dir: Path, *, entry_point: str | None = None) -> SourceArchive:
+    """Return the folder as tar.gz, without caches, version control and hidden files.
+
+    Names are sorted, owners and times are zero and only the executable bit of the mode is kept, so
+    the hash changes with the content and with nothing else.
+
+    Raises:
+        SpecError: no such folder, it is empty or too large, or the entry point is not in it.
+    """
+    files = dict(_files(source_dir)) if source_dir.is_dir() else {}
+    findings = list(_findings(source_dir, files, entry_point))
+    if findings:
+        raise SpecError(findings, subject="source code")
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, path in sorted(files.items()):
+            _add(archive, name, path)
+    content = buffer.getvalue()
+    digest = hashlib.sha256(content).hexdigest()
+    return SourceArchive(content=content, sha256=digest, num_files=len(files))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        is_skipped = any(part.startswith(".") or part in _SKIPPED for part in parts)
+        if path.is_file() and not is_skipped and path.suffix != ".pyc":
+            yield "/".join(parts), path
+
+
+def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> Iterator[Finding]:
+    if not folder.is_dir():
+        yield Finding(where="source_dir", what="is no folder", got=str(folder))
+        return
+    if not files:
+        yield Finding(where="source_dir", what="has no files", got=str(folder))
+    size = sum(path.stat().st_size for path in files.values())
+    if size > MAX_SOURCE_BYTES:
+        yield Finding(
+            where="source_dir",
+            what="is too large to be code",
+            got=format_bytes(size),
+            allowed=f"at most {format_bytes(MAX_SOURCE_BYTES)}",
+            next_step="move data out of it",
+        )
+    if entry_point and entry_point not in files:
+        near = near_matches(entry_point, files)
+        yield Finding(
+            where="entry_point",
+            what="does not exist in source_dir",
+            got=entry_point,
+            allowed=None if near else ", ".join(sorted(files)[:10]) or None,
+            next_step=f"did you mean {' or '.join(near)}?" if near else None,
+        )
+
+
+def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
+    content = path.read_bytes()
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    member.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
+    archive.addfile(member, io.BytesIO(content))

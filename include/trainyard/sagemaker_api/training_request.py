@@ -1,0 +1,292 @@
+"""Renders a TrainingJobSpec as a CreateTrainingJob request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
+from trainyard.sagemaker_api.request_check import validate_request
+from trainyard.sagemaker_api.request_parts import (
+    KMS_KEY_VARIABLE,
+    STATISTICS_VARIABLE,
+    folder_uri,
+    place_variables,
+    present,
+    role_arn,
+    tag_list,
+    vpc_config,
+    with_overrides,
+)
+from trainyard.sagemaker_api.script_mode import code_uri, script_mode_hyperparameters
+from trainyard.specs.built_in_rules import missing_hyperparameters
+from trainyard.specs.channel import Channel, DatasetInput, FileSystemInput, TrainingInput
+from trainyard.specs.training_job_rules import CODE_CHANNEL
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from trainyard.specs.training_job import TrainingJobSpec
+
+
+def render_training_job(
+    spec: TrainingJobSpec,
+    *,
+    name: str,
+    region: str,
+    code_s3_uri: str | None = None,
+    image_uri: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    account: str | None = None,
+    searched: Collection[str] = (),
+    kms_key_id: str | None = None,
+) -> dict[str, Any]:
+    """Return the CreateTrainingJob request, already checked against the service's model.
+
+    Args:
+        spec: what is asked for.
+        name: the job's name.
+        region: where the job runs.
+        code_s3_uri: sourcedir.tar.gz with the entry point; needed when the spec has an entry_point
+            and its source_dir is not on S3 already.
+        image_uri: the image when the spec names none (see `images.image_uri`).
+        tags: added to the spec's.
+        account: makes a full ARN of a bare role name.
+        searched: hyperparameters that a search gives each trial beside the spec's.
+        kms_key_id: the key of what our scripts put to S3 themselves; None leaves it to the bucket.
+
+    Raises:
+        SpecError: all that the service would refuse, or a built-in algorithm requires and does not get.
+    """
+    if missing := list(missing_hyperparameters(spec, searched=searched)):
+        raise SpecError(missing, subject="TrainingJobSpec")
+    hyperparameters = script_mode_hyperparameters(
+        spec, name=name, region=region, code_s3_uri=code_s3_uri
+    )
+    members = {
+        "TrainingJobName": name,
+        "HyperParameters": hyperparameters,
+        "AlgorithmSpecification": _algorithm(spec, image_uri),
+        "RoleArn": role_arn(spec.role, account, region=region),
+        "InputDataConfig": [
+            _channel(name, channel)
+            for name, channel in {**spec.inputs, **_code_channel(spec, code_s3_uri)}.items()
+        ],
+        "OutputDataConfig": _output(spec),
+        "ResourceConfig": _resources(spec),
+        "StoppingCondition": _stopping(spec),
+        "Tags": tag_list(spec.tags, tags),
+        "Environment": {**_places(spec, kms_key_id), **spec.environment},
+        **_isolation(spec),
+        **_watching(spec),
+    }
+    request = with_overrides(present(members), spec.raw_request_overrides)
+    validate_request("CreateTrainingJob", request)
+    return request
+
+
+def _code_channel(spec: TrainingJobSpec, code_s3_uri: str | None) -> dict[str, Channel]:
+    """Return the channel that brings the code to a container that can fetch none; the SDK v2 has the same.
+
+    If the other channels name instance groups it names all of them, or the service would refuse the job.
+    """
+    if not (spec.entry_point and spec.enable_network_isolation):
+        return {}
+    names_groups = any(getattr(each, "instance_groups", ()) for each in spec.inputs.values())
+    groups = tuple(each.instance_group_name for each in spec.instance_groups)
+    code = code_uri(spec, code_s3_uri=code_s3_uri)
+    return {
+        CODE_CHANNEL: TrainingInput(s3_data=code, instance_groups=groups if names_groups else ())
+    }
+
+
+def _isolation(spec: TrainingJobSpec) -> dict[str, Any]:
+    """Return the members about where the instances stand: their network, and whether on spot capacity."""
+    return {
+        "VpcConfig": vpc_config(spec.subnets, spec.security_group_ids),
+        "EnableNetworkIsolation": spec.enable_network_isolation or None,
+        "EnableInterContainerTrafficEncryption": spec.encrypt_inter_container_traffic or None,
+        "EnableManagedSpotTraining": spec.use_spot_instances or None,
+    }
+
+
+def _algorithm(spec: TrainingJobSpec, image_uri: str | None) -> dict[str, Any] | None:
+    image = spec.image_uri or (None if spec.algorithm_name else image_uri)
+    if spec.serverless_job_config:
+        return None
+    if not (image or spec.algorithm_name):
+        raise SpecError(
+            [
+                Finding(
+                    where="image_uri",
+                    what="is not set, and no image was looked up for the framework",
+                    next_step="set image_uri, or framework_version and py_version",
+                )
+            ]
+        )
+    return present(
+        {
+            "TrainingImage": image,
+            "AlgorithmName": spec.algorithm_name,
+            "TrainingInputMode": spec.input_mode,
+            "MetricDefinitions": [
+                {"Name": metric.name, "Regex": metric.regex} for metric in spec.metric_definitions
+            ],
+            "EnableSageMakerMetricsTimeSeries": spec.enable_sagemaker_metrics,
+            **_process_1(spec),
+            "TrainingImageConfig": spec.training_image_config,
+        }
+    )
+
+
+def _process_1(spec: TrainingJobSpec) -> dict[str, Any]:
+    """Return what the container starts instead of what its image does; empty lists where it does not."""
+    entrypoint, arguments = spec.container_entry_point, spec.container_arguments
+    if spec.forward_sigterm and spec.entry_point:
+        entrypoint, arguments = forwarding_entrypoint(spec.entry_point)
+    return {"ContainerEntrypoint": list(entrypoint), "ContainerArguments": list(arguments)}
+
+
+def _channel(name: str, channel: Channel) -> dict[str, Any]:
+    if isinstance(channel, DatasetInput):
+        return {
+            "ChannelName": name,
+            "DataSource": {"DatasetSource": {"DatasetArn": channel.dataset_arn}},
+        }
+    if isinstance(channel, FileSystemInput):
+        source = {
+            "FileSystemId": channel.file_system_id,
+            "FileSystemAccessMode": channel.file_system_access_mode,
+            "FileSystemType": channel.file_system_type,
+            "DirectoryPath": channel.directory_path,
+        }
+        members = {"DataSource": {"FileSystemDataSource": source}}
+        return present({"ChannelName": name, **members, "ContentType": channel.content_type})
+    return present(
+        {
+            "ChannelName": name,
+            "DataSource": {
+                "S3DataSource": present(
+                    {
+                        "S3DataType": channel.s3_data_type,
+                        "S3Uri": channel.s3_data,
+                        "S3DataDistributionType": channel.distribution,
+                        "AttributeNames": list(channel.attribute_names),
+                        "InstanceGroupNames": list(channel.instance_groups),
+                        "ModelAccessConfig": channel.model_access_config,
+                        "HubAccessConfig": channel.hub_access_config,
+                    }
+                )
+            },
+            "ContentType": channel.content_type,
+            "CompressionType": channel.compression,
+            "RecordWrapperType": channel.record_wrapping,
+            "InputMode": channel.input_mode,
+            "ShuffleConfig": (
+                None if channel.shuffle_seed is None else {"Seed": channel.shuffle_seed}
+            ),
+        }
+    )
+
+
+def _output(spec: TrainingJobSpec) -> dict[str, Any]:
+    return present(
+        {
+            "KmsKeyId": spec.output_kms_key,
+            "S3OutputPath": spec.output_path,
+            "CompressionType": "NONE" if spec.disable_output_compression else None,
+        }
+    )
+
+
+def _resources(spec: TrainingJobSpec) -> dict[str, Any] | None:
+    if spec.serverless_job_config:
+        return None
+    groups = [
+        {
+            "InstanceType": group.instance_type,
+            "InstanceCount": group.instance_count,
+            "InstanceGroupName": group.instance_group_name,
+        }
+        for group in spec.instance_groups
+    ]
+    preferences = [
+        present(
+            {
+                "InstanceType": choice.instance_type,
+                "InstanceCount": choice.instance_count,
+                "TrainingPlanArns": list(choice.training_plan_arns),
+            }
+        )
+        for choice in spec.instance_preferences
+    ]
+    return present(
+        {
+            "InstanceType": spec.instance_type,
+            "InstanceCount": None
+            if groups
+            else spec.instance_count or (1 if spec.instance_type else None),
+            "VolumeSizeInGB": spec.volume_size,
+            "VolumeKmsKeyId": spec.volume_kms_key,
+            "KeepAlivePeriodInSeconds": spec.keep_alive_period_in_seconds,
+            "InstanceGroups": groups,
+            "TrainingPlanArn": spec.training_plan,
+            "InstancePlacementConfig": spec.instance_placement_config,
+            "InstancePreferences": preferences,
+        }
+    )
+
+
+def _stopping(spec: TrainingJobSpec) -> dict[str, Any]:
+    return present(
+        {
+            "MaxRuntimeInSeconds": spec.max_run,
+            "MaxWaitTimeInSeconds": spec.max_wait,
+            "MaxPendingTimeInSeconds": spec.max_pending_time_in_seconds,
+        }
+    )
+
+
+def _places(spec: TrainingJobSpec, kms_key_id: str | None) -> dict[str, str]:
+    """Return what tells our scripts where S3 has what is theirs, and its key; nothing if they cannot reach it."""
+    if not (spec.entry_point and spec.checkpoint_s3_uri) or spec.enable_network_isolation:
+        return {}
+    places = place_variables(spec.checkpoint_s3_uri)
+    if spec.debugger_hook_config:  # they go where the hook's do
+        places.pop(STATISTICS_VARIABLE)
+    elif kms_key_id:
+        places[KMS_KEY_VARIABLE] = kms_key_id
+    return places
+
+
+def _watching(spec: TrainingJobSpec) -> dict[str, Any]:
+    """Return the members about checkpoints, retries, debugging, tracking and registration."""
+    checkpoints = {
+        "S3Uri": folder_uri(spec.checkpoint_s3_uri) if spec.checkpoint_s3_uri else None,
+        "LocalPath": spec.checkpoint_local_path,
+    }
+    profiler = dict(spec.profiler_config or {})
+    if spec.disable_profiler is not None:
+        profiler["DisableProfiler"] = spec.disable_profiler
+    return {
+        "CheckpointConfig": present(checkpoints),
+        "RetryStrategy": _wrapped("MaximumRetryAttempts", spec.max_retry_attempts),
+        "DebugHookConfig": spec.debugger_hook_config,
+        "DebugRuleConfigurations": list(spec.rules),
+        "ProfilerConfig": profiler,
+        "ProfilerRuleConfigurations": list(spec.profiler_rules),
+        "TensorBoardOutputConfig": spec.tensorboard_output_config,
+        "ExperimentConfig": spec.experiment_config,
+        "RemoteDebugConfig": _wrapped("EnableRemoteDebug", spec.enable_remote_debug),
+        "InfraCheckConfig": _wrapped("EnableInfraCheck", spec.enable_infra_check),
+        "SessionChainingConfig": _wrapped(
+            "EnableSessionTagChaining", spec.enable_session_tag_chaining
+        ),
+        "ModelPackageConfig": spec.model_package_config,
+        "MlflowConfig": spec.mlflow_config,
+        "ServerlessJobConfig": spec.serverless_job_config,
+    }
+
+
+def _wrapped(member: str, value: object) -> dict[str, Any] | None:
+    return None if value is None else {member: value}

@@ -1,0 +1,164 @@
+"""A search and its trials, read from the service's answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.cost.job_cost import job_cost
+from trainyard.errors import ContractError
+from trainyard.tuning.trials import TERMINAL_STATUSES, Trial, plain_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+
+OBJECTIVE_KEY = "_tuning_objective_metric"
+_TOOLKIT = "sagemaker_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFacts:
+    """Describe's answer about a search, besides the members of any job (`JobSnapshot`).
+
+    Attributes:
+        objective_type: `Minimize` or `Maximize`.
+        best_name: the winner's training job, an earlier search's where that one was better; None while there is none.
+        best_value: its objective.
+        best_tuned: its tuned hyperparameters as wire text.
+        static: the static hyperparameters of its definition, without those of the service and the toolkit.
+        counters: how many trials and objectives are in which state; it changes whenever one of them does.
+        has_criteria: whether the search may complete before all its trials.
+        max_jobs: how many trials there may be; None if the search does not say.
+    """
+
+    strategy: str
+    metric_name: str
+    objective_type: str
+    best_name: str | None
+    best_value: float | None
+    best_tuned: Mapping[str, str]
+    static: Mapping[str, str]
+    counters: Mapping[str, int]
+    has_criteria: bool
+    max_jobs: int | None = None
+
+    @classmethod
+    def from_describe(cls, description: Mapping[str, Any]) -> Self:
+        """Return the facts of a DescribeHyperParameterTuningJob answer.
+
+        Raises:
+            ContractError: the mapping is none.
+        """
+        config = description.get("HyperParameterTuningJobConfig")
+        definitions = description.get("TrainingJobDefinitions") or [
+            description.get("TrainingJobDefinition")
+        ]
+        if config is None or definitions[0] is None:
+            raise ContractError("this is no Describe answer of a search", got=sorted(description))
+        best = description.get("OverallBestTrainingJob") or description.get("BestTrainingJob") or {}
+        definition = _definition_of(best, definitions)
+        objective = (
+            config.get("HyperParameterTuningJobObjective") or definitions[0]["TuningObjective"]
+        )
+        return cls(
+            strategy=config["Strategy"],
+            metric_name=objective["MetricName"],
+            objective_type=objective["Type"],
+            best_name=best.get("TrainingJobName"),
+            best_value=_objective(best),
+            best_tuned=dict(best.get("TunedHyperParameters", {})),
+            static={
+                name: value
+                for name, value in definition.get("StaticHyperParameters", {}).items()
+                if name != OBJECTIVE_KEY and not name.startswith(_TOOLKIT)
+            },
+            counters={
+                **description.get("TrainingJobStatusCounters", {}),
+                **{f"o{k}": v for k, v in description.get("ObjectiveStatusCounters", {}).items()},
+            },
+            has_criteria=bool(config.get("TuningJobCompletionCriteria")),
+            max_jobs=config.get("ResourceLimits", {}).get("MaxNumberOfTrainingJobs"),
+        )
+
+    @property
+    def maximize(self) -> bool:
+        """True if more is better."""
+        return self.objective_type == "Maximize"
+
+
+def trial_of(
+    summary: Mapping[str, Any],
+    *,
+    job: JobSnapshot | None = None,
+    usd_per_s: float | None = None,
+) -> Trial:
+    """Return a trial of a ListTrainingJobsForHyperParameterTuningJob answer.
+
+    Args:
+        summary: one of its summaries.
+        job: its training job; without it an ended trial is taken to be billed for all the seconds it ran.
+        usd_per_s: the price of a trial's second, for instances that the catalogue alone cannot price.
+    """
+    started_at = _epoch(summary.get("TrainingStartTime"))
+    ended_at = _epoch(summary.get("TrainingEndTime"))
+    billable = job.billable_seconds if job else None
+    if billable is None and started_at is not None and ended_at is not None:
+        billable = max(0, round(ended_at - started_at))
+    cost = None
+    if summary["TrainingJobStatus"] in TERMINAL_STATUSES:
+        known = job_cost({**job.to_dict(), "billable_seconds": billable or 0}) if job else None
+        cost = known.cost_usd if known else None
+        if cost is None and usd_per_s is not None:
+            cost = (billable or 0) * usd_per_s
+    return Trial(
+        training_job_name=summary["TrainingJobName"],
+        definition=summary.get("TrainingJobDefinitionName"),
+        status=summary["TrainingJobStatus"],
+        objective=_objective(summary) if summary.get("ObjectiveStatus") != "Failed" else None,
+        tuned_hyperparameters={
+            name: plain_text(value) for name, value in summary["TunedHyperParameters"].items()
+        },
+        started_at=started_at,
+        ended_at=ended_at,
+        billable_seconds=billable if billable is None else float(billable),
+        cost_usd=cost,
+        failure_reason=summary.get("FailureReason"),
+    )
+
+
+def with_early_stops(trials: Sequence[Trial], *, was_cut: bool) -> list[Trial]:
+    """Return the trials of an ended search, those marked that were stopped although the search went on.
+
+    Args:
+        trials: all of them.
+        was_cut: whether the search's own end may have stopped trials: then only those count that another one started
+            after.
+    """
+    last_start = max((each.started_at or 0.0 for each in trials), default=0.0)
+
+    def is_early(trial: Trial) -> bool:
+        if trial.status != "Stopped":
+            return False
+        return not was_cut or (trial.ended_at is not None and trial.ended_at < last_start)
+
+    return [replace(each, is_early_stopped=is_early(each)) for each in trials]
+
+
+def _definition_of(
+    best: Mapping[str, Any], definitions: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    name = best.get("TrainingJobDefinitionName")
+    named = (each for each in definitions if name and each.get("DefinitionName") == name)
+    return next(named, definitions[0])
+
+
+def _objective(summary: Mapping[str, Any]) -> float | None:
+    value = summary.get("FinalHyperParameterTuningJobObjectiveMetric", {}).get("Value")
+    return None if value is None else float(value)
+
+
+def _epoch(moment: object) -> float | None:
+    return moment.timestamp() if isinstance(moment, datetime) else None

@@ -1,0 +1,160 @@
+"""Tables to column shards."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainyard.sharding.index import SchemaColumn
+from trainyard.sharding.pass_context import Written
+from trainyard.sharding.prefetch import prefetched
+from trainyard.sharding.split_rule import SPLITS
+from trainyard.sharding.split_writer import ColumnSplitWriter, Finished, NextWeight
+from trainyard.sharding.statistics import ColumnMoments
+from trainyard.sharding.table_encoder import TableEncoder, buffers_of
+from trainyard.sharding.table_schema import (
+    ColumnKind,
+    ColumnPlan,
+    ReplanNeededError,
+    Role,
+    plan_columns,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from trainyard.sharding.pass_context import PassContext
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Table
+    from trainyard.sharding.source_files import SourceFile
+    from trainyard.sharding.table_batch import TableBatch
+
+log = logging.getLogger(__name__)
+
+
+def write_columns(context: PassContext) -> Written:
+    """Return the splits and what the index says about columns: the schema.
+
+    A column that turns out far into the source to be another than it was planned as, is planned anew and everything
+    is read again.
+
+    Raises:
+        SpecError: the settings name a column that is not there.
+        DataError: the source cannot be read, has too many bad rows or too few rows.
+    """
+    table = context.reading.table()
+    if context.is_part:
+        table.expect_fractions()
+    while True:
+        try:
+            return _read_once(context, table)
+        except ReplanNeededError as error:
+            found = error.kind or "whole numbers with missing values"
+            log.info("column %s holds %s, reading again", error.column, found)
+            table.replan(error.column, error.kind)
+            context.start_again()
+
+
+def _read_once(context: PassContext, table: Table) -> Written:
+    settings = context.reading.settings
+    plans = plan_columns(table.schema, table.names, table.nullable, settings)
+    encoder = TableEncoder(plans, max_categories=settings.max_categories)
+    columns = buffers_of(plans)
+
+    def open_writer(
+        split: str, folder: Path, next_weight: NextWeight, finished: Finished
+    ) -> ColumnSplitWriter:
+        return ColumnSplitWriter(
+            split, folder, columns=columns, next_weight=next_weight, finished=finished
+        )
+
+    row_bytes = sum(np.dtype(dtype).itemsize for _, dtype in columns)
+    names, validity = [name for name, _ in columns], {plan.name: plan.validity for plan in plans}
+    moments = {plan.name: ColumnMoments() for plan in plans if plan.kind is not ColumnKind.CATEGORY}
+    with (
+        context.shard_set(open_writer, unit_bytes=row_bytes) as shards,
+        prefetched(table.batches()) as batches,
+        prefetched(_split_batches(batches, plans, encoder, context)) as split_batches,
+    ):
+        for done, by_split in split_batches:
+            shards.observe(done, {split: len(each[0]) for split, each in by_split.items()})
+            for split, arrays in by_split.items():
+                shards.writer(split).append(arrays)
+            there = dict(zip(names, by_split["train"], strict=True))
+            for name, each in moments.items():
+                each.add(_known(there, name, validity[name]))
+        context.check_rows(sum(shards.writer(split).rows for split in SPLITS))
+        splits = shards.finish()
+    schema = tuple(_described(plan, encoder, moments.get(plan.name)) for plan in plans)
+    return Written(
+        splits=splits,
+        described={"kind": "columns", "schema": schema},
+        tallies={name: each.sums for name, each in moments.items()},
+    )
+
+
+def _split_batches(
+    batches: Iterator[tuple[SourceFile, TableBatch]],
+    plans: Sequence[ColumnPlan],
+    encoder: TableEncoder,
+    context: PassContext,
+) -> Iterator[tuple[float, dict[str, list[npt.NDArray[Any]]]]]:
+    """Yield the share of the source read so far, and the rows of each split, one array a column."""
+    for file, batch in batches:
+        rows = _with_target(batch, plans, file, context.reading.bad_rows)
+        arrays, hashes = encoder.encode(rows)
+        numbers = context.rule.assign(hashes)
+        places = [np.flatnonzero(numbers == number) for number in range(len(SPLITS))]
+        yield (
+            batch.done,
+            {  # "clip" since "raise" copies twice; the places are in range
+                split: [array.take(at, mode="clip") for array in arrays]
+                for split, at in zip(SPLITS, places, strict=True)
+            },
+        )
+
+
+def _known(
+    arrays: Mapping[str, npt.NDArray[Any]], name: str, validity: str | None
+) -> npt.NDArray[Any]:
+    """Return a column's values without those that are missing by its validity."""
+    values = arrays[name]
+    return values if validity is None else values[arrays[validity].view(np.bool_)]
+
+
+def _with_target(
+    table_batch: TableBatch, plans: Sequence[ColumnPlan], file: SourceFile, bad_rows: BadRows
+) -> pa.RecordBatch:
+    """Return the rows whose target is not missing; the others are bad rows."""
+    batch = table_batch.batch
+    target = next((plan.name for plan in plans if plan.role is Role.TARGET), None)
+    if target is None or not batch.column(target).null_count:
+        return batch
+    known = batch.column(target).is_valid()
+    for row, is_known in enumerate(known.to_pylist()):
+        if not is_known:
+            line = table_batch.first_line + row
+            content = str(batch.slice(row, 1).to_pylist()[0])
+            bad_rows.add(file.name, line, f"missing target: column {target!r}", content)
+    return batch.filter(known)
+
+
+def _described(
+    plan: ColumnPlan, encoder: TableEncoder, moments: ColumnMoments | None
+) -> SchemaColumn:
+    return SchemaColumn(
+        name=plan.name,
+        dtype=plan.dtype,
+        role=plan.role,
+        validity=plan.validity,
+        categories=encoder.categories(plan.name),
+        mean=None if moments is None else moments.mean,
+        std=None if moments is None else moments.std,
+        num_infinite=None if moments is None else moments.num_infinite,
+    )

@@ -1,0 +1,272 @@
+"""Record batches out of csv files: whole blocks by Arrow, and row by row where a block has a bad row."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from trainyard.errors import DataError
+from trainyard.sharding.csv_types import (
+    FALSE,
+    MISSING,
+    TRUE,
+    check_exact,
+    column_type,
+    parse_column,
+)
+from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
+from trainyard.sharding.source_files import Progress, SourceFile, suffix_of, unreadable
+from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.settings import ShardSettings
+
+_SAMPLE_FILES = 4
+_SAMPLE_ROWS = 20_000
+_MISSING = frozenset(MISSING)
+_Rows = list[tuple[int, list[str]]]
+"""Fields of rows, with the line each starts on."""
+
+
+class CsvTable(TextSchema):
+    """Csv files with a header line each; types are told from the first rows of up to four files.
+
+    Args:
+        files: the files, read in this order.
+        objects: opens remote files.
+        settings: `category_columns` are read as strings whatever they hold.
+        bad_rows: takes rows of a wrong number of fields, a wrong type or a wrong encoding.
+
+    Raises:
+        DataError: a file cannot be read or has other columns than the first.
+    """
+
+    def __init__(
+        self,
+        files: list[SourceFile],
+        objects: Objects,
+        settings: ShardSettings,
+        bad_rows: BadRows,
+    ) -> None:
+        self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._settings = settings
+        csv.field_size_limit(MAX_LINE_BYTES)
+        self._header, _ = self._read_header(files[0])
+        self.names = self._header
+        samples = [self._sample(file) for file in files[:_SAMPLE_FILES]]
+        table = pa.concat_tables(samples).combine_chunks()
+        strings = {name: table.column(name).combine_chunks() for name in self._header}
+        schema = pa.schema(
+            [(name, _type_of(strings[name], settings, name=name)) for name in self._header]
+        )
+        nullable = {name for name, values in strings.items() if values.null_count}
+        super().__init__(schema, nullable)
+
+    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
+        """Yield the rows, typed as `schema` says.
+
+        Raises:
+            DataError: a file cannot be read or has other columns.
+            ReplanNeededError: a column is of another type.
+        """
+        progress = Progress(self._files)
+        for file in self._files:
+            header, delimiter = self._read_header(file)
+            for block in line_blocks(file, self._objects, delimiter=delimiter.encode()):
+                table = self._parsed(file, block, header, delimiter)
+                batches = table.select(self._header).combine_chunks().to_batches()
+                batch = (
+                    batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+                )
+                done, first = progress.at(file, block.position), block.first_line
+                first += first == 1  # the header
+                yield file, TableBatch(batch=batch, done=done, first_line=first)
+
+    def _parsed(
+        self, file: SourceFile, block: LineBlock, header: list[str], delimiter: str
+    ) -> pa.Table:
+        skip = 1 if block.first_line == 1 else 0
+        try:
+            table = _read_block(block.data, header, self.schema, delimiter, skip=skip)
+            self._check_large(table, block.data, header, delimiter, skip=skip)
+        except pa.ArrowInvalid:
+            text = block.data.decode("utf-8-sig", errors="surrogateescape")
+            rows = _split_rows(text, delimiter, first_line=block.first_line)[skip:]
+            good = self._whole_rows(file, rows, header, delimiter)
+            return self._typed_rows(file, good, header, delimiter)
+        return table
+
+    def _check_large(
+        self, table: pa.Table, data: bytes, header: list[str], delimiter: str, *, skip: int
+    ) -> None:
+        """Check by their digits the columns of floats that hold numbers which may be inexact.
+
+        Raises:
+            ReplanNeededError, DataError: as `check_exact` does.
+        """
+        large = [
+            field.name
+            for field in table.schema
+            if field.type == pa.float64() and may_be_inexact(table.column(field.name))
+        ]
+        if large:
+            kinds = pa.schema([(name, pa.string()) for name in header])
+            strings = _read_block(data, header, kinds, delimiter, skip=skip)
+            for name in large:
+                texts = pc.utf8_trim_whitespace(strings.column(name).combine_chunks())
+                check_exact(texts, name=name, is_fractional=name in self.fractional)
+
+    def _whole_rows(
+        self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
+    ) -> _Rows:
+        good = []
+        for line, row in rows:
+            if len(row) != len(header):
+                reason = f"wrong number of fields: {len(row)} for {len(header)} columns"
+            elif any(_has_wrong_bytes(value) for value in row):
+                reason = "not UTF-8"
+            else:
+                good.append((line, row))
+                continue
+            content = delimiter.join(row).encode(errors="surrogateescape")
+            self._bad_rows.add(file.name, line, reason, content)
+        return good
+
+    def _typed_rows(
+        self, file: SourceFile, rows: _Rows, header: list[str], delimiter: str
+    ) -> pa.Table:
+        columns, faults = [], {}
+        for field in self.schema:
+            at = header.index(field.name)
+            values = pa.array(
+                [None if row[at] in _MISSING else row[at] for _, row in rows], pa.string()
+            )
+            parsed, wrong = parse_column(
+                values,
+                field.type,
+                self._settings,
+                name=field.name,
+                is_fractional=field.name in self.fractional,
+            )
+            columns.append(parsed)
+            for position, text in wrong:
+                faults[position] = (
+                    f"wrong type: column {field.name!r} is {field.type}, got {text[:50]!r}"
+                )
+        for position in sorted(faults):
+            line, row = rows[position]
+            self._bad_rows.add(file.name, line, faults[position], delimiter.join(row))
+        table = pa.table(columns, schema=self.schema)
+        kept = pa.array([at not in faults for at in range(len(rows))], pa.bool_())
+        return table.filter(kept) if faults else table
+
+    def _read_header(self, file: SourceFile) -> tuple[list[str], str]:
+        block = next(line_blocks(file, self._objects), None)
+        data = b"" if block is None else block.data
+        first = data.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+        delimiter = "\t" if suffix_of(file.name) == ".tsv" else _delimiter_of(first)
+        if "\r" in first:
+            raise _carriage_returns(file)
+        try:
+            header = next(csv.reader([first], delimiter=delimiter), [])
+        except csv.Error as error:
+            raise unreadable(file, error) from error
+        self._check_header(file, header)
+        return header, delimiter
+
+    def _check_header(self, file: SourceFile, header: list[str]) -> None:
+        expected = getattr(self, "_header", header)
+        has_twice = len(set(header)) != len(header)
+        if not header or has_twice or sorted(header) != sorted(expected):
+            raise DataError(
+                "a csv file names a column twice"
+                if has_twice
+                else "a csv file's header is not that of the first file",
+                job_name="sharding",
+                where=file.name,
+                got=", ".join(header) or "an empty line",
+                allowed=None if has_twice else ", ".join(expected),
+                next_step="bring the files to the same columns, or narrow the source with a glob; "
+                "for files without a header give csv_options header and names",
+            )
+
+    def _sample(self, file: SourceFile) -> pa.Table:
+        header, delimiter = self._read_header(file)
+        blocks = line_blocks(file, self._objects, delimiter=delimiter.encode())
+        text = next(blocks).data.decode("utf-8-sig", errors="replace")
+        rows = _split_rows(text, delimiter, first_line=1)[1 : _SAMPLE_ROWS + 1]
+        fitting = [row for _, row in rows if len(row) == len(header)]
+        columns = {
+            name: pa.array(
+                [None if row[at] in _MISSING else row[at] for row in fitting], pa.string()
+            )
+            for at, name in enumerate(header)
+        }
+        return pa.table(columns).select(self._header)
+
+
+def _type_of(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
+    """Return a column's type; an ignored one is never parsed."""
+    is_ignored = name in settings.ignore_columns
+    return pa.string() if is_ignored else column_type(values, settings, name=name)
+
+
+def _carriage_returns(file: SourceFile) -> DataError:
+    return DataError(
+        "a csv file ends its lines with carriage returns alone",
+        job_name="sharding",
+        where=file.name,
+        allowed="line feeds, or carriage returns and line feeds",
+        next_step="convert it, for example with: tr '\\r' '\\n'",
+    )
+
+
+def _split_rows(text: str, delimiter: str, *, first_line: int) -> _Rows:
+    """Return the rows of csv text with the lines they start on, empty lines left out."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows, line = [], first_line
+    for row in reader:
+        if row:
+            rows.append((line, row))
+        line = first_line + reader.line_num
+    return rows
+
+
+def _read_block(
+    data: bytes, header: list[str], schema: pa.Schema, delimiter: str, *, skip: int
+) -> pa.Table:
+    return pacsv.read_csv(
+        pa.BufferReader(data),
+        read_options=pacsv.ReadOptions(
+            column_names=header,
+            skip_rows=skip,
+            use_threads=True,
+            block_size=max(1024, len(data) + 1),
+        ),
+        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pacsv.ConvertOptions(
+            column_types=schema,
+            null_values=list(MISSING),
+            true_values=list(TRUE),
+            false_values=list(FALSE),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    )
+
+
+def _has_wrong_bytes(value: str) -> bool:
+    return not value.isascii() and any("\udc80" <= each <= "\udcff" for each in value)
+
+
+def _delimiter_of(line: str) -> str:
+    return max(",;\t|", key=line.count)

@@ -1,0 +1,131 @@
+"""Types of a csv file's columns, and the values of their strings in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trainyard.sharding.table_schema import ReplanNeededError, inexact_numbers
+
+if TYPE_CHECKING:
+    from trainyard.sharding.settings import ShardSettings
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A")
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+_WHOLE = r"^[+-]?\d+$"
+_LONG_WHOLE = r"^[+-]?\d{16,}$"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?([iI]nf|INF|infinity)$"
+_NUMERIC_SHARE = 0.9
+
+Wrong = list[tuple[int, str]]
+"""Positions and texts of values that are not of their column's type."""
+
+
+def column_type(values: pa.Array, settings: ShardSettings, *, name: str) -> pa.DataType:
+    """Return the type of a column from some of its strings, null where missing; null where all are.
+
+    A column is of numbers when nine in ten of its values are: the others are then bad rows.
+
+    Raises:
+        DataError: the column holds whole numbers beyond 64 bits.
+    """
+    if name in (*settings.category_columns, settings.text_column):
+        return pa.string()
+    known = values.drop_null()
+    if not len(known):
+        return pa.null()
+    known = pc.utf8_trim_whitespace(known)
+    if pc.all(pc.is_in(known, pa.array([*TRUE, *FALSE]))).as_py():
+        return pa.bool_()
+    is_number = pc.match_substring_regex(known, _NUMBER)
+    if pc.mean(is_number.cast(pa.float64())).as_py() < _NUMERIC_SHARE:
+        return pa.string()
+    numbers = known.filter(is_number)
+    is_whole = pc.match_substring_regex(numbers, _WHOLE)
+    return _whole_type(numbers, name) if pc.all(is_whole).as_py() else pa.float64()
+
+
+def parse_column(
+    values: pa.Array, kind: pa.DataType, settings: ShardSettings, *, name: str, is_fractional: bool
+) -> tuple[pa.Array, Wrong]:
+    """Return strings (null where missing) as values of a type, null also where they are of another, and those.
+
+    Args:
+        values: the strings.
+        kind: the type.
+        settings: for a column that was empty so far.
+        name: the column's name.
+        is_fractional: whether a column of floats must stay one.
+
+    Raises:
+        ReplanNeededError: the column is of another type.
+        DataError: it holds whole numbers that its type cannot keep.
+    """
+    if kind == pa.string():
+        return values, []
+    if pa.types.is_null(kind):
+        found = column_type(values, settings, name=name)
+        if found != kind:
+            raise ReplanNeededError(name, found)
+        return values.cast(kind), []
+    trimmed = pc.utf8_trim_whitespace(values)
+    if pa.types.is_boolean(kind):
+        fits = pc.is_in(trimmed, pa.array([*TRUE, *FALSE]))
+        parsed = pc.is_in(trimmed, pa.array(TRUE))
+    else:
+        fits = pc.match_substring_regex(trimmed, _NUMBER)
+        usable = pc.if_else(fits, trimmed, pa.scalar(None, pa.string()))
+        if pa.types.is_integer(kind):
+            parsed = _whole_numbers(usable, kind, name)
+        else:
+            check_exact(usable, name=name, is_fractional=is_fractional)
+            parsed = usable.cast(kind)
+    wrong = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(fits, True)))
+    positions = pc.indices_nonzero(wrong).to_pylist()
+    parsed = pc.if_else(pc.is_valid(values), parsed, pa.scalar(None, parsed.type)).cast(kind)
+    return parsed, [(at, values[at].as_py()) for at in positions]
+
+
+def check_exact(values: pa.Array, *, name: str, is_fractional: bool) -> None:
+    """Check that no whole number among these strings loses digits as float64.
+
+    Raises:
+        ReplanNeededError: one does, in a column that may be of whole numbers.
+        DataError: one does, in a column of fractions.
+    """  # noqa: DOC501 - the named function returns a DataError
+    long = values.filter(pc.fill_null(pc.match_substring_regex(values, _LONG_WHOLE), False))
+    lost = next((text for text in long.to_pylist() if int(text) != int(float(text))), None)
+    if lost is None:
+        return
+    if is_fractional:
+        raise inexact_numbers(name, lost)
+    raise ReplanNeededError(name, _whole_type(long, name))
+
+
+def _whole_numbers(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    whole = pc.fill_null(pc.match_substring_regex(values, _WHOLE), True)
+    if not pc.all(whole).as_py():
+        raise ReplanNeededError(name, pa.float64())
+    try:
+        return _unsigned(values).cast(kind)
+    except pa.ArrowInvalid:
+        other = _whole_type(values.drop_null(), name)
+        if other == kind or kind == pa.uint64():  # negative numbers beside those of 64 bits
+            raise inexact_numbers(name, "numbers below 0 and above 2^63") from None
+        raise ReplanNeededError(name, other) from None
+
+
+def _whole_type(values: pa.Array, name: str) -> pa.DataType:
+    for kind in (pa.int64(), pa.uint64()):
+        try:
+            _unsigned(values).cast(kind)
+        except pa.ArrowInvalid:
+            continue
+        return kind
+    raise inexact_numbers(name, max(values.to_pylist(), key=len))
+
+
+def _unsigned(values: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(values, r"^\+", "")

@@ -1,0 +1,251 @@
+"""Record batches out of JSON lines: whole blocks by Arrow, and line by line where a block has a bad one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from trainyard.errors import DataError, SpecError
+from trainyard.sharding.line_blocks import LineBlock, line_blocks
+from trainyard.sharding.source_files import Progress, SourceFile
+from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
+from trainyard.sharding.table_schema import ReplanNeededError, inexact_numbers, unknown_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.settings import ShardSettings
+
+_SAMPLE_FILES = 4
+_SAMPLE_LINES = 20_000
+
+
+class JsonlTable(TextSchema):
+    """Files of one JSON object a line. Columns and types are those of the first lines of up to four files.
+
+    A name that none of those lines has is added where it comes; with a text column only that one is read.
+
+    Args:
+        files: the files, read in this order.
+        objects: opens remote files.
+        settings: `category_columns` become strings whatever they hold.
+        bad_rows: takes lines that are not JSON objects, or whose values have another type.
+
+    Raises:
+        DataError: a file cannot be read, or none of the first lines is a JSON object.
+        SpecError: there is no such text column.
+    """
+
+    def __init__(
+        self,
+        files: list[SourceFile],
+        objects: Objects,
+        settings: ShardSettings,
+        bad_rows: BadRows,
+    ) -> None:
+        self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._settings = settings
+        rows = [row for file in files[:_SAMPLE_FILES] for row in self._sample(file)]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        if not names:
+            raise _no_objects(files[0])
+        text = settings.text_column
+        if text is not None and text not in names:
+            raise SpecError([unknown_column("text_column", text, names)], subject="shard settings")
+        self.names = names
+        wanted = [name for name in names if name not in settings.ignore_columns]
+        schema = pa.schema(
+            [(name, self._type_of(name, rows)) for name in ([text] if text else wanted)]
+        )
+        nullable = {name for name in wanted if any(row.get(name) is None for row in rows)}
+        super().__init__(schema, nullable)
+
+    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
+        """Yield the rows, typed as `schema` says.
+
+        Raises:
+            DataError: a file cannot be read.
+            ReplanNeededError: a column is of another type.
+        """
+        progress = Progress(self._files)
+        for file in self._files:
+            for block in line_blocks(file, self._objects):
+                batch = self._parsed(file, block)
+                done = progress.at(file, block.position)
+                yield file, TableBatch(batch=batch, done=done, first_line=block.first_line)
+
+    def _sample(self, file: SourceFile) -> Iterator[dict[str, Any]]:
+        block = next(line_blocks(file, self._objects), None)
+        lines = [] if block is None else block.data.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]
+        yield from _objects(lines)
+
+    def _type_of(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
+        values = [value for row in rows if (value := row.get(name)) is not None]
+        if name in (*self._settings.category_columns, self._settings.text_column):
+            return pa.string()
+        if not values:
+            return pa.null()
+        counts = {kind: sum(type(value) is kind for value in values) for kind in (str, bool, int)}
+        numbers = counts[int] + sum(type(value) is float for value in values)
+        if any(isinstance(value, dict | list) for value in values):
+            return pa.list_(pa.null())  # refused, by name, when the columns are planned
+        if counts[bool] == max(*counts.values(), numbers):
+            return pa.bool_()
+        if numbers < counts[str]:
+            return pa.string()
+        if counts[int] < numbers:
+            return pa.float64()
+        return _whole_type([value for value in values if type(value) is int], name)
+
+    def _parsed(self, file: SourceFile, block: LineBlock) -> pa.RecordBatch:
+        try:
+            table = pajson.read_json(
+                pa.BufferReader(block.data),
+                read_options=pajson.ReadOptions(block_size=max(1024, len(block.data) + 1)),
+                parse_options=pajson.ParseOptions(
+                    explicit_schema=self.schema,
+                    unexpected_field_behavior="ignore" if self._settings.text_column else "infer",
+                ),
+            )
+            if set(table.column_names).difference(self.names):
+                self._plan_late_columns()
+            if any(may_be_inexact(table.column(name)) for name in self._floats()):
+                table = self._line_by_line(file, block)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            table = self._line_by_line(file, block)
+        batches = table.select(self.schema.names).combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def _floats(self) -> list[str]:
+        return [field.name for field in self.schema if field.type == pa.float64()]
+
+    def _line_by_line(self, file: SourceFile, block: LineBlock) -> pa.Table:
+        good = []
+        for line, content in enumerate(block.data.split(b"\n"), start=block.first_line):
+            if not content.strip():
+                continue
+            try:
+                good.append(self._row(content))
+            except ValueError as error:
+                self._bad_rows.add(file.name, line, str(error), content)
+        return pa.Table.from_pylist(good, schema=self.schema)
+
+    def _plan_late_columns(self) -> None:
+        """Plan every column that is not among the first lines, after a walk through all files.
+
+        Raises:
+            ReplanNeededError: so that the source is read again.
+        """
+        late: dict[str, list[dict[str, Any]]] = {}
+        for file in self._files:
+            for block in line_blocks(file, self._objects):
+                for row in _objects(block.data.split(b"\n")):
+                    for name in row.keys() - set(self.names):
+                        late.setdefault(name, []).append({name: row[name]})
+        for name in sorted(late.keys() - set(self._settings.ignore_columns)):
+            self.schema = self.schema.append(pa.field(name, self._type_of(name, late[name])))
+            self.fractional |= {name} & set(self._floats())
+        self.names += sorted(late)
+        self.nullable |= set(late)
+        raise ReplanNeededError(min(late))
+
+    def _row(self, content: bytes) -> dict[str, Any]:
+        """Return one line's values.
+
+        Raises:
+            ValueError: says what is wrong with the line.
+        """
+        try:
+            row = json.loads(content.decode())
+        except UnicodeDecodeError as error:
+            raise ValueError(f"not UTF-8: {error.reason}") from error
+        except ValueError as error:
+            raise ValueError(f"invalid JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"not a JSON object: {type(row).__name__}")  # noqa: TRY004 - a fault of the line
+        if not self._settings.text_column and row.keys() - set(self.names):
+            self._plan_late_columns()
+        return {field.name: self._value(field, row.get(field.name)) for field in self.schema}
+
+    def _value(self, field: pa.Field, value: Any) -> Any:
+        if value is None:
+            return None
+        if pa.types.is_string(field.type):
+            if isinstance(value, str):
+                value.encode()  # half a surrogate pair is no text: UnicodeEncodeError is a ValueError
+                return value
+            if field.name in self._settings.category_columns:
+                return json.dumps(value)
+        elif pa.types.is_boolean(field.type):
+            if isinstance(value, bool):
+                return value
+        elif pa.types.is_null(field.type):
+            raise ReplanNeededError(field.name, self._type_of(field.name, [{field.name: value}]))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            return self._number(field, value)
+        expected = {"string": "a string", "bool": "true or false"}.get(str(field.type), "a number")
+        raise ValueError(f"wrong type: {field.name!r} is {expected}, got {str(value)[:50]!r}")
+
+    def _number(self, field: pa.Field, value: Any) -> int | float:
+        """Return an int or a float as the column's type holds it.
+
+        Raises:
+            ReplanNeededError: the column is of another type.
+            DataError: no type holds all of its numbers.
+        """  # noqa: DOC501 - the named function returns a DataError
+        if pa.types.is_integer(field.type):
+            if isinstance(value, float):
+                raise ReplanNeededError(field.name, pa.float64())
+            if field.type == pa.uint64() and value < 0:
+                raise inexact_numbers(field.name, "numbers below 0 and above 2^63")
+            kind = _whole_type([value], field.name)
+            if kind == pa.uint64() != field.type:
+                raise ReplanNeededError(field.name, kind)
+            return int(value)
+        if isinstance(value, int) and not _is_exact(value):
+            if field.name in self.fractional:
+                raise inexact_numbers(field.name, value)
+            raise ReplanNeededError(field.name, _whole_type([value], field.name))
+        return float(value)
+
+
+def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects among lines; the others are found, and named, when rows are read."""
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def _whole_type(values: list[int], name: str) -> pa.DataType:
+    least, most = min(values), max(values)
+    if least >= -(2**63) and most < 2**63:
+        return pa.int64()
+    if least >= 0 and most < 2**64:
+        return pa.uint64()
+    raise inexact_numbers(name, least if least < 0 else most)
+
+
+def _is_exact(value: int) -> bool:
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
+
+
+def _no_objects(file: SourceFile) -> DataError:
+    return DataError(
+        "none of the first lines is a JSON object",
+        job_name="sharding",
+        where=file.name,
+        allowed='one object a line, such as {"text": "..."}',
+        next_step="check the file, or name the format with data_format",
+    )

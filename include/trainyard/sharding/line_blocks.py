@@ -1,0 +1,168 @@
+"""Read a source file as blocks of whole lines, decompressed, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from trainyard.sharding.source_files import unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.source_files import SourceFile
+
+READ_ERRORS = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error)
+MAX_LINE_BYTES = 64 * 1024**2
+BLOCK_BYTES = 4 * 1024**2
+_QUOTE, _LINE_END = b'"'[0], b"\n"[0]
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineBlock:
+    """Some whole lines of one file.
+
+    Attributes:
+        first_line: number of the first line in its file, from 1.
+        position: bytes of the file as stored that were read so far, for progress.
+    """
+
+    first_line: int
+    data: bytes
+    position: int
+
+
+def line_blocks(
+    file: SourceFile,
+    objects: Objects,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    delimiter: bytes | None = None,
+) -> Iterator[LineBlock]:
+    """Yield the file's lines in blocks of about `block_bytes`; a longer line makes a longer block.
+
+    Args:
+        file: what to read; `max_bytes` ends it at the last line end within.
+        objects: opens remote files.
+        block_bytes: bytes read at a time.
+        delimiter: of csv, where line ends inside a quoted field do not end a line; None for other text.
+
+    Raises:
+        DataError: the file cannot be read, or is not what its compression suffix says.
+    """  # noqa: DOC501 - the named function returns a DataError
+    try:
+        yield from _blocks(file, objects, block_bytes, delimiter=delimiter)
+    except READ_ERRORS as error:
+        raise unreadable(file, error) from error
+
+
+def _blocks(
+    file: SourceFile, objects: Objects, block_bytes: int, *, delimiter: bytes | None
+) -> Iterator[LineBlock]:
+    left = file.max_bytes
+    carry, first_line = b"", 1
+    with opened(file, objects) as (stream, raw):
+        while True:
+            data = stream.read(block_bytes if left is None else min(left, block_bytes))
+            if not data:
+                break
+            if left is not None:
+                left -= len(data)
+            whole = carry + data
+            cut = _last_line_end(whole, delimiter)
+            if len(whole) - cut > MAX_LINE_BYTES:
+                line = first_line + whole.count(b"\n", 0, cut)
+                reason = "or a quote at the start of one of its fields is never closed"
+                raise ValueError(f"line {line} is longer than {MAX_LINE_BYTES} bytes, {reason}")
+            if cut:
+                yield LineBlock(first_line=first_line, data=whole[:cut], position=raw.tell())
+                first_line += whole.count(b"\n", 0, cut)
+            carry = whole[cut:]
+        if delimiter and carry and open_quote(carry + b"\n", delimiter) is not None:
+            if left is not None:
+                return  # the cap ends within this row
+            raise ValueError(f"a quoted field that starts in line {first_line} is never closed")
+        if carry and (left is None or left > 0 or first_line == 1):
+            yield LineBlock(first_line=first_line, data=carry, position=raw.tell())
+
+
+@contextmanager
+def opened(file: SourceFile, objects: Objects) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Open a file; yields the decompressed stream and the stored one."""
+    is_remote = file.is_remote
+    with objects.open(file.uri, etag=file.etag) if is_remote else Path(file.uri).open("rb") as raw:
+        yield _decompressed(raw, file.compression), raw
+
+
+def _decompressed(raw: BinaryIO, compression: str | None) -> BinaryIO:
+    match compression:
+        case None:
+            return raw
+        case "gzip":
+            return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+        case "bz2":
+            return cast("BinaryIO", bz2.BZ2File(raw))
+        case "xz":
+            return cast("BinaryIO", lzma.LZMAFile(raw))
+        case _:
+            import pyarrow as pa
+
+            stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), compression)
+            return cast("BinaryIO", stream)
+
+
+def _last_line_end(data: bytes, delimiter: bytes | None) -> int:
+    """Return the length of the whole lines at the start of data; with a delimiter, of the whole rows of csv."""
+    cut = data.rfind(b"\n") + 1
+    if delimiter is None or not cut:
+        return cut
+    opened = open_quote(data[:cut], delimiter)
+    return cut if opened is None else data.rfind(b"\n", 0, opened) + 1
+
+
+def open_quote(data: bytes, delimiter: bytes) -> int | None:
+    """Return where a quoted field begins that does not end within csv data; None where there is none.
+
+    A quote opens a field at the field's start alone: in `5" pipe` it is a character like any other.
+    """
+    if b'"' not in data:
+        return None
+    import numpy as np
+
+    values = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(values == _QUOTE)
+    # Where every other quote stands at a field's start, or right behind the one before it (a doubled one), quotes open
+    # and close in turn.
+    opening = quotes[::2]
+    before = values[opening - 1]  # of the first byte: the last one, a line end
+    starts = (before == delimiter[0]) | (before == _LINE_END)
+    starts[0] |= int(opening[0]) in {0, 3} and data[: int(opening[0])] in {b"", _BYTE_ORDER_MARK}
+    doubled = np.zeros(len(opening), np.bool_)
+    doubled[1:] = opening[1:] - quotes[1::2][: len(opening) - 1] == 1
+    if not (starts | doubled).all():
+        return _open_quote_field_by_field(data, delimiter)
+    return None if len(quotes) % 2 == 0 else int(opening[~doubled][-1])
+
+
+def _open_quote_field_by_field(data: bytes, delimiter: bytes) -> int | None:
+    starts = (*delimiter, *b"\r\n")
+    at = data.find(b'"')
+    while at >= 0:
+        if at and data[at - 1] not in starts and data[:at] != _BYTE_ORDER_MARK:
+            at = data.find(b'"', at + 1)
+            continue
+        end = data.find(b'"', at + 1)
+        while end >= 0 and data[end + 1 : end + 2] == b'"':
+            end = data.find(b'"', end + 2)
+        if end < 0:
+            return at
+        at = data.find(b'"', end + 1)
+    return None

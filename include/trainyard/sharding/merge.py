@@ -1,0 +1,313 @@
+"""Make one data set of the parts that several processes wrote."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainyard.errors import DataError
+from trainyard.sharding.balance import too_few_rows
+from trainyard.sharding.index import INDEX_NAME, SchemaColumn, Shard, ShardIndex, Split
+from trainyard.sharding.parts import PartIndex, read_parts
+from trainyard.sharding.plan import warn_of_older_layout
+from trainyard.sharding.quarantine import BadRows
+from trainyard.sharding.run import QUARANTINE_NAME, folder_under_way
+from trainyard.sharding.split_rule import SPLITS, SplitRule
+from trainyard.sharding.statistics import ColumnMoments, TokenCounts, unigram_loss_nats
+from trainyard.sharding.uploads import Uploads, digest_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.plan import DatasetPlan
+
+_PIECE_CODES = 1024**2
+
+Codes = np.ndarray[Any, np.dtype[np.int32]]
+"""New codes by old ones; the last entry is that of -1, the missing value."""
+
+
+def merge_parts(plan: DatasetPlan, objects: Objects, *, work_dir: Path | None = None) -> ShardIndex:
+    """Write and return the index of a data set whose parts are all there.
+
+    Raises:
+        DataError: a part is missing, parts disagree on the columns, there are too many bad rows, or a split is empty.
+    """
+    warn_of_older_layout(plan, objects)
+    parts = read_parts(plan, objects)
+    filled = [part for part in parts if part.index.splits]
+    bad_rows = _all_bad_rows(plan, parts, objects)
+    bad_rows.check(sum(part.index.num_rows for part in parts))
+    _check_splits(plan, filled)
+    with (
+        folder_under_way(work_dir) as folder,
+        Uploads(objects, plan.uri, existing=frozenset()) as uploads,
+    ):
+        if filled[0].index.kind == "columns":
+            splits, described = _merged_columns(plan, filled, objects, uploads, folder)
+        else:
+            splits, described = _merged_tokens(filled)
+        if has_samples := bad_rows.write(folder / "bad-rows.jsonl"):
+            uploads.send(folder / "bad-rows.jsonl", QUARANTINE_NAME)
+        uploads.wait()
+        index = ShardIndex(
+            fingerprint=plan.fingerprint,
+            source=plan.source,
+            settings=plan.described,
+            algorithms=plan.algorithms,
+            splits=splits,
+            bad_rows={
+                "count": bad_rows.count,
+                "fraction": bad_rows.check(sum(split.num_rows for split in splits.values())),
+                "quarantine": QUARANTINE_NAME if has_samples else None,
+            },
+            **described,
+        )
+        (folder / "index.json").write_text(index.to_json())
+        uploads.send(folder / "index.json", INDEX_NAME)
+        uploads.wait()
+    return index
+
+
+def _all_bad_rows(plan: DatasetPlan, parts: list[PartIndex], objects: Objects) -> BadRows:
+    """Return the bad rows of all parts together: their count, and the samples that were kept."""
+    bad_rows = BadRows(plan.settings.max_bad_row_fraction)
+    for part in parts:
+        if name := part.index.bad_rows["quarantine"]:
+            with objects.open(f"{plan.uri}/{name}") as stream:
+                bad_rows.restore(stream.read().splitlines())
+    bad_rows.count = sum(part.index.bad_rows["count"] for part in parts)
+    return bad_rows
+
+
+def _check_splits(plan: DatasetPlan, parts: list[PartIndex]) -> None:
+    rule = SplitRule(
+        validation_fraction=plan.settings.validation_fraction,
+        test_fraction=plan.settings.test_fraction,
+    )
+    for split in SPLITS:
+        if rule.fraction(split) and not any(split in part.index.splits for part in parts):
+            raise too_few_rows(split, 0, 1)
+
+
+def _merged_tokens(parts: list[PartIndex]) -> tuple[dict[str, Split], dict[str, Any]]:
+    first = parts[0].index
+    vocab_size = (first.tokenizer or {})["vocab_size"]
+    counts = {split: TokenCounts(vocab_size) for split in ("train", "validation")}
+    for part, (split, each) in itertools.product(parts, counts.items()):
+        each.counts += np.array(part.tallies[split], dtype=np.int64)
+    loss = unigram_loss_nats(counts["train"], counts["validation"])
+    return _joined_splits(part.index.splits for part in parts), {
+        "kind": first.kind,
+        "dtype": first.dtype,
+        "tokenizer": first.tokenizer,
+        "baseline": None if loss is None else {"unigram_loss_nats": loss},
+    }
+
+
+def _merged_columns(
+    plan: DatasetPlan, parts: list[PartIndex], objects: Objects, uploads: Uploads, folder: Path
+) -> tuple[dict[str, Split], dict[str, Any]]:
+    schema = _merged_schema(parts)
+    categories = _merged_categories(parts)
+    recoded = []
+    for part in parts:
+        codes = _code_tables(part, categories)
+        splits = part.index.splits
+        if codes:
+            splits = {
+                name: replace(
+                    split,
+                    shards=tuple(
+                        _recoded(shard, codes, plan, objects, uploads, folder)
+                        for shard in split.shards
+                    ),
+                )
+                for name, split in splits.items()
+            }
+        recoded.append(_without_valueless(splits, part, schema))
+    described = tuple(_merged_column(column, parts, categories) for column in schema)
+    return _joined_splits(recoded), {"kind": "columns", "schema": described}
+
+
+def _without_valueless(
+    splits: Mapping[str, Split], part: PartIndex, schema: list[SchemaColumn]
+) -> dict[str, Split]:
+    """Leave out buffers of columns that are numbers and of which the part has no value: it took them for categories."""
+    numbers = {column.name for column in schema if column.categories is None}
+    gone = {each.name for each in part.index.schema or () if each.categories == ()} & numbers
+    return {
+        name: replace(
+            split,
+            shards=tuple(
+                replace(
+                    shard,
+                    columns=tuple(place for place in shard.columns if place.name not in gone),
+                )
+                for shard in split.shards
+            ),
+        )
+        for name, split in splits.items()
+    }
+
+
+def _merged_schema(parts: list[PartIndex]) -> list[SchemaColumn]:
+    """Return the columns of all parts; a part in which a column has no value goes along with any type.
+
+    Raises:
+        DataError: the parts do not have the same columns.
+    """
+    schemas = [part.index.schema or () for part in parts]
+    names = [column.name for column in schemas[0]]
+    merged = []
+    for at, name in enumerate(names):
+        columns = [schema[at] for schema in schemas if [each.name for each in schema] == names]
+        known = [column for column in columns if column.categories != ()]
+        different = sorted({column.dtype for column in known})
+        if len(columns) < len(parts) or len(different) > 1:
+            raise DataError(
+                "the parts of the data set disagree on its columns",
+                job_name="sharding",
+                where=f"column {name!r}",
+                got=", ".join(different),
+                next_step="give the files one schema, for example by writing them as Parquet, or shard on one instance",
+            )
+        merged.append((known or columns)[0])
+    return merged
+
+
+def _merged_categories(parts: list[PartIndex]) -> dict[str, dict[str, int]]:
+    """Return each category column's codes: the first part's, then what the others add."""
+    merged: dict[str, dict[str, int]] = {}
+    for column in itertools.chain.from_iterable(part.index.schema or () for part in parts):
+        codes = merged.setdefault(column.name, {})
+        for value in column.categories or ():
+            codes.setdefault(value, len(codes))
+    return merged
+
+
+def _code_tables(part: PartIndex, merged: dict[str, dict[str, int]]) -> dict[str, Codes]:
+    """Return, for each column whose codes change, the new code of each old one."""
+    tables = {}
+    for column in part.index.schema or ():
+        new = [merged[column.name][value] for value in column.categories or ()]
+        if new != list(range(len(new))):
+            tables[column.name] = np.array([*new, -1], dtype=np.int32)
+    return tables
+
+
+def _recoded(
+    shard: Shard,
+    codes: Mapping[str, Codes],
+    plan: DatasetPlan,
+    objects: Objects,
+    uploads: Uploads,
+    folder: Path,
+) -> Shard:
+    """Rewrite the codes of a shard and put it in its place.
+
+    A merge that was cut off, or runs beside this one, may have done so already. What was downloaded decides, not what
+    was known of the object before: it is what the part wrote, or what undoing the codes makes that, or damaged.
+
+    Raises:
+        DataError: the shard is damaged.
+    """
+    path = folder / shard.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with objects.open(f"{plan.uri}/{shard.file}") as stream, path.open("wb") as copy:
+        shutil.copyfileobj(stream, copy, 1024**2)
+    found, _ = digest_file(path)
+    if found == shard.sha256:
+        _recode(path, shard, codes)
+        sent = uploads.send(path, shard.file, then_delete=True).result()
+        return replace(shard, sha256=sent.sha256)
+    _recode(path, shard, {name: _undoing(table) for name, table in codes.items()})
+    undone, _ = digest_file(path)
+    path.unlink()
+    if undone != shard.sha256:
+        raise DataError(
+            "a shard is not what its part wrote",
+            job_name="sharding",
+            where=f"{plan.uri}/{shard.file}",
+            got=f"SHA-256 {found}",
+            allowed=str(shard.sha256),
+            next_step="delete the object and run the part again",
+        )
+    return replace(shard, sha256=found)
+
+
+def _recode(path: Path, shard: Shard, codes: Mapping[str, Codes]) -> None:
+    """Replace the codes of a shard's file, piece by piece."""
+    for place in shard.columns:
+        if place.name in codes and place.bytes:
+            column = np.memmap(
+                path, dtype=np.int32, mode="r+", offset=place.offset, shape=(place.bytes // 4,)
+            )
+            for start in range(0, len(column), _PIECE_CODES):
+                piece = column[start : start + _PIECE_CODES]
+                piece[:] = codes[place.name].take(piece, mode="wrap")
+            column.flush()
+
+
+def _undoing(codes: Codes) -> Codes:
+    """Return the table that leads each new code back to its old one; other codes become -2, which none is."""
+    *new, _ = codes.tolist()
+    table = np.full(max(new, default=-1) + 2, -2, dtype=np.int32)
+    table[new] = range(len(new))
+    table[-1] = -1
+    return table
+
+
+def _merged_column(
+    column: SchemaColumn, parts: list[PartIndex], categories: dict[str, dict[str, int]]
+) -> SchemaColumn:
+    if column.categories is not None:
+        return replace(column, categories=tuple(categories[column.name]))
+    moments = ColumnMoments()
+    for part in parts:
+        if column.name in part.tallies:
+            moments.absorb(*part.tallies[column.name])
+    found = {
+        each.validity
+        for part in parts
+        for each in part.index.schema or ()
+        if each.name == column.name
+    }
+    return replace(
+        column,
+        mean=moments.mean,
+        std=moments.std,
+        num_infinite=moments.num_infinite,
+        validity=next(iter(found - {None}), None),
+    )
+
+
+def _joined_splits(parts: Any) -> dict[str, Split]:
+    """Return the splits of all parts as one, shards by their numbers, first rows and tokens counted through."""
+    joined = {}
+    parts = list(parts)
+    for split in SPLITS:
+        shards = sorted(
+            (shard for part in parts if split in part for shard in part[split].shards),
+            key=lambda shard: shard.file,
+        )
+        if not shards:
+            continue
+        first_rows = [0, *itertools.accumulate(shard.rows for shard in shards)]
+        first_tokens = [0, *itertools.accumulate(shard.num_tokens or 0 for shard in shards)]
+        has_tokens = shards[0].num_tokens is not None
+        joined[split] = Split(
+            num_rows=first_rows[-1],
+            num_tokens=first_tokens[-1] if has_tokens else None,
+            shards=tuple(
+                replace(shard, first_row=row, first_token=token if has_tokens else None)
+                for shard, row, token in zip(shards, first_rows, first_tokens, strict=False)
+            ),
+        )
+    return joined

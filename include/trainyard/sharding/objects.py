@@ -1,0 +1,140 @@
+"""The seam to object storage, and a local folder that stands in for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from trainyard.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+S3_SCHEME = "s3://"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectHead:
+    """Facts of an object without reading it.
+
+    Attributes:
+        uri: `s3://bucket/key`.
+        size: bytes.
+        etag: the store's mark of the content, quotes removed; changes whenever the content does.
+        sha256: hex digest given when the object was put; None where unknown (a listing need not know it).
+    """
+
+    uri: str
+    size: int
+    etag: str
+    sha256: str | None = None
+
+
+class Objects(Protocol):
+    """Object storage as sharding needs it. Every address is `s3://bucket/key`. Safe to call from several threads."""
+
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
+        """Store the file's content, with any digest as metadata `sha256`; visible whole or not at all."""
+
+    def head(self, uri: str) -> ObjectHead | None:
+        """Return the object's head with its `sha256` metadata; None when there is no such object."""
+
+    def list(self, prefix: str) -> Iterator[ObjectHead]:
+        """Yield the objects whose address starts with the prefix, in key order."""
+
+    def open(self, uri: str, *, etag: str | None = None) -> BinaryIO:
+        """Return a stream of the object's content; the caller closes it.
+
+        Args:
+            uri: the object's address.
+            etag: the version to read, by the mark that its head or the listing gave; None reads any.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            DataError: the object is not of that version any more.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LocalObjects:
+    """Objects as files below a folder: `s3://bucket/key` is `root/bucket/key`. For tests and benchmarks.
+
+    A put links the file where the filesystem can, so the caller must not change it afterwards.
+    """
+
+    root: Path
+
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
+        """Store the file; its digest goes into a second file beside the tree."""
+        target, note = self._path(uri), self._note(uri)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        # Names of this put alone: two processes may store the same object at the same time.
+        arriving = note.with_name(f"{note.name}.{uuid.uuid4().hex}")
+        try:
+            os.link(path, arriving)
+        except OSError:
+            shutil.copyfile(path, arriving)
+        note.unlink(missing_ok=True)
+        arriving.replace(target)
+        if sha256 is not None:
+            arriving.write_text(json.dumps({"sha256": sha256}))
+            arriving.replace(note)
+
+    def head(self, uri: str) -> ObjectHead | None:
+        """Return size, digest and a mark made of size and time of change."""
+        path, note = self._path(uri), self._note(uri)
+        if not path.is_file():
+            return None
+        stat = path.stat()
+        try:
+            sha256 = json.loads(note.read_text())["sha256"]
+        except FileNotFoundError:
+            sha256 = None
+        etag = sha256 or hashlib.sha256(f"{stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()
+        return ObjectHead(uri=uri, size=stat.st_size, etag=etag, sha256=sha256)
+
+    def list(self, prefix: str) -> Iterator[ObjectHead]:
+        """Yield heads in key order."""
+        bucket = prefix.removeprefix(S3_SCHEME).split("/", 1)[0]
+        folder = self.root / bucket
+        files = (path for path in folder.rglob("*") if path.is_file())
+        for name in sorted(path.relative_to(self.root).as_posix() for path in files):
+            if (S3_SCHEME + name).startswith(prefix):
+                head = self.head(S3_SCHEME + name)
+                if head is not None:
+                    yield head
+
+    def open(self, uri: str, *, etag: str | None = None) -> BinaryIO:
+        """Open the file for reading.
+
+        Raises:
+            DataError: the object is not of that version any more.
+        """  # noqa: DOC501 - the named function returns a DataError
+        if etag is not None and ((head := self.head(uri)) is None or head.etag != etag):
+            raise changed_object(uri, etag)
+        return self._path(uri).open("rb")
+
+    def _path(self, uri: str) -> Path:
+        return self.root / uri.removeprefix(S3_SCHEME)
+
+    def _note(self, uri: str) -> Path:
+        return self.root / ".metadata" / (uri.removeprefix(S3_SCHEME) + ".json")
+
+
+def changed_object(uri: str, etag: str) -> DataError:
+    """Return the error for an object that was replaced or deleted since it was listed."""
+    return DataError(
+        "an object of the source has changed since it was listed",
+        job_name="sharding",
+        where=uri,
+        got="another version, or none",
+        allowed=f"the version with ETag {etag}",
+        next_step="start again when nothing writes to the source any more",
+    )

@@ -1,0 +1,154 @@
+"""Record batches out of csv files that need `pandas.read_csv` options: encodings, comments, decimal commas."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trainyard.errors import DataError
+from trainyard.sharding.csv_types import MISSING, column_type, parse_column
+from trainyard.sharding.line_blocks import READ_ERRORS, opened
+from trainyard.sharding.source_files import Progress, SourceFile, unreadable
+from trainyard.sharding.table_batch import TableBatch, TextSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.settings import ShardSettings
+
+_CHUNK_ROWS = 20_000
+
+
+class OddCsvTable(TextSchema):
+    """Csv files read by pandas with the user's options; slower than `CsvTable`, and as strict.
+
+    Lines are counted by rows: where the options skip lines, a bad row's line is off by those.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+
+    def __init__(
+        self,
+        files: list[SourceFile],
+        objects: Objects,
+        settings: ShardSettings,
+        bad_rows: BadRows,
+    ) -> None:
+        self._files, self._objects, self._bad_rows = files, objects, bad_rows
+        self._settings = settings
+        options = dict(settings.csv_options)
+        self._decimal = options.pop("decimal", ".")
+        self._thousands = options.pop("thousands", None)
+        self._missing = (*MISSING, *options.pop("na_values", ()))
+        self._options = options
+        with self._chunks(files[0], None) as (chunks, _):
+            first = next(iter(chunks))
+        strings = {str(name): self._strings(first[name]) for name in first.columns}
+        self.names = list(strings)
+        schema = pa.schema(
+            [
+                (name, column_type(self._plain_numbers(values), settings, name=name))
+                for name, values in strings.items()
+                if name not in settings.ignore_columns
+            ]
+        )
+        nullable = {name for name, values in strings.items() if values.null_count}
+        super().__init__(schema, nullable)
+
+    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
+        """Yield the rows, typed as `schema` says.
+
+        Raises:
+            DataError: a file cannot be read or has other columns.
+        """
+        progress = Progress(self._files)
+        for file in self._files:
+            with self._chunks(file, self._bad_rows) as (chunks, raw):
+                for chunk in chunks:
+                    batch = self._typed(file, chunk)
+                    first = int(chunk.index[0]) + 2
+                    done = progress.at(file, raw.tell())
+                    yield file, TableBatch(batch=batch, done=done, first_line=first)
+
+    @contextmanager
+    def _chunks(self, file: SourceFile, bad_rows: BadRows | None) -> Iterator[tuple[Any, Any]]:
+        def bad_line(fields: list[str]) -> None:
+            if bad_rows is not None:
+                reason = f"wrong number of fields: {len(fields)}"
+                bad_rows.add(file.name, 0, reason, ",".join(fields))
+
+        try:
+            with opened(file, self._objects) as (stream, raw):
+                chunks = pd.read_csv(
+                    stream,
+                    **{"sep": None, **self._options},
+                    engine="python",
+                    dtype=str,
+                    keep_default_na=False,
+                    chunksize=_CHUNK_ROWS,
+                    on_bad_lines=bad_line,
+                )
+                yield chunks, raw
+        except (*READ_ERRORS, TypeError) as error:
+            raise unreadable(file, error) from error
+
+    def _strings(self, column: pd.Series[str]) -> pa.Array:
+        return pa.array(
+            [None if value in self._missing else value for value in column],
+            pa.string(),
+            from_pandas=True,
+        )
+
+    def _typed(self, file: SourceFile, chunk: pd.DataFrame) -> pa.RecordBatch:
+        missing = [name for name in self.schema.names if name not in map(str, chunk.columns)]
+        if missing:
+            raise DataError(
+                "a csv file lacks columns of the first file",
+                job_name="sharding",
+                where=file.name,
+                got=", ".join(map(str, chunk.columns)),
+                allowed=", ".join(self.schema.names),
+            )
+        chunk.columns = chunk.columns.map(str)
+        strings = {name: self._strings(chunk[name]) for name in self.schema.names}
+        parsed = {
+            field.name: parse_column(
+                strings[field.name]
+                if field.type == pa.string()
+                else self._plain_numbers(strings[field.name]),
+                field.type,
+                self._settings,
+                name=field.name,
+                is_fractional=field.name in self.fractional,
+            )
+            for field in self.schema
+        }
+        faults = {
+            row: f"wrong type: column {name!r} is {self.schema.field(name).type}, got {text[:50]!r}"
+            for name, (_, wrong) in parsed.items()
+            for row, text in wrong
+        }
+        first = int(chunk.index[0]) + 2
+        for row, reason in sorted(faults.items()):
+            content = ",".join(str(value) for value in chunk.iloc[row])
+            self._bad_rows.add(file.name, first + row, reason, content)
+        batch = pa.RecordBatch.from_arrays(
+            [values for values, _ in parsed.values()], schema=self.schema
+        )
+        kept = pa.array([row not in faults for row in range(len(chunk))], pa.bool_())
+        return batch.filter(kept) if faults else batch
+
+    def _plain_numbers(self, values: pa.Array) -> pa.Array:
+        """Return numbers written with other marks as `1234.5`."""
+        if self._thousands:
+            values = pc.replace_substring(values, self._thousands, "")
+        if self._decimal != ".":
+            values = pc.replace_substring(values, self._decimal, ".")
+        return values

@@ -1,0 +1,268 @@
+"""Record batches out of Parquet files: row groups streamed page by page, in batches bounded by rows and bytes."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trainyard.errors import DataError
+from trainyard.sharding.source_files import SourceFile, unreadable
+from trainyard.sharding.table_batch import TableBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.quarantine import BadRows
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 8 * 1024**2
+"""Bound of a batch, as stored before compression; a single page of the file may be larger."""
+_LONG_STRING_BYTES = 4096
+"""Stored bytes a row from which strings are not read as dictionaries: most values then occur once."""
+_BUFFER_BYTES = 512 * 1024
+
+
+class ParquetTable:
+    """Parquet files of one schema.
+
+    Args:
+        files: the files, read in this order; a remote one is copied to the folder while it is read.
+        objects: opens remote files.
+        folder: for those copies.
+        bad_rows: takes rows with strings that are not UTF-8.
+        ignored: columns that are not read.
+        only: the one column to read, if there is one; its strings are checked by who reads them.
+
+    Raises:
+        DataError: a file cannot be read, names a column twice, or has other columns than the first.
+    """
+
+    def __init__(
+        self,
+        files: list[SourceFile],
+        objects: Objects,
+        folder: Path,
+        bad_rows: BadRows,
+        *,
+        ignored: frozenset[str] = frozenset(),
+        only: str | None = None,
+    ) -> None:
+        self._files, self._objects, self._folder = files, objects, folder
+        self._bad_rows = bad_rows
+        self._strings: list[str] = []
+        self.nullable: set[str] = set()
+        self.num_rows = 0
+        self.names: list[str] = []
+        for at, file in enumerate(files):
+            with self._opened(file) as opened:
+                schema = opened.schema_arrow
+                _check_names(file, [name for name in schema.names if name not in ignored])
+                if at == 0:
+                    self.names = schema.names
+                    wanted = [only] if only in schema.names else schema.names
+                    self.schema = pa.schema(
+                        [
+                            pa.field(name, _plain(schema.field(name).type))
+                            for name in wanted
+                            if name not in ignored
+                        ]
+                    )
+                    self._checked = [] if only else [*filter(self._is_text, self.schema.names)]
+                    self._strings = [field.name for field in self.schema if _is_string(field.type)]
+                self._check(file, schema)
+                self.num_rows += self._rows_to_read(file, opened)
+                self.nullable |= _with_missing(opened.metadata, self.schema.names)
+
+    def replan(self, column: str, kind: pa.DataType | None) -> None:  # noqa: ARG002 - types are the files'
+        """Expect missing values in a column."""
+        self.nullable.add(column)
+
+    def expect_fractions(self) -> None:
+        """Change nothing: all parts read the types of the files."""
+
+    def batches(self) -> Iterator[tuple[SourceFile, TableBatch]]:
+        """Yield the rows.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
+        done = 0
+        for file in self._files:
+            with self._opened(file) as opened:
+                left = self._rows_to_read(file, opened)
+                first = 1
+                for batch in self._read(file, opened):
+                    kept = batch.slice(0, left)
+                    left -= kept.num_rows
+                    done += kept.num_rows
+                    share = done / max(1, self.num_rows)
+                    good = self._decodable(file, kept, first)
+                    yield file, TableBatch(batch=good, done=share, first_line=first)
+                    first += kept.num_rows
+                    if left == 0:
+                        break
+
+    def _read(self, file: SourceFile, opened: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch_rows, groups in _groups_by_batch_rows(opened.metadata, self.schema.names):
+                yield from opened.iter_batches(
+                    batch_size=batch_rows,
+                    row_groups=groups,
+                    columns=self.schema.names,
+                    use_threads=False,
+                )
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(file, error) from error
+
+    def _is_text(self, name: str) -> bool:
+        kind = self.schema.field(name).type
+        return _is_string(kind) or pa.types.is_string_view(kind)
+
+    def _decodable(self, file: SourceFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """Return the rows whose strings are UTF-8, which Parquet promises and writers break."""
+        faults: dict[int, str] = {}
+        for name in self._checked:
+            column = batch.column(name)
+            values = column.dictionary if pa.types.is_dictionary(column.type) else column
+            try:
+                values.validate(full=True)
+            except pa.ArrowInvalid:
+                texts = column.cast(pa.large_binary()).to_pylist()
+                faults |= {at: name for at, text in enumerate(texts) if text and not _is_utf8(text)}
+        if not faults:
+            return batch
+        for at, name in sorted(faults.items()):
+            self._bad_rows.add(file.name, first + at, f"not UTF-8: column {name!r}", "")
+        good = batch.filter(pa.array([at not in faults for at in range(batch.num_rows)]))
+        for name in set(faults.values()):  # whose dictionary would keep what no row has
+            at, column = good.schema.get_field_index(name), good.column(name)
+            if pa.types.is_dictionary(column.type):
+                good = good.set_column(at, name, column.dictionary_decode())
+        return good
+
+    @contextmanager
+    def _opened(self, file: SourceFile) -> Iterator[pq.ParquetFile]:
+        path = Path(file.uri)
+        if file.is_remote:
+            path = self._folder / "source.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._objects.open(file.uri, etag=file.etag) as stream, path.open("wb") as copy:
+                shutil.copyfileobj(stream, copy, 1024**2)
+        try:
+            metadata = pq.read_metadata(path)
+            opened = pq.ParquetFile(
+                path,
+                metadata=metadata,
+                buffer_size=_BUFFER_BYTES,
+                pre_buffer=False,
+                read_dictionary=_short_strings(metadata, self._strings),
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(file, error) from error
+        with opened:
+            yield opened
+
+    def _rows_to_read(self, file: SourceFile, opened: pq.ParquetFile) -> int:
+        num_rows = int(opened.metadata.num_rows)
+        if file.max_bytes is None or file.max_bytes >= file.size:
+            return num_rows
+        return max(1, num_rows * file.max_bytes // file.size)
+
+    def _check(self, file: SourceFile, schema: pa.Schema) -> None:
+        found = [schema.field(name) if name in schema.names else None for name in self.schema.names]
+        types = [None if field is None else _plain(field.type) for field in found]
+        if types != self.schema.types:
+            different = [
+                f"{field.name}: {kind or 'missing'}"
+                for field, kind in zip(self.schema, types, strict=True)
+                if field.type != kind
+            ]
+            raise DataError(
+                "a Parquet file's columns are not those of the first file",
+                job_name="sharding",
+                where=file.name,
+                got=", ".join(different),
+                allowed=", ".join(f"{field.name}: {field.type}" for field in self.schema),
+                next_step="bring the files to one schema, or narrow the source with a glob",
+            )
+
+
+def _groups_by_batch_rows(
+    metadata: pq.FileMetaData, names: list[str]
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield the rows of a batch, a power of two, and the neighbouring row groups that it fits."""
+    wanted = frozenset(names)
+    sizes = [_batch_rows(metadata.row_group(at), wanted) for at in range(metadata.num_row_groups)]
+    for batch_rows, numbers in itertools.groupby(range(len(sizes)), key=sizes.__getitem__):
+        yield batch_rows, list(numbers)
+
+
+def _batch_rows(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
+    fitting = BATCH_BYTES * int(group.num_rows) // max(1, _stored_bytes(group, names))
+    return min(BATCH_ROWS, 1 << max(0, fitting.bit_length() - 1))
+
+
+def _short_strings(metadata: pq.FileMetaData, names: list[str]) -> list[str]:
+    """Return the columns of strings that are worth reading as dictionaries."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    most = _LONG_STRING_BYTES * max(1, metadata.num_rows)
+    return [
+        name
+        for name in names
+        if sum(_stored_bytes(group, frozenset([name])) for group in groups) < most
+    ]
+
+
+def _stored_bytes(group: pq.RowGroupMetaData, names: frozenset[str]) -> int:
+    """Return the bytes of some columns, encoded and not compressed."""
+    chunks = (group.column(at) for at in range(group.num_columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_names(file: SourceFile, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            "a Parquet file names a column twice",
+            job_name="sharding",
+            where=file.name,
+            got=", ".join(twice),
+            next_step="rename one of them, or name them in ignore_columns",
+        )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, whether or not they are read as a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _with_missing(metadata: pq.FileMetaData, names: list[str]) -> set[str]:
+    """Return the columns whose statistics count nulls. Without statistics the reading itself finds them."""
+    missing = set()
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for at in range(row_group.num_columns):
+            chunk = row_group.column(at)
+            statistics = chunk.statistics
+            if statistics is not None and statistics.has_null_count and statistics.null_count:
+                missing.add(chunk.path_in_schema)
+    return missing & set(names)

@@ -1,0 +1,207 @@
+"""One data set sharded by several processes that never talk to each other: plan once, write each part, merge.
+
+Each part takes the files whose names hash to its number, uses shard numbers of its own (part 1 of 4 writes shards 1, 5,
+9, ...) and leaves `parts/part-00001.json`. The merge, by whoever comes last, reads those and writes the index: it adds
+up what was counted and, where parts met categories in another order, rewrites their codes. Whole numbers
+of csv and JSON lines are stored as floats where those are exact, since another part may find a fraction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import ContractError, DataError
+from trainyard.sharding.index import VERSION, ShardIndex
+from trainyard.sharding.quarantine import BadRows
+from trainyard.sharding.reading import Reading
+from trainyard.sharding.run import folder_under_way
+from trainyard.sharding.shard_set import Numbering
+from trainyard.sharding.source_files import check_unchanged
+from trainyard.sharding.uploads import Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.pass_context import Written
+    from trainyard.sharding.plan import DatasetPlan
+    from trainyard.sharding.source_files import SourceFile
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartIndex:
+    """Output of one part: an index of its own shards, and the sums that the parts' statistics are made from."""
+
+    part: int
+    index: ShardIndex
+    tallies: dict[str, Any]
+
+    def to_json(self) -> str:
+        """Return the document of this part."""
+        index = json.loads(self.index.to_json())
+        return (
+            json.dumps(
+                {"part": self.part, "index": index, "tallies": self.tallies}, allow_nan=False
+            )
+            + "\n"
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> PartIndex:
+        """Return the part that a document describes.
+
+        Raises:
+            ContractError: it describes none.
+        """
+        try:
+            data = json.loads(text)
+            index = ShardIndex.from_json(json.dumps(data["index"]))
+            part = cls(part=data["part"], index=index, tallies=data["tallies"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ContractError("this is not the index of a part", got=str(error)) from error
+        if index.version != VERSION:
+            raise ContractError(
+                "a part was written by another release",
+                got=f"version {index.version}",
+                allowed=f"version {VERSION}",
+                next_step="run the sharding again; a job must run the release that merges its parts",
+            )
+        return part
+
+
+def part_name(part: int) -> str:
+    """Return the name of a part's index below the data set's prefix."""
+    return f"parts/part-{part:05d}.json"
+
+
+def files_of_part(files: Iterable[SourceFile], *, part: int, num_parts: int) -> list[SourceFile]:
+    """Return the files of one part: a hash of the name decides, so no part needs to see another's files."""
+    return [
+        file
+        for file in files
+        if int.from_bytes(hashlib.sha256(file.name.encode()).digest()[:8]) % num_parts == part
+    ]
+
+
+def write_part(
+    plan: DatasetPlan,
+    files: list[SourceFile],
+    objects: Objects,
+    *,
+    part: int,
+    work_dir: Path | None = None,
+) -> PartIndex:
+    """Shard the files of one part below the plan's prefix and return its index, which is written last.
+
+    A `DataError` says that a file cannot be read. Bad rows and short splits are judged by the merge.
+
+    Args:
+        plan: the data set.
+        files: this part's files; none is fine.
+        objects: the store.
+        part: the number of this part, from 0.
+        work_dir: folder for files under way.
+    """
+    existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
+    with (
+        folder_under_way(work_dir) as folder,
+        Uploads(objects, plan.uri, existing=existing) as uploads,
+    ):
+        reading = Reading(
+            data_format=plan.data_format,
+            files=files,
+            objects=objects,
+            settings=_settings_of_part(plan),
+            folder=folder,
+            bad_rows=BadRows(max_fraction=1.0),
+        )
+        written = _write_shards(plan, reading, uploads, part=part)
+        check_unchanged(files)
+        quarantine = f"quarantine/part-{part:05d}.jsonl"
+        if has_samples := reading.bad_rows.write(folder / "bad-rows.jsonl"):
+            uploads.send(folder / "bad-rows.jsonl", quarantine)
+        uploads.wait()
+        bad_rows = {
+            "count": reading.bad_rows.count,
+            "quarantine": quarantine if has_samples else None,
+        }
+        done = _part_index(plan, written, part=part, bad_rows=bad_rows)
+        (folder / "part.json").write_text(done.to_json())
+        uploads.send(folder / "part.json", part_name(part))
+        uploads.wait()
+    log.info("part %s of %s: %s rows sharded", part, plan.num_parts, done.index.num_rows)
+    return done
+
+
+def _write_shards(
+    plan: DatasetPlan, reading: Reading, uploads: Uploads, *, part: int
+) -> Written | None:
+    """Write the part's shards under numbers of its own; None when it has no files."""
+    from trainyard.sharding.passes import write_splits
+
+    if not reading.files:
+        return None
+    numbering = Numbering(first=part, step=plan.num_parts)
+    return write_splits(reading, uploads, plan.uri, reading.folder / "shards", numbering=numbering)
+
+
+def _part_index(
+    plan: DatasetPlan, written: Written | None, *, part: int, bad_rows: dict[str, Any]
+) -> PartIndex:
+    index = ShardIndex(
+        fingerprint=plan.fingerprint,
+        source=plan.source,
+        settings=plan.described,
+        splits={} if written is None else written.splits,
+        bad_rows=bad_rows,
+        **({"kind": "none"} if written is None else written.described),
+    )
+    return PartIndex(part=part, index=index, tallies={} if written is None else written.tallies)
+
+
+def read_parts(plan: DatasetPlan, objects: Objects) -> list[PartIndex]:
+    """Return every part's index.
+
+    Raises:
+        DataError: a part is missing.
+    """
+    missing = [
+        part
+        for part in range(plan.num_parts)
+        if objects.head(f"{plan.uri}/{part_name(part)}") is None
+    ]
+    if missing:
+        raise DataError(
+            "parts of the data set are missing",
+            job_name="sharding",
+            where=plan.uri,
+            got=f"no index of part {', '.join(map(str, missing))}",
+            allowed=f"all of the parts 0 to {plan.num_parts - 1}",
+            next_step="run the missing parts again; the finished ones stay as they are",
+        )
+    parts = []
+    for part in range(plan.num_parts):
+        with objects.open(f"{plan.uri}/{part_name(part)}") as stream:
+            parts.append(PartIndex.from_json(stream.read()))
+    return parts
+
+
+def _settings_of_part(plan: DatasetPlan) -> Any:
+    """Return the settings of one part: an even share of the shards where their number was given."""
+    if plan.settings.num_shards == 0:
+        return plan.settings
+    share = max(1, plan.settings.num_shards // plan.num_parts)
+    return replace(
+        plan.settings,
+        num_shards=share,
+        instance_count=1,
+        processes_per_instance=1,
+        num_workers=1,
+    )

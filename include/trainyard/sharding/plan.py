@@ -1,0 +1,178 @@
+"""Plan of a data set before a row is read: where it goes, what it is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import ContractError
+from trainyard.sharding.index import INDEX_NAME, ShardIndex, dataset_uri
+from trainyard.sharding.listing import list_files
+from trainyard.sharding.settings import BYTES_TOKENIZER, DataFormat, ShardSettings, Source
+from trainyard.sharding.shard_count import fit_num_shards
+from trainyard.sharding.source_files import SourceFile, bytes_to_read, fingerprint
+
+if TYPE_CHECKING:
+    from trainyard.sharding.objects import Objects
+
+log = logging.getLogger(__name__)
+
+_LAYOUT_VERSION = 2
+"""Raised whenever the same source and settings would give other shards than before.
+
+2: rows are hashed by their columns' names, so most are in another split than in a data set of version 1.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetPlan:
+    """A data set that can be sharded, by one process or by several that know nothing of each other.
+
+    Attributes:
+        uri: the data set's prefix.
+        fingerprint: SHA-256 over the source's content and the settings.
+        source: what the index says of the source.
+        described: what the index says of the settings.
+        num_parts: processes that share the work; 1 writes the index at once, more need a merge.
+        algorithms: what the index says of hashes.
+        older_uri: where layout version 1 put the same source and settings.
+    """
+
+    uri: str
+    fingerprint: str
+    data_format: DataFormat
+    settings: ShardSettings
+    source: dict[str, Any]
+    described: dict[str, Any]
+    num_parts: int = 1
+    older_uri: str | None = None
+    algorithms: dict[str, str | None] | None = None
+
+    def to_json(self) -> str:
+        """Return the plan as a document for the processes of the parts."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    def at(self, uri: str) -> DatasetPlan:
+        """Return the same plan for another prefix, such as a container's output folder."""
+        return replace(self, uri=uri)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> DatasetPlan:
+        """Return the plan that `to_json` wrote.
+
+        Raises:
+            ContractError: the document is not a plan.
+        """
+        try:
+            data = json.loads(text)
+            settings = data.pop("settings")
+            for name in ("ignore_columns", "category_columns"):
+                settings[name] = tuple(settings[name])
+            data_format = DataFormat(data.pop("data_format"))
+            return cls(settings=ShardSettings(**settings), data_format=data_format, **data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ContractError(
+                "this is not the plan of a data set", got=f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def plan_dataset(
+    source: Source,
+    settings: ShardSettings,
+    objects: Objects,
+    *,
+    destination: str,
+    num_parts: int = 1,
+) -> tuple[DatasetPlan, list[SourceFile]]:
+    """Return the plan and the files of a source. Reads a local source once, to know its content.
+
+    A wrong number of shards is refused before anything is read (`SpecError`), as is a source that is missing, empty or
+    of no known format (`DataError`).
+    """
+    fit_num_shards(settings, train_bytes=0)
+    data_format, files = list_files(source, objects)
+    source_mark = fingerprint(files, checksums=settings.checksums)
+    described = {**_described(settings, data_format, objects), "num_parts": num_parts}
+    mark = _mark(source_mark, described)
+    of_old = {key: value for key, value in described.items() if key != "checksums"}
+    older = _mark(source_mark, {**of_old, "layout_version": 1})
+    plan = DatasetPlan(
+        uri=dataset_uri(destination, mark),
+        older_uri=dataset_uri(destination, older),
+        fingerprint=mark,
+        data_format=data_format,
+        settings=settings,
+        described=described,
+        num_parts=num_parts,
+        source={
+            "uri": source.uri,
+            "files": len(files),
+            "bytes": sum(bytes_to_read(file) for file in files),
+            "fingerprint": source_mark,
+            "format": data_format.value,
+        },
+        algorithms={
+            "source": _source_algorithm(files, settings),
+            "shards": "sha256" if settings.checksums or num_parts > 1 else None,
+            "rows": "column-sum-splitmix64" if _is_table(data_format, settings) else "blake2b-64",
+        },
+    )
+    return plan, files
+
+
+def warn_of_older_layout(plan: DatasetPlan, objects: Objects) -> None:
+    """Say so where the data set exists in a layout that this release reads and does not write."""
+    if plan.older_uri and objects.head(f"{plan.older_uri}/{INDEX_NAME}") is not None:
+        log.warning(
+            "This source was sharded before, to %s, by a release whose rows are in other splits (layout 1). It is "
+            "sharded again to %s. Trainings of the older data set can be resumed with that one alone, and their "
+            "figures do not compare with those of the new one: rows held out there may be trained on here.",
+            plan.older_uri,
+            plan.uri,
+        )
+
+
+def _source_algorithm(files: list[SourceFile], settings: ShardSettings) -> str:
+    """Return how the content of the source's files is told."""
+    if any(file.etag is not None for file in files):
+        return "etag"
+    if not settings.checksums:
+        return "time of change"
+    from trainyard.sharding.source_digest import algorithm
+
+    return algorithm()
+
+
+def _is_table(data_format: DataFormat, settings: ShardSettings) -> bool:
+    return data_format is not DataFormat.TEXT and settings.text_column is None
+
+
+def _mark(source_mark: str, described: dict[str, Any]) -> str:
+    text = json.dumps([source_mark, described], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def finished_index(plan: DatasetPlan, objects: Objects) -> ShardIndex | None:
+    """Return the index of the data set where it is complete already, else None."""
+    uri = f"{plan.uri}/{INDEX_NAME}"
+    if objects.head(uri) is None:
+        return None
+    with objects.open(uri) as stream:
+        return ShardIndex.from_json(stream.read())
+
+
+def _described(
+    settings: ShardSettings, data_format: DataFormat, objects: Objects
+) -> dict[str, Any]:
+    """Return every setting that changes a byte of the result, as JSON-safe data."""
+    described = asdict(settings)
+    if settings.tokenizer != BYTES_TOKENIZER:
+        from trainyard.sharding.tokenizer import load_tokenizer
+
+        described["tokenizer"] = load_tokenizer(settings.tokenizer, objects).identity
+    for name in ("ignore_columns", "category_columns"):
+        described[name] = list(described[name])
+    return {"layout_version": _LAYOUT_VERSION, "data_format": data_format.value, **described}

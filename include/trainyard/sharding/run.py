@@ -1,0 +1,175 @@
+"""Shard one data set: read, split, write, upload, and the index last."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.sharding.index import INDEX_NAME, ShardIndex
+from trainyard.sharding.plan import DatasetPlan, finished_index, plan_dataset, warn_of_older_layout
+from trainyard.sharding.quarantine import BadRows
+from trainyard.sharding.reading import Reading
+from trainyard.sharding.source_files import check_unchanged
+from trainyard.sharding.uploads import Sent, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.settings import ShardSettings, Source
+    from trainyard.sharding.source_files import SourceFile
+
+log = logging.getLogger(__name__)
+
+_PREFIX, _LOCK = "sharding-", "in-use"
+QUARANTINE_NAME = "quarantine/bad-rows.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingResult:
+    """A complete data set and what it took.
+
+    Attributes:
+        uri: the data set's prefix; `index/index.json` and the split folders lie below it.
+        uploaded, reused: objects sent now, and objects found in place from before.
+        uploaded_bytes: bytes sent now.
+    """
+
+    index: ShardIndex
+    uri: str
+    uploaded: int
+    reused: int
+    uploaded_bytes: int
+
+
+def shard_dataset(
+    source: Source,
+    settings: ShardSettings,
+    objects: Objects,
+    *,
+    destination: str,
+    work_dir: Path | None = None,
+) -> ShardingResult:
+    """Return the data set of a source below `destination`, sharding it unless it is there already.
+
+    A `SpecError` says that the settings contradict each other or the source's columns; a `DataError` that the source
+    is missing, empty, unreadable, or has too many bad rows or too few rows.
+
+    Args:
+        source: what to read.
+        settings: how to cut it.
+        objects: the store for the shards, and for the source where that is `s3://`.
+        destination: `s3://bucket/prefix`; the data set goes to `datasets/<fingerprint>/` below.
+        work_dir: folder for files under way, with room for the shards not yet sent; None uses the
+            system's.
+    """
+    plan, files = plan_dataset(source, settings, objects, destination=destination)
+    index = finished_index(plan, objects)
+    if index is not None:
+        log.info("data set is already at %s, nothing to upload", plan.uri)
+        reused = sum(len(split.shards) for split in index.splits.values()) + 1
+        return ShardingResult(
+            index=index, uri=plan.uri, uploaded=0, reused=reused, uploaded_bytes=0
+        )
+    warn_of_older_layout(plan, objects)
+    with folder_under_way(work_dir) as folder:
+        return _shard(plan, files, objects, folder)
+
+
+def _shard(
+    plan: DatasetPlan, files: list[SourceFile], objects: Objects, folder: Path
+) -> ShardingResult:
+    """Shard and upload; the index goes last, when everything it names is in place."""
+    from trainyard.sharding.passes import write_splits
+
+    reading = Reading(
+        data_format=plan.data_format,
+        files=files,
+        objects=objects,
+        settings=plan.settings,
+        folder=folder,
+        bad_rows=BadRows(plan.settings.max_bad_row_fraction),
+    )
+    existing = frozenset(each.uri for each in objects.list(plan.uri + "/"))
+    with Uploads(
+        objects, plan.uri, existing=existing, checksums=plan.settings.checksums
+    ) as uploads:
+        written = write_splits(reading, uploads, plan.uri, folder / "shards")
+        check_unchanged(files)
+        quarantine = folder / QUARANTINE_NAME
+        if has_samples := reading.bad_rows.write(quarantine):
+            uploads.send(quarantine, QUARANTINE_NAME)
+        uploads.wait()
+        num_rows = sum(split.num_rows for split in written.splits.values())
+        index = ShardIndex(
+            fingerprint=plan.fingerprint,
+            source=plan.source,
+            settings=plan.described,
+            algorithms=plan.algorithms,
+            splits=written.splits,
+            bad_rows={
+                "count": reading.bad_rows.count,
+                "fraction": reading.bad_rows.check(num_rows),
+                "quarantine": QUARANTINE_NAME if has_samples else None,
+            },
+            **written.described,
+        )
+        path = folder / "index.json"
+        path.write_text(index.to_json())
+        uploads.send(path, INDEX_NAME)
+        return _result(index, plan.uri, uploads.wait())
+
+
+def _result(index: ShardIndex, uri: str, sent: list[Sent]) -> ShardingResult:
+    result = ShardingResult(
+        index=index,
+        uri=uri,
+        uploaded=sum(each.uploaded for each in sent),
+        reused=sum(not each.uploaded for each in sent),
+        uploaded_bytes=sum(each.size for each in sent if each.uploaded),
+    )
+    log.info(
+        "sharded %s rows to %s: %s objects uploaded, %s already there",
+        index.num_rows,
+        uri,
+        result.uploaded,
+        result.reused,
+    )
+    return result
+
+
+@contextmanager
+def folder_under_way(work_dir: Path | None) -> Iterator[Path]:
+    """Yield a new folder and remove it with everything in it, and those that killed processes left beside it.
+
+    A folder's process holds a lock on a file in it, which ends with the process however that ends.
+    """
+    parent = Path(tempfile.gettempdir()) if work_dir is None else work_dir
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(parent)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    # Locked before it has the name by which others know it: they take no folder of a process that has just begun.
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Path(lock.name).rename(folder / _LOCK)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for path in parent.glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            with path.open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                log.info("removing %s, which a killed process left", path.parent)
+                shutil.rmtree(path.parent, ignore_errors=True)
+        except OSError:  # in use, gone meanwhile, or another user's
+            continue

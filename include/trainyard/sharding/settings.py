@@ -1,0 +1,172 @@
+"""Settings of the user: where the data is, and how it is cut into shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError, near_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.sharding.local_files import LocalFiles
+
+PYTHON_STDLIB = "python-stdlib"
+BYTES_TOKENIZER = "bytes"
+
+
+class DataFormat(StrEnum):
+    """Format in which source files are read; `auto` goes by their names."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Place of the data.
+
+    Attributes:
+        uri: a file, a directory, a glob, `s3://bucket/prefix`, or `python-stdlib` (the running interpreter's own
+            standard library source).
+        data_format: how to read the files.
+        max_source_bytes: read no more than about this many bytes, for quick runs; 0 reads everything.
+        files: local files that may be read; None = all that the process can.
+    """
+
+    uri: str
+    data_format: DataFormat = DataFormat.AUTO
+    max_source_bytes: int = 0
+    files: LocalFiles | None = None
+
+    def __post_init__(self) -> None:
+        findings = []
+        if not self.uri.strip():
+            findings.append(
+                Finding(
+                    where="source",
+                    what="no source is named",
+                    allowed=f"a path, a directory, a glob, s3://bucket/prefix or {PYTHON_STDLIB}",
+                )
+            )
+        if self.data_format not in set(DataFormat):
+            findings.append(_unknown_format(self.data_format))
+        if self.max_source_bytes < 0:
+            findings.append(_out_of_range("max_source_bytes", self.max_source_bytes, "0 or more"))
+        if findings:
+            raise SpecError(findings, subject="data source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSettings:
+    """Settings of the cut into shards.
+
+    Attributes:
+        num_shards: shards of the train split; 0 picks a number that fits the readers and `target_shard_bytes`.
+        instance_count, processes_per_instance, num_workers: who will read; their product must divide the shards.
+        validation_fraction, test_fraction: share of the rows, chosen by a hash of each row's content.
+        max_bad_row_fraction: share of unreadable rows above which sharding fails.
+        text_column: column of a table whose text is tokenised; None makes a table typed columns.
+        target_column: column with the role `target`.
+        ignore_columns: columns that are left out.
+        category_columns: columns of a csv or jsonl file read as categories though they look like numbers.
+        tokenizer: `bytes`, or the path or `s3://` address of a `tokenizers` JSON file.
+        target_shard_bytes: size that `num_shards=0` aims at.
+        text_row_bytes: a text file is cut into rows of at least this size, at line ends.
+        max_categories: distinct strings a category column may have.
+        checksums: whether local source files and shards are digested. Without, a source counts as the same while names,
+            sizes and times of change are, a run that was cut off sends every shard again, and the trainer checks sizes
+            alone. Parts of a data set keep their checksums: the merge goes by them.
+        csv_options: keyword arguments of `pandas.read_csv` for files that plain csv rules cannot read.
+    """
+
+    num_shards: int = 0
+    instance_count: int = 1
+    processes_per_instance: int = 1
+    num_workers: int = 1
+    validation_fraction: float = 0.05
+    test_fraction: float = 0.05
+    max_bad_row_fraction: float = 0.01
+    text_column: str | None = None
+    target_column: str | None = None
+    ignore_columns: tuple[str, ...] = ()
+    category_columns: tuple[str, ...] = ()
+    tokenizer: str = BYTES_TOKENIZER
+    target_shard_bytes: int = 32 * 1024**2
+    text_row_bytes: int = 8 * 1024
+    max_categories: int = 10_000
+    checksums: bool = True
+    csv_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if findings := list(_setting_findings(self)):
+            raise SpecError(findings, subject="shard settings")
+
+    @property
+    def num_readers(self) -> int:
+        """Return how many readers share the shards: instances x processes x loader workers."""
+        return self.instance_count * self.processes_per_instance * max(1, self.num_workers)
+
+
+_LEAST = {
+    "num_shards": 0,
+    "num_workers": 0,
+    "instance_count": 1,
+    "processes_per_instance": 1,
+    "target_shard_bytes": 1,
+    "text_row_bytes": 1,
+    "max_categories": 1,
+}
+
+
+def _setting_findings(settings: ShardSettings) -> Iterator[Finding]:
+    for name, least in _LEAST.items():
+        if getattr(settings, name) < least:
+            yield _out_of_range(name, getattr(settings, name), f"{least} or more")
+    for name in ("validation_fraction", "test_fraction", "max_bad_row_fraction"):
+        if not 0 <= getattr(settings, name) <= 1:
+            yield _out_of_range(name, getattr(settings, name), "0 to 1")
+    held_out = settings.validation_fraction + settings.test_fraction
+    if held_out >= 1:
+        yield Finding(
+            where="validation_fraction + test_fraction",
+            what="nothing is left for the train split",
+            got=f"{held_out:g}",
+            allowed="below 1",
+        )
+    try:
+        json.dumps(dict(settings.csv_options), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        yield Finding(
+            where="csv_options",
+            what="holds what JSON cannot say, and the index names all settings",
+            got=str(error),
+            allowed="text, numbers, booleans, null, lists and objects of these",
+        )
+    if settings.target_column and settings.target_column in settings.ignore_columns:
+        yield Finding(
+            where="target_column",
+            what="the target is also in ignore_columns",
+            got=settings.target_column,
+        )
+
+
+def _out_of_range(where: str, got: object, allowed: str) -> Finding:
+    return Finding(where=where, what="out of range", got=str(got), allowed=allowed)
+
+
+def _unknown_format(got: str) -> Finding:
+    near = near_matches(str(got), list(DataFormat))
+    return Finding(
+        where="data_format",
+        what="unknown data format",
+        got=repr(str(got)),
+        allowed=", ".join(DataFormat),
+        next_step=f"did you mean {near[0]}?" if near else None,
+    )

@@ -1,0 +1,56 @@
+"""Number of shards: enough for every reader to hold the same number of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding, SpecError
+
+if TYPE_CHECKING:
+    from trainyard.sharding.settings import ShardSettings
+
+
+def fit_num_shards(settings: ShardSettings, *, train_bytes: int) -> int:
+    """Return the number of train shards: what was asked for, or the smallest fitting multiple of the readers.
+
+    Args:
+        settings: with `num_shards=0` the shards come out near `target_shard_bytes`.
+        train_bytes: expected bytes of the train split's shards.
+
+    Raises:
+        SpecError: the number asked for cannot be shared evenly by instances x processes x workers.
+    """
+    readers = settings.num_readers
+    if settings.num_shards == 0:
+        wanted = -(-train_bytes // settings.target_shard_bytes)
+        return max(1, -(-wanted // readers)) * readers
+    if settings.num_shards % readers:
+        raise SpecError([_uneven(settings)], subject="shard settings")
+    return settings.num_shards
+
+
+def held_out_shards(num_shards: int, *, fraction: float, train_fraction: float, share: int) -> int:
+    """Return the shards of a smaller split: in proportion to the train split, a multiple of `share` where it can be.
+
+    `held_out_shards(64, fraction=0.05, train_fraction=0.9, share=2)` is 4.
+    """
+    if fraction == 0:
+        return 0
+    wanted = max(1, -(-int(num_shards * fraction * 1000) // int(train_fraction * 1000)))
+    return min(num_shards, -(-wanted // share) * share)
+
+
+def _uneven(settings: ShardSettings) -> Finding:
+    readers = settings.num_readers
+    below = settings.num_shards // readers * readers
+    fitting = ", ".join(str(each) for each in (below, below + readers) if each)
+    return Finding(
+        where="num_shards",
+        what="the shards cannot be shared evenly by the readers",
+        got=str(settings.num_shards),
+        allowed=(
+            f"a multiple of {readers} = {settings.instance_count} instance(s) x "
+            f"{settings.processes_per_instance} process(es) x {max(1, settings.num_workers)} worker(s), "
+            f"for example {fitting}; 0 picks one"
+        ),
+    )

@@ -1,0 +1,231 @@
+"""The shards of all splits while they come into being: planned, written, uploaded, and evened out where they are not.
+
+A source that may be large is written straight into its final shards, each uploaded as soon as it is full, with
+weights planned from what was read so far. A small one is written into parts first. In the end every split that did not
+come out even is cut again, exactly.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from trainyard.sharding.balance import balance, too_few_rows
+from trainyard.sharding.expected_weight import ExpectedWeight
+from trainyard.sharding.index import Shard, Split
+from trainyard.sharding.shard_count import fit_num_shards, held_out_shards
+from trainyard.sharding.split_rule import SPLITS, SplitRule
+from trainyard.sharding.split_writer import (
+    ColumnSplitWriter,
+    Finished,
+    NextWeight,
+    TokenSplitWriter,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.settings import ShardSettings
+    from trainyard.sharding.shard_file import LocalShard
+    from trainyard.sharding.uploads import Sent, Uploads
+
+PARTS_BYTES = 64 * 1024**2
+"""Expected bytes of shards up to which a source counts as small."""
+_PART_BYTES = 8 * 1024**2
+_UNEVEN = 1.1
+
+Writer = TypeVar("Writer", TokenSplitWriter, ColumnSplitWriter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbering:
+    """Shard numbers that a part may use: `first`, `first + step`, ..."""
+
+    first: int
+    step: int
+
+    def name(self, shard: LocalShard) -> str:
+        """Return a shard's name below the data set's prefix."""
+        return f"{shard.split}/shard-{self.first + shard.number * self.step:05d}.bin"
+
+
+_ALL_NUMBERS = Numbering(first=0, step=1)
+
+
+OpenWriter = Callable[[str, Path, NextWeight, Finished], Writer]
+
+
+class ShardSet(Generic[Writer]):
+    """All shards of one data set; as a context it closes what an error leaves open.
+
+    Args:
+        rule: the split fractions.
+        settings: how many shards are wanted, and by whom.
+        folder: for files under way.
+        unit_bytes: bytes of one unit of weight: of a token, or of a row.
+        open_writer: makes the writer of one split.
+        uploads: where finished shards go.
+        fetch: copies an uploaded object, by its name, back to a path.
+        numbering: for one part of a data set: its shards' numbers; such a part may have few rows, or none.
+    """
+
+    def __init__(
+        self,
+        *,
+        rule: SplitRule,
+        settings: ShardSettings,
+        folder: Path,
+        unit_bytes: int,
+        open_writer: OpenWriter[Writer],
+        uploads: Uploads,
+        fetch: Callable[[str, Path], None],
+        numbering: Numbering | None = None,
+    ) -> None:
+        self._rule, self._settings, self._folder = rule, settings, folder
+        self._unit_bytes, self._uploads, self._fetch = unit_bytes, uploads, fetch
+        self._is_part = numbering is not None
+        self._numbering = numbering or _ALL_NUMBERS
+        self._expected = ExpectedWeight(rule)
+        self._num_shards: dict[str, int] | None = None
+        self._is_direct = False
+        self._finished: dict[str, list[LocalShard]] = {split: [] for split in SPLITS}
+        self._sent: dict[Path, Future[Sent]] = {}
+        self._writers: dict[str, Writer] = {
+            split: open_writer(
+                split, folder / "first" / split, self._next_weight(split), self._finish_first
+            )
+            for split in SPLITS
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.discard()
+
+    def writer(self, split: str) -> Writer:
+        """Return the writer of one split."""
+        return self._writers[split]
+
+    def observe(self, done: float, coming: Mapping[str, int]) -> None:
+        """Say, before they are written, what the next rows weigh and the share of the source they complete."""
+        seen = {split: self._writers[split].weight + coming.get(split, 0) for split in SPLITS}
+        self._expected.observe(done, seen)
+        if self._num_shards is None:
+            num_bytes = int(self._expected.total) * self._unit_bytes
+            self._is_direct = num_bytes > PARTS_BYTES
+            self._num_shards = self._counts(int(num_bytes * self._rule.fraction("train")))
+
+    def finish(self) -> dict[str, Split]:
+        """Finish and upload every shard and return the splits, in order, those of no fraction left out.
+
+        Raises:
+            DataError: a split has fewer rows than shards, or none.
+        """  # noqa: DOC501 - the named function returns a DataError
+        for writer in self._writers.values():
+            writer.close()
+        if not self._is_direct or self._num_shards is None:
+            self._num_shards = self._counts(self._writers["train"].weight * self._unit_bytes)
+        wanted = {split: count for split, count in self._num_shards.items() if count}
+        if self._is_part:
+            wanted = {split: count for split, count in wanted.items() if self._writers[split].rows}
+        for split, count in wanted.items():
+            least = 1 if self._is_part or split != "train" else count
+            if self._writers[split].rows < least:
+                raise too_few_rows(split, self._writers[split].rows, count)
+        shards = {split: self._evened(split, count) for split, count in wanted.items()}
+        return {split: self._described(each) for split, each in shards.items()}
+
+    def _counts(self, train_bytes: int) -> dict[str, int]:
+        num_train = fit_num_shards(self._settings, train_bytes=train_bytes)
+        held_out = {
+            split: held_out_shards(
+                num_train,
+                fraction=self._rule.fraction(split),
+                train_fraction=self._rule.fraction("train"),
+                share=self._settings.instance_count,
+            )
+            for split in SPLITS[1:]
+        }
+        return {"train": num_train, **held_out}
+
+    def _next_weight(self, split: str) -> NextWeight:
+        def next_weight(number: int, written: int) -> int:
+            if not self._is_direct or self._num_shards is None or number >= self._num_shards[split]:
+                return max(1, _PART_BYTES // self._unit_bytes)
+            return self._expected.next_weight(
+                split, number=number, num_shards=self._num_shards[split], written=written
+            )
+
+        return next_weight
+
+    def _finish_first(self, shard: LocalShard) -> None:
+        counts = self._num_shards or {}
+        self._finished[shard.split].append(shard)
+        if self._is_direct and shard.number < counts[shard.split]:
+            self._send(shard)
+
+    def _send(self, shard: LocalShard) -> None:
+        self._sent[shard.path] = self._uploads.send(
+            shard.path, self._numbering.name(shard), then_delete=True
+        )
+
+    def _evened(self, split: str, num_shards: int) -> list[LocalShard]:
+        """Return the split's shards, all on their way; cut again unless they are as many and as even as wanted."""
+        first = self._finished[split]
+        weights = [shard.weight for shard in first]
+        if self._is_direct and len(first) == num_shards and max(weights) <= _UNEVEN * min(weights):
+            return first
+        for shard in first:
+            if sent := self._sent.pop(shard.path, None):
+                sent.result()
+                self._fetch(self._numbering.name(shard), shard.path)
+        evened: list[LocalShard] = []
+
+        def finished(shard: LocalShard) -> None:
+            evened.append(shard)
+            self._send(shard)
+
+        rows = self._writers[split].rows
+        folder = self._folder / "evened" / split
+        balance(split, first, folder, num_shards=min(num_shards, rows), finished=finished)
+        shutil.rmtree(self._folder / "first" / split)
+        return evened
+
+    def _described(self, shards: list[LocalShard]) -> Split:
+        entries: list[Shard] = []
+        first_row = first_token = 0
+        for shard in shards:
+            sent = self._sent[shard.path].result()
+            has_tokens = shard.num_tokens is not None
+            entries.append(
+                Shard(
+                    file=self._numbering.name(shard),
+                    rows=shard.rows,
+                    bytes=sent.size,
+                    sha256=sent.sha256,
+                    first_row=first_row,
+                    columns=shard.columns,
+                    num_tokens=shard.num_tokens,
+                    first_token=first_token if has_tokens else None,
+                )
+            )
+            first_row += shard.rows
+            first_token += shard.num_tokens or 0
+        num_tokens = None if shards[0].num_tokens is None else first_token
+        return Split(num_rows=first_row, num_tokens=num_tokens, shards=tuple(entries))
+
+
+def fetcher(objects: Objects, prefix: str) -> Callable[[str, Path], None]:
+    """Return a function that copies an object below the prefix to a path."""
+
+    def fetch(name: str, path: Path) -> None:
+        with objects.open(f"{prefix}/{name}") as stream, path.open("wb") as copy:
+            shutil.copyfileobj(stream, copy, 1024**2)
+
+    return fetch

@@ -1,0 +1,139 @@
+"""Digests of local files, kept between runs: a file that has not changed since is not read again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import logging
+import os
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainyard.sharding.source_files import FileStamp, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainyard.sharding.source_files import SourceFile
+
+log = logging.getLogger(__name__)
+
+_PIECE_BYTES = 1024**2
+_NUM_THREADS = 2
+_SETTLED_NS = 2 * 10**9
+"""A file changed less than this ago may change again under the same times: its digest is not kept."""
+_MAX_KEPT = 100_000
+_TABLE = "CREATE TABLE IF NOT EXISTS digests (stamp TEXT PRIMARY KEY, digest TEXT NOT NULL)"
+
+
+def algorithm() -> str:
+    """Return the name of the digest: BLAKE3, three times as fast, or SHA-256 where its package is missing."""
+    return "blake3" if importlib.util.find_spec("blake3") else "sha256"
+
+
+def digests_of(files: Sequence[SourceFile], *, cache: Path | None = None) -> list[str]:
+    """Return the digests of local files, in their order.
+
+    Args:
+        files: with their stamps.
+        cache: the file to keep digests in; None takes `trainyard/source-digests.sqlite` of the user's cache folder.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    kept = _Kept(cache or _cache_path())
+    stamps = [_stamp(file) for file in files]
+    known = dict(kept.find(stamps))
+    missing = [
+        (stamp, file) for stamp, file in zip(stamps, files, strict=True) if stamp not in known
+    ]
+    with ThreadPoolExecutor(max_workers=_NUM_THREADS, thread_name_prefix="digest") as pool:
+        digests = list(pool.map(lambda each: _digest(each[1]), missing))
+    found = {stamp: digest for (stamp, _), digest in zip(missing, digests, strict=True)}
+    kept.add({stamp: found[stamp] for stamp, file in missing if _is_settled(file)})
+    known |= found
+    return [known[stamp] for stamp in stamps]
+
+
+def _digest(file: SourceFile) -> str:
+    digest = _new_digest()
+    piece = bytearray(_PIECE_BYTES)
+    try:
+        with Path(file.uri).open("rb", buffering=0) as stream:
+            while count := stream.readinto(piece):
+                digest.update(memoryview(piece)[:count])
+    except OSError as error:
+        raise unreadable(file, error) from error
+    return str(digest.hexdigest())
+
+
+def _new_digest() -> Any:
+    if algorithm() == "sha256":
+        return hashlib.sha256()
+    return importlib.import_module("blake3").blake3()
+
+
+def _stamp(file: SourceFile) -> str:
+    return json.dumps([algorithm(), os.path.realpath(file.uri), file.stamp])
+
+
+def _is_settled(file: SourceFile) -> bool:
+    """Return whether the file's stamp tells its content: it is the same still, and not of just now."""
+    if file.stamp is None:
+        return False
+    try:
+        is_same = FileStamp.of(Path(file.uri)) == file.stamp
+    except OSError:
+        return False
+    newest = max(file.stamp.modified_ns, file.stamp.changed_ns)
+    return is_same and time.time_ns() - newest > _SETTLED_NS
+
+
+def _cache_path() -> Path:
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder) / "trainyard" / "source-digests.sqlite"
+
+
+class _Kept:
+    """Digests in a database on disk, which several processes share; without one, nothing is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def find(self, stamps: Iterable[str]) -> Iterable[tuple[str, str]]:
+        """Return the stamps that are known, with their digests."""
+        try:
+            if not self._path.exists():
+                return []
+            with closing(self._connected()) as database:
+                query = "SELECT digest FROM digests WHERE stamp = ?"
+                rows = [(stamp, database.execute(query, [stamp]).fetchone()) for stamp in stamps]
+        except (OSError, sqlite3.Error) as error:
+            log.debug("no digests from %s: %s", self._path, error)
+            return []
+        return [(stamp, row[0]) for stamp, row in rows if row]
+
+    def add(self, digests: Mapping[str, str]) -> None:
+        """Keep some digests."""
+        if not digests:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._connected()) as database, database:
+                database.execute(_TABLE)
+                database.executemany(
+                    "INSERT OR REPLACE INTO digests VALUES (?, ?)", digests.items()
+                )
+                oldest = "DELETE FROM digests WHERE rowid <= (SELECT MAX(rowid) FROM digests) - ?"
+                database.execute(oldest, [_MAX_KEPT])
+        except (OSError, sqlite3.Error) as error:
+            log.debug("digests are not kept in %s: %s", self._path, error)
+
+    def _connected(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=5)

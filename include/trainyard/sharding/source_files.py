@@ -1,0 +1,149 @@
+"""The files of a source: what is known of each, and a fingerprint of what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainyard.errors import DataError
+from trainyard.sharding.objects import S3_SCHEME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+
+
+class FileStamp(NamedTuple):
+    """Marks that change with a local file's content: bytes, times in nanoseconds since 1970, inode."""
+
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileStamp:
+        """Return the stamp of a file as it is now; OSError if there is none."""
+        status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """One file of a source.
+
+    Attributes:
+        name: path relative to the source's root, for messages and the fingerprint.
+        uri: local path or `s3://` address.
+        size: bytes as stored.
+        compression: `gzip`, `bz2`, `xz`, `zstd` or None.
+        max_bytes: read about this many bytes of the uncompressed content at most; None reads all.
+        etag: the store's mark of the content; None for a local file.
+        stamp: what a local file's status said when it was listed; None for an object.
+    """
+
+    name: str
+    uri: str
+    size: int
+    compression: str | None = None
+    max_bytes: int | None = None
+    etag: str | None = None
+    stamp: FileStamp | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the file is an object and not on this machine's disk."""
+        return self.uri.startswith(S3_SCHEME)
+
+
+class Progress:
+    """Progress of a walk through the files, as a share of the bytes to read (0 to 1)."""
+
+    def __init__(self, files: Sequence[SourceFile]) -> None:
+        sizes = [bytes_to_read(file) for file in files]
+        starts = [0, *accumulate(sizes)]
+        self._starts = {file.uri: start for file, start in zip(files, starts, strict=False)}
+        self._total = max(1, starts[-1])
+
+    def at(self, file: SourceFile, position: int) -> float:
+        """Return the share read when `position` stored bytes of this file were."""
+        here = min(position, bytes_to_read(file))
+        return min(1.0, (self._starts[file.uri] + here) / self._total)
+
+
+def bytes_to_read(file: SourceFile) -> int:
+    """Return the stored bytes that will be read of a file, about."""
+    return file.size if file.max_bytes is None else min(file.size, file.max_bytes)
+
+
+def fingerprint(files: Iterable[SourceFile], *, checksums: bool = True) -> str:
+    """Return the SHA-256 over every file's name, size and content.
+
+    The content goes in as an object's ETag, or a local file's digest; without checksums as its time of change.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    files = list(files)
+    marks = {file.uri: file.etag for file in files}
+    local = [file for file in files if file.etag is None]
+    if not checksums:
+        marks |= {file.uri: str(file.stamp and file.stamp.modified_ns) for file in local}
+    elif local:
+        from trainyard.sharding.source_digest import digests_of
+
+        marks |= zip((file.uri for file in local), digests_of(local), strict=True)
+    digest = hashlib.sha256()
+    for file in files:
+        line = f"{file.name}\0{file.size}\0{file.max_bytes}\0{marks[file.uri]}\n"
+        digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def check_unchanged(files: Iterable[SourceFile]) -> None:
+    """Check, after they were read, that local files are still those that were listed.
+
+    Objects are read by their ETag and need no second look.
+
+    Raises:
+        DataError: a file was written to, replaced or deleted meanwhile.
+    """  # noqa: DOC501 - the named function returns a DataError
+    for file in files:
+        if file.stamp is None:
+            continue
+        try:
+            found = FileStamp.of(Path(file.uri))
+        except OSError as error:
+            raise unreadable(file, error) from error
+        if found != file.stamp:
+            raise DataError(
+                "a source file has changed while it was read",
+                job_name="sharding",
+                where=file.name,
+                got=f"{found.size} bytes, another time of change",
+                allowed=f"the file of {file.stamp.size} bytes that was listed",
+                next_step="start again when nothing writes to the source any more",
+            )
+
+
+def suffix_of(name: str) -> str:
+    """Return the lower-case suffix that tells the format: that of `a.csv.gz` is `.csv`."""
+    suffixes = PurePosixPath(name.lower()).suffixes
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def unreadable(file: SourceFile, error: Exception) -> DataError:
+    """Return the error for a file that cannot be opened, read or decompressed."""
+    return DataError(
+        "a source file cannot be read",
+        job_name="sharding",
+        where=file.name,
+        got=f"{type(error).__name__}: {error}",
+        next_step="check the file, its permissions and its compression, or leave it out with a glob",
+    )

@@ -1,0 +1,133 @@
+"""First pass: append rows of one split to shard files, each closed at its planned weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainyard.sharding.shard_file import ColumnShardFile, LocalShard, TokenShardFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import numpy.typing as npt
+
+NextWeight = Callable[[int, int], int]
+"""Planned weight of a shard (tokens, or rows of a table) from its number and the weight written before it."""
+Finished = Callable[[LocalShard], None]
+
+
+class TokenSplitWriter:
+    """Writes rows of tokens; a row is never cut."""
+
+    def __init__(
+        self, split: str, folder: Path, *, dtype: str, next_weight: NextWeight, finished: Finished
+    ) -> None:
+        self._split, self._folder, self._dtype = split, folder, dtype
+        self._next_weight, self._finished = next_weight, finished
+        self._shard: TokenShardFile | None = None
+        self._target = 0
+        self.num_shards = 0
+        self.weight = 0
+        self.rows = 0
+
+    def append(self, tokens: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> None:
+        """Write rows; closes shards as they reach their weight."""
+        import numpy as np
+
+        first, start = 0, 0
+        while first < len(ends):
+            shard = self._shard or self._open()
+            reach = start + self._target - shard.num_tokens
+            last = max(first + 1, int(np.searchsorted(ends, reach, side="left")) + 1)
+            last = min(last, len(ends))
+            end = int(ends[last - 1])
+            shard.append(tokens[start:end], ends[first:last] - start)
+            self.weight += end - start
+            self.rows += last - first
+            first, start = last, end
+            if shard.num_tokens >= self._target:
+                self.close()
+
+    def close(self) -> None:
+        """Finish the shard that is open, if one is."""
+        if self._shard is not None:
+            self._finished(self._shard.close())
+            self._shard = None
+            self.num_shards += 1
+
+    def discard(self) -> None:
+        """Close the file of an unfinished shard; nothing to do when there is none."""
+        if self._shard is not None:
+            self._shard.discard()
+            self._shard = None
+
+    def _open(self) -> TokenShardFile:
+        self._target = self._next_weight(self.num_shards, self.weight)
+        path = self._folder / f"shard-{self.num_shards:05d}.bin"
+        self._shard = TokenShardFile(
+            path, dtype=self._dtype, split=self._split, number=self.num_shards
+        )
+        return self._shard
+
+
+class ColumnSplitWriter:
+    """Writes rows of typed columns."""
+
+    def __init__(
+        self,
+        split: str,
+        folder: Path,
+        *,
+        columns: Sequence[tuple[str, str]],
+        next_weight: NextWeight,
+        finished: Finished,
+    ) -> None:
+        self._split, self._folder, self._columns = split, folder, columns
+        self._next_weight, self._finished = next_weight, finished
+        self._shard: ColumnShardFile | None = None
+        self.num_shards = 0
+        self.weight = 0
+
+    @property
+    def rows(self) -> int:
+        """Return the rows written."""
+        return self.weight
+
+    def append(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        """Write rows, one array a column; closes shards as they fill."""
+        start, num_rows = 0, len(arrays[0])
+        while start < num_rows:
+            shard = self._shard or self._open()
+            end = min(num_rows, start + shard.room)
+            shard.append([array[start:end] for array in arrays])
+            self.weight += end - start
+            start = end
+            if shard.room == 0:
+                self.close()
+
+    def close(self) -> None:
+        """Finish the shard that is open, if one is."""
+        if self._shard is not None:
+            self._finished(self._shard.close())
+            self._shard = None
+            self.num_shards += 1
+
+    def discard(self) -> None:
+        """Close the file of an unfinished shard; nothing to do when there is none."""
+        if self._shard is not None:
+            self._shard.discard()
+            self._shard = None
+
+    def _open(self) -> ColumnShardFile:
+        capacity = max(1, self._next_weight(self.num_shards, self.weight))
+        path = self._folder / f"shard-{self.num_shards:05d}.bin"
+        self._shard = ColumnShardFile(
+            path,
+            columns=self._columns,
+            capacity=capacity,
+            split=self._split,
+            number=self.num_shards,
+        )
+        return self._shard

@@ -1,0 +1,200 @@
+"""Record batches to fixed-width numpy columns and a hash of each row: the hot path of tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from trainyard.errors import DataError
+from trainyard.sharding.row_hash import MISSING_BITS, RowHasher, category_bits
+from trainyard.sharding.table_schema import (
+    ColumnKind,
+    ColumnPlan,
+    ReplanNeededError,
+    inexact_numbers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+_SECONDS_PER_DAY = 86_400
+
+
+class TableEncoder:
+    """Encodes batches of one table; holds the categories seen so far, in order of first appearance."""
+
+    def __init__(self, plans: Sequence[ColumnPlan], *, max_categories: int) -> None:
+        self._plans = plans
+        self._hasher = RowHasher()
+        self._categories = {
+            plan.name: Categories(plan.name, limit=max_categories)
+            for plan in plans
+            if plan.kind is ColumnKind.CATEGORY
+        }
+
+    def categories(self, name: str) -> tuple[str, ...] | None:
+        """Return a category column's values by code; None for other columns."""
+        found = self._categories.get(name)
+        return None if found is None else tuple(found.values)
+
+    def encode(
+        self, batch: pa.RecordBatch
+    ) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.uint64]]:
+        """Return one array a buffer, in the order of `buffers_of`, and a 64-bit hash of each row's content.
+
+        Raises:
+            ReplanNeededError: a column planned without missing values has one.
+            DataError: a column has more categories than allowed, or a number that its type cannot hold.
+        """
+        self._hasher.start(batch.num_rows)
+        arrays: list[npt.NDArray[Any]] = []
+        validity: list[npt.NDArray[Any]] = []
+        for plan in self._plans:
+            column = batch.column(plan.name)
+            if plan.kind is ColumnKind.CATEGORY:
+                codes, bits = self._categories[plan.name].encode(column)
+                arrays.append(codes)
+                self._hasher.add_bits(plan.name, bits)
+            else:
+                numbers, missing = _numbers(column, plan)
+                arrays.append(numbers)
+                self._hasher.add_numbers(plan.name, numbers, missing)
+                if plan.validity is not None:
+                    there = np.ones(len(column), np.bool_) if missing is None else ~missing
+                    validity.append(there.view(np.uint8))
+        return arrays + validity, self._hasher.finish()
+
+
+def buffers_of(plans: Sequence[ColumnPlan]) -> list[tuple[str, str]]:
+    """Return names and types of a shard's buffers: each column's, then those of validity."""
+    columns = [(plan.name, plan.dtype) for plan in plans]
+    return columns + [(plan.validity, "uint8") for plan in plans if plan.validity is not None]
+
+
+class Categories:
+    """The distinct strings of one column and their codes."""
+
+    def __init__(self, column: str, *, limit: int) -> None:
+        self._column, self._limit = column, limit
+        self._codes: dict[str | None, int] = {None: -1}
+        self._hashes = np.array([MISSING_BITS], dtype=np.uint64)
+        self._dictionary: pa.Array | None = None
+        self._table = np.array([-1], dtype=np.int32)
+        self.values: list[str] = []
+
+    def encode(self, column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+        """Return int32 codes, -1 where missing, and each value's 64-bit hash."""
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string()).dictionary_encode()
+        if self._dictionary is None or not column.dictionary.equals(self._dictionary):
+            self._dictionary = column.dictionary
+            self._table = self._code_table(column.dictionary.to_pylist())
+        indices = _values(column.indices)
+        if column.indices.null_count:
+            indices = np.where(_is_missing(column.indices), len(self._table) - 1, indices)
+        codes = self._table.take(indices)
+        return codes, self._hashes.take(codes)
+
+    def _code_table(self, local: list[Any]) -> npt.NDArray[np.int32]:
+        """Return the code of each entry of a batch's dictionary, and one more for the indices that are null."""
+        names = [None if value is None else str(value) for value in local]
+        self._learn([name for name in names if name is not None and name not in self._codes])
+        return np.array([*(self._codes[name] for name in names), -1], dtype=np.int32)
+
+    def _learn(self, values: list[str]) -> None:
+        for value in dict.fromkeys(values):
+            self._codes[value] = len(self.values)
+            self.values.append(value)
+        if len(self.values) > self._limit:
+            raise _too_many_categories(self._column, self._limit, self.values)
+        added = category_bits(self.values[len(self._hashes) - 1 :])
+        # The missing value's hash stays the last entry: code -1 reads it.
+        self._hashes = np.concatenate([self._hashes[:-1], added, self._hashes[-1:]])
+
+
+def _numbers(
+    column: pa.Array, plan: ColumnPlan
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """Return a column's numbers in the planned type, and where whole ones are missing; floats are NaN there.
+
+    Raises:
+        ReplanNeededError: a column planned without missing values has one.
+        DataError: a number does not fit into the type.
+    """  # noqa: DOC501 - the named function returns a DataError
+    if plan.kind is ColumnKind.TIME:
+        array = _seconds(column)
+    elif pa.types.is_boolean(column.type):
+        array = _values(column.cast(pa.uint8()))
+    elif pa.types.is_decimal(column.type):
+        try:
+            array = _values(column.cast(pa.int64() if plan.dtype == "int64" else pa.float64()))
+        except pa.ArrowInvalid as error:
+            raise inexact_numbers(plan.name, error) from error
+    else:
+        array = _values(column)
+    array = array.astype(plan.dtype, copy=False)
+    if not column.null_count:
+        return array, None
+    missing = _is_missing(column)
+    if array.dtype.kind == "f":
+        return np.where(missing, array.dtype.type(np.nan), array), None
+    if plan.validity is None:
+        raise ReplanNeededError(plan.name)
+    return np.where(missing, array.dtype.type(0), array), missing
+
+
+def _seconds(column: pa.Array) -> npt.NDArray[np.float64]:
+    kind = column.type
+    width = pa.int32() if kind.bit_width == 32 else pa.int64()
+    counts = _values(column.view(width)).astype(np.float64)
+    if pa.types.is_date32(kind):
+        counts *= _SECONDS_PER_DAY
+        return counts
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    counts /= {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    return counts
+
+
+def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:
+    bits = column.buffers()[0]
+    if bits is None:
+        return np.full(len(column), column.null_count > 0)
+    flags = np.unpackbits(
+        np.frombuffer(bits, np.uint8), count=column.offset + len(column), bitorder="little"
+    )
+    return np.equal(flags[column.offset :], 0)
+
+
+def _values(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the numbers of a column as they lie in memory.
+
+    Not by `Array.to_numpy`: that imports pandas, 50 MB.
+    """
+    width = np.dtype(_numpy_name(column.type))
+    start = column.offset * width.itemsize
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.empty(0, dtype=width)
+    return np.frombuffer(buffer, dtype=width, count=len(column), offset=start)
+
+
+def _numpy_name(kind: pa.DataType) -> str:
+    names = {pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64"}
+    return names.get(kind) or str(kind)
+
+
+def _too_many_categories(column: str, limit: int, values: list[str]) -> DataError:
+    return DataError(
+        "a column of strings has too many distinct values to be a category",
+        job_name="sharding",
+        where=f"column {column!r}",
+        got=f"more than {limit}, for example {', '.join(repr(each) for each in values[:3])}",
+        allowed=f"at most {limit} (max_categories)",
+        next_step=(
+            "name the column in ignore_columns if it identifies rows, or in text_column to train on its text"
+        ),
+    )

@@ -1,0 +1,196 @@
+"""The typed columns of a table: what each source type becomes in a shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import DataError, Finding, SpecError, near_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from trainyard.sharding.settings import ShardSettings
+
+
+WHOLE_DTYPES = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
+
+class ColumnKind(StrEnum):
+    """Way in which a column's values become numbers."""
+
+    NUMBER = "number"
+    TIME = "time"  # seconds since 1970-01-01 UTC; a time of day or a duration in seconds
+    CATEGORY = "category"  # int32 codes, -1 where missing
+
+
+class Role(StrEnum):
+    """Purpose of a column."""
+
+    FEATURE = "feature"
+    TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPlan:
+    """One column of the shards: how it is encoded, and the type it is stored as.
+
+    Attributes:
+        validity: name of the buffer that says which values are there (uint8, 1 or 0), of a column of whole numbers
+            some of which are missing; floats are NaN where missing, categories -1.
+    """
+
+    name: str
+    kind: ColumnKind
+    dtype: str
+    role: Role
+    validity: str | None = None
+
+
+class ReplanNeededError(Exception):
+    """A column is not what it was planned as: plan it anew and read the source again.
+
+    Attributes:
+        column: its name.
+        kind: the type to read it as; None for a column of whole numbers that lacks a value.
+    """
+
+    def __init__(self, column: str, kind: pa.DataType | None = None) -> None:
+        super().__init__(column)
+        self.column, self.kind = column, kind
+
+
+def inexact_numbers(column: str, example: object) -> DataError:
+    """Return the error for whole numbers that no type of numbers holds beside the column's other values."""
+    return DataError(
+        "a column holds whole numbers that its type cannot keep exactly",
+        job_name="sharding",
+        where=f"column {column!r}",
+        got=str(example)[:50],
+        allowed="whole numbers of 64 bits; up to 2^53 beside fractions",
+        next_step="name the column in ignore_columns if it identifies rows, or in category_columns, "
+        "or write it as text or as two columns",
+    )
+
+
+def plan_columns(
+    schema: pa.Schema, names: list[str], nullable: Iterable[str], settings: ShardSettings
+) -> tuple[ColumnPlan, ...]:
+    """Return the columns of the shards, in the table's order.
+
+    Args:
+        schema: the Arrow schema of the columns that are read.
+        names: all columns of the table.
+        nullable: names of columns with missing values.
+        settings: names the target and the columns to leave out.
+
+    Raises:
+        SpecError: a named column does not exist, or no column is left.
+        DataError: a column's type has no place in a typed column.
+    """
+    _check_names(names, settings)
+    missing = frozenset(nullable) - {settings.target_column}  # rows without a target are bad rows
+    plans = tuple(
+        _plan(field.name, field.type, settings, names, is_nullable=field.name in missing)
+        for field in schema
+        if field.name not in settings.ignore_columns
+    )
+    if not plans:
+        raise SpecError(
+            [Finding(where="ignore_columns", what="no column is left")], subject="shard settings"
+        )
+    return plans
+
+
+def _check_names(names: list[str], settings: ShardSettings) -> None:
+    wanted = {
+        "target_column": (settings.target_column,),
+        "text_column": (settings.text_column,),
+        "ignore_columns": settings.ignore_columns,
+        "category_columns": settings.category_columns,
+    }
+    findings = [
+        unknown_column(where, name, names)
+        for where, each in wanted.items()
+        for name in each
+        if name and name not in names
+    ]
+    if findings:
+        raise SpecError(findings, subject="shard settings")
+
+
+def unknown_column(where: str, name: str, names: list[str]) -> Finding:
+    """Return the finding for a setting that names a column the table does not have."""
+    near = near_matches(name, names)
+    return Finding(
+        where=where,
+        what="the table has no such column",
+        got=repr(name),
+        allowed=", ".join(names[:30]),
+        next_step=f"did you mean {near[0]!r}?" if near else None,
+    )
+
+
+def _plan(
+    name: str, arrow_type: Any, settings: ShardSettings, names: list[str], *, is_nullable: bool
+) -> ColumnPlan:
+    role = Role.TARGET if name == settings.target_column else Role.FEATURE
+    kind = _kind(name, arrow_type)
+    match kind:
+        case ColumnKind.CATEGORY:
+            dtype = "int32"
+        case ColumnKind.TIME:
+            dtype = "float64"
+        case _:
+            dtype = _number_dtype(arrow_type)
+    validity = _validity_name(name, names) if is_nullable and dtype in WHOLE_DTYPES else None
+    if kind is ColumnKind.CATEGORY:
+        validity = None
+    return ColumnPlan(name=name, kind=kind, dtype=dtype, role=role, validity=validity)
+
+
+def _validity_name(name: str, names: list[str]) -> str:
+    validity = f"{name}.valid"
+    while validity in names:
+        validity += "_"
+    return validity
+
+
+def _kind(name: str, arrow_type: Any) -> ColumnKind:
+    import pyarrow.types as types
+
+    if types.is_dictionary(arrow_type):
+        return _kind(name, arrow_type.value_type)
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type):
+        return ColumnKind.CATEGORY
+    if types.is_string_view(arrow_type) or types.is_null(arrow_type):
+        return ColumnKind.CATEGORY
+    if types.is_temporal(arrow_type):
+        return ColumnKind.TIME
+    if types.is_boolean(arrow_type) or types.is_decimal(arrow_type):
+        return ColumnKind.NUMBER
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type):
+        return ColumnKind.NUMBER
+    raise DataError(
+        "a column's type cannot become a typed column of numbers or categories",
+        job_name="sharding",
+        where=f"column {name!r}",
+        got=str(arrow_type),
+        allowed="numbers, booleans, dates and times, strings",
+        next_step="name the column in ignore_columns, or flatten it before sharding",
+    )
+
+
+def _number_dtype(arrow_type: Any) -> str:
+    import pyarrow.types as types
+
+    if types.is_floating(arrow_type):
+        return "float64" if arrow_type.bit_width == 64 else "float32"
+    if types.is_boolean(arrow_type):
+        return "uint8"
+    if types.is_decimal(arrow_type):
+        return "float64" if arrow_type.scale > 0 else "int64"
+    return str(arrow_type)

@@ -1,0 +1,91 @@
+"""Rows of text out of one column of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trainyard.errors import DataError, Finding, SpecError
+from trainyard.sharding.table_schema import unknown_column
+from trainyard.sharding.text_rows import TextBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.reading import Table
+
+PIECE_BYTES = 4 * 1024**2
+
+
+def text_column_rows(table: Table, column: str, bad_rows: BadRows) -> Iterator[TextBatch]:
+    """Yield the texts of a column, one row each; a missing or empty one is a bad row.
+
+    Raises:
+        SpecError: the table has no such column.
+        DataError: the column does not hold strings, or the source cannot be read.
+    """
+    if column not in table.schema.names:
+        findings: list[Finding] = [unknown_column("text_column", column, table.schema.names)]
+        raise SpecError(findings, subject="shard settings")
+    kind = table.schema.field(column).type
+    is_string = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not is_string and not pa.types.is_string_view(kind):
+        raise DataError(
+            "the text column does not hold text",
+            job_name="sharding",
+            where=f"column {column!r}",
+            got=str(kind),
+            allowed="strings",
+            next_step="name the column of text in text_column",
+        )
+    name, row_number = "", 0
+    for file, batch in table.batches():
+        if file.name != name:
+            name, row_number = file.name, 0
+        for texts in _pieces(batch.batch.column(column)):
+            rows = []
+            for at, text in enumerate(texts, start=row_number + 1):
+                if fault := _fault(text, column):
+                    bad_rows.add(name, at, fault, text or "")
+                elif text:
+                    rows.append(text)
+            row_number += len(texts)
+            yield TextBatch(rows=rows, done=batch.done)
+
+
+def _fault(text: bytes | None, column: str) -> str | None:
+    if not text:
+        return f"no text: column {column!r} is empty"
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason}"
+    return None
+
+
+def _pieces(column: pa.Array) -> Iterator[list[bytes | None]]:
+    """Yield the texts, about `PIECE_BYTES` at a time: a dictionary holds an equal text once, a piece does not."""
+    indices = None
+    if pa.types.is_dictionary(column.type):
+        column, indices = column.dictionary, column.indices
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    texts = column.cast(pa.large_binary())
+    lengths = texts.buffers()[1]
+    ends = np.frombuffer(lengths, np.int64, count=len(texts) + 1, offset=8 * texts.offset)
+    sizes = np.diff(ends)
+    if indices is not None:
+        known = pc.fill_null(indices, 0) if len(texts) else indices.slice(0, 0)
+        sizes = sizes.take(known.to_pylist()) if len(known) else np.zeros(len(indices), np.int64)
+    reached = np.cumsum(sizes)
+    marks = np.arange(PIECE_BYTES, int(reached[-1]) if len(reached) else 0, PIECE_BYTES)
+    starts = np.unique(np.concatenate([[0], np.searchsorted(reached, marks)])).tolist()
+    for start, end in zip(starts, [*starts[1:], len(sizes)], strict=True):
+        if indices is None:
+            yield texts.slice(start, end - start).to_pylist()
+        else:
+            yield texts.take(indices.slice(start, end - start)).to_pylist()

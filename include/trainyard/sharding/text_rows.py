@@ -1,0 +1,71 @@
+"""Rows of text out of text files: batches of UTF-8 byte strings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.sharding.line_blocks import line_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.quarantine import BadRows
+    from trainyard.sharding.source_files import Progress, SourceFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBatch:
+    """Some rows of text, and the share of the whole source that was read up to their end (0 to 1)."""
+
+    rows: list[bytes]
+    done: float
+
+
+def text_file_rows(
+    file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int, progress: Progress
+) -> Iterator[TextBatch]:
+    """Yield a text file's rows: pieces of at least `row_bytes`, cut at line ends; a smaller file is one row.
+
+    Pieces start at the file's start, so text appended later changes none but the last.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    carry, carry_line = b"", 1
+    for block in line_blocks(file, objects):
+        if not carry:
+            carry_line = block.first_line
+        pieces, carry, next_line = _pieces(carry + block.data, carry_line, row_bytes)
+        rows = [row for line, row in pieces if _is_text(row, file.name, line, bad_rows)]
+        carry_line = next_line
+        yield TextBatch(rows=rows, done=progress.at(file, block.position))
+    if carry.strip() and _is_text(carry, file.name, carry_line, bad_rows):
+        yield TextBatch(rows=[carry], done=progress.at(file, file.size))
+
+
+def _pieces(
+    data: bytes, first_line: int, row_bytes: int
+) -> tuple[list[tuple[int, bytes]], bytes, int]:
+    """Return whole pieces with their first line numbers, the rest, and the rest's first line number."""
+    pieces = []
+    start, line = 0, first_line
+    while len(data) - start >= row_bytes and (end := data.find(b"\n", start + row_bytes - 1) + 1):
+        pieces.append((line, data[start:end]))
+        line += data.count(b"\n", start, end)
+        start = end
+    return pieces, data[start:], line
+
+
+def _is_text(row: bytes, name: str, line: int, bad_rows: BadRows) -> bool:
+    try:
+        row.decode()
+    except UnicodeDecodeError as error:
+        at_line = line + row.count(b"\n", 0, error.start)
+        bad_rows.add(name, at_line, f"not UTF-8: {error.reason}", row[error.start :])
+        return False
+    if b"\0" in row:
+        bad_rows.add(name, line, "binary content: a NUL byte", row)
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""Text to token ids: bytes by default, or a `tokenizers` JSON file."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainyard.errors import Finding, SpecError
+from trainyard.sharding.objects import S3_SCHEME
+from trainyard.sharding.settings import BYTES_TOKENIZER
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from trainyard.sharding.objects import Objects
+
+BYTE_EOS = 256
+_EOS_NAMES = ("<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]", "<|end_of_text|>")
+
+
+class Tokenizer(Protocol):
+    """Turns rows of UTF-8 text into one array of token ids, an end-of-sequence token after each row."""
+
+    name: str
+    vocab_size: int
+    eos_token_id: int
+    identity: str
+
+    def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return the tokens of all rows (uint16 or uint32) and where each row ends, exclusive."""
+
+
+def load_tokenizer(tokenizer: str, objects: Objects) -> Tokenizer:
+    """Return the byte tokenizer for `bytes`, else the one in the named `tokenizers` JSON file.
+
+    Args:
+        tokenizer: `bytes`, a path, or an `s3://` address.
+        objects: the store that an address is read from.
+
+    Raises:
+        SpecError: the file is missing or is not a tokenizer.
+    """
+    if tokenizer == BYTES_TOKENIZER:
+        return ByteTokenizer()
+    return FileTokenizer(tokenizer, _content(tokenizer, objects))
+
+
+def token_dtype(vocab_size: int) -> str:
+    """Return the smallest of uint16 and uint32 that holds every token id."""
+    return "uint16" if vocab_size <= 2**16 else "uint32"
+
+
+class ByteTokenizer:
+    """One token a byte: ids 0 to 255, and 256 after each row."""
+
+    name = BYTES_TOKENIZER
+    vocab_size = 257
+    eos_token_id = BYTE_EOS
+    identity = BYTES_TOKENIZER
+
+    def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return uint16 tokens and row ends."""
+        import numpy as np
+
+        lengths = np.fromiter((len(row) + 1 for row in rows), dtype=np.int64, count=len(rows))
+        ends = np.cumsum(lengths)
+        tokens = np.frombuffer(b"\0".join([*rows, b""]), dtype=np.uint8).astype(np.uint16)
+        tokens[ends - 1] = BYTE_EOS
+        return tokens, ends
+
+
+class FileTokenizer:
+    """A tokenizer of the Hugging Face `tokenizers` library, from the content of its JSON file."""
+
+    def __init__(self, address: str, content: bytes) -> None:
+        from tokenizers import Tokenizer as Loaded
+
+        try:
+            self._tokenizer = Loaded.from_str(content.decode())
+        except Exception as error:  # the library raises nothing narrower
+            raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        # Text that spells a special token stays text, as every other text does.
+        self._tokenizer.encode_special_tokens = True
+        self.name = address.rpartition("/")[2]
+        self.identity = hashlib.sha256(content).hexdigest()
+        known = (self._tokenizer.token_to_id(name) for name in _EOS_NAMES)
+        # Not the number of entries: ids may have gaps.
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        vocab_size = max(vocabulary.values(), default=-1) + 1
+        # A vocabulary without an end token gets one more id.
+        self.eos_token_id = next((each for each in known if each is not None), vocab_size)
+        self.vocab_size = max(vocab_size, self.eos_token_id + 1)
+
+    def encode(self, rows: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return tokens and row ends."""
+        import numpy as np
+
+        texts = [row.decode() for row in rows]
+        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        eos = [self.eos_token_id]
+        ids = [token for each in encoded for token in (*each.ids, *eos)]
+        lengths = np.fromiter((len(each.ids) + 1 for each in encoded), np.int64, len(encoded))
+        return np.array(ids, dtype=token_dtype(self.vocab_size)), np.cumsum(lengths)
+
+
+def _content(address: str, objects: Objects) -> bytes:
+    try:
+        if not address.startswith(S3_SCHEME):
+            return Path(address).read_bytes()
+        with objects.open(address) as stream:
+            return stream.read()
+    except OSError as error:
+        raise SpecError([_not_a_tokenizer(address, error)], subject="shard settings") from error
+
+
+def _not_a_tokenizer(address: str, error: Exception) -> Finding:
+    return Finding(
+        where="tokenizer",
+        what="no tokenizer can be read",
+        got=f"{address} ({type(error).__name__}: {error})",
+        allowed=f"{BYTES_TOKENIZER!r}, or the path or s3:// address of a tokenizers library's tokenizer.json",
+    )

@@ -1,0 +1,113 @@
+"""`AutoMLConf`: the params of one `autopilot_tabular` run, checked beyond their JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.automl_job import AutoMLMode, ProblemType
+from trainyard.specs.reading import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OWN = "own"
+DATASETS = ("breast_cancer", "diabetes", "iris", "wine", OWN)
+BUNDLED_TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoMLConf:
+    """Settings of one run.
+
+    Attributes:
+        dataset: a table that comes with scikit-learn, or `own`: the CSVs below `source`.
+        target_column: of an own table; a bundled one's is `target`.
+        validation_fraction: 0 = the service splits or cross-validates.
+        max_time_s: of the search; None = no bound. max_time_per_candidate_s: likewise, of one candidate.
+        budget_usd: of the search; None = no bound.
+        instance_type: of the jobs that prepare and evaluate.
+        image_uri: of the job that prepares; None = AWS's scikit-learn image.
+    """
+
+    dataset: str = "breast_cancer"
+    source: str | None = None
+    target_column: str | None = None
+    test_fraction: float = 0.2
+    validation_fraction: float = 0.0
+    seed: int = 0
+    mode: AutoMLMode = AutoMLMode.AUTO
+    problem_type: ProblemType | None = None
+    objective: str | None = None
+    algorithms: tuple[str, ...] = ()
+    max_candidates: int = 8
+    max_time_s: int | None = 3600
+    max_time_per_candidate_s: int | None = None
+    budget_usd: float | None = None
+    instance_type: str = "ml.m5.large"
+    max_run_s: int = 3600
+    image_uri: str | None = None
+    role: str | None = None
+    model_package_group: str = "trainyard-tabular"
+    approval_status: str = "PendingManualApproval"
+
+    def __post_init__(self) -> None:
+        """Check what the schema cannot say.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings = list(_findings(self))
+        if findings:
+            raise SpecError(findings, subject="AutoMLConf")
+
+    @property
+    def target(self) -> str:
+        """The column to predict."""
+        return self.target_column or BUNDLED_TARGET
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        """Return the conf of a run's params. Raises SpecError for whatever is wrong, all at once."""
+        return read_spec(cls, params)
+
+
+def _findings(conf: AutoMLConf) -> Iterator[Finding]:
+    if conf.dataset not in DATASETS:
+        yield Finding(
+            where="dataset",
+            what="is no known table",
+            got=conf.dataset,
+            allowed=", ".join(DATASETS),
+        )
+    if conf.dataset == OWN:
+        for name in ("source", "target_column"):
+            if not getattr(conf, name):
+                yield Finding(where=name, what="is needed for a table of your own", got="None")
+    elif conf.source:
+        yield Finding(
+            where="source",
+            what=f"is not read while dataset is {conf.dataset}",
+            got=conf.source,
+            next_step=f"set dataset to {OWN}",
+        )
+    if conf.source and not conf.source.startswith("s3://"):
+        yield Finding(
+            where="source", what="is no S3 URI", got=conf.source, allowed="s3://bucket/prefix"
+        )
+    if not 0 < conf.test_fraction < 1:
+        yield Finding(
+            where="test_fraction",
+            what="must leave rows on both sides",
+            got=str(conf.test_fraction),
+            allowed="above 0, below 1",
+        )
+    if conf.validation_fraction < 0 or conf.test_fraction + conf.validation_fraction >= 1:
+        yield Finding(
+            where="validation_fraction",
+            what="leaves no rows to train on",
+            got=f"{conf.validation_fraction} beside test_fraction {conf.test_fraction}",
+            allowed="0, or so much that both are below 1 together",
+        )

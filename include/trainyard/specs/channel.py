@@ -1,0 +1,115 @@
+"""The data channels of a training job, in the SDK's words: S3, EFS, FSx, a hub data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.reading import read_spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingInput:
+    """One channel read from S3 (the SDK's `TrainingInput`).
+
+    Attributes:
+        s3_data: `s3://bucket/prefix`, or the manifest for the manifest types.
+        distribution: `FullyReplicated` or `ShardedByS3Key`.
+        compression: `Gzip` where the objects are to be unpacked, else None.
+        s3_data_type: `S3Prefix`, `ManifestFile` or `AugmentedManifestFile`.
+        input_mode: `File`, `FastFile` or `Pipe`; None takes the job's.
+        shuffle_seed: shuffles the order of the objects, a new one each epoch (the SDK's
+            `ShuffleConfig`).
+        instance_groups: the groups of a heterogeneous cluster that get this channel.
+    """
+
+    s3_data: str
+    distribution: str = "FullyReplicated"
+    compression: str | None = None
+    content_type: str | None = None
+    record_wrapping: str | None = None
+    s3_data_type: str = "S3Prefix"
+    input_mode: str | None = None
+    attribute_names: tuple[str, ...] = ()
+    shuffle_seed: int | None = None
+    instance_groups: tuple[str, ...] = ()
+    model_access_config: Mapping[str, Any] | None = None
+    hub_access_config: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what the channel alone can know.
+
+        Raises:
+            SpecError: the address is none on S3, or members contradict each other.
+        """
+        findings = []
+        if not self.s3_data.startswith("s3://"):
+            findings.append(
+                Finding(
+                    where="s3_data",
+                    what="is no S3 URI",
+                    got=self.s3_data,
+                    allowed="s3://bucket/prefix",
+                )
+            )
+        if self.attribute_names and self.s3_data_type != "AugmentedManifestFile":
+            findings.append(
+                Finding(
+                    where="attribute_names",
+                    what="goes only with s3_data_type AugmentedManifestFile",
+                    got=self.s3_data_type,
+                )
+            )
+        if findings:
+            raise SpecError(findings, subject="channel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSystemInput:
+    """One channel mounted from EFS or FSx for Lustre; the job then needs a VPC."""
+
+    file_system_id: str
+    file_system_type: str
+    directory_path: str
+    file_system_access_mode: str = "ro"
+    content_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetInput:
+    """One channel read from a data set of a SageMaker hub."""
+
+    dataset_arn: str
+
+
+Channel = TrainingInput | FileSystemInput | DatasetInput
+
+
+def read_channel(value: object, *, where: str = "channel") -> Channel:
+    """Return the channel a user wrote: an `s3://` URI, or the fields of one of the three kinds.
+
+    Raises:
+        SpecError: the value is none of these.
+    """
+    if isinstance(value, (TrainingInput, FileSystemInput, DatasetInput)):
+        return value
+    if isinstance(value, str):
+        return read_spec(TrainingInput, {"s3_data": value}, where=where)
+    if isinstance(value, Mapping):
+        if "file_system_id" in value:
+            return read_spec(FileSystemInput, value, where=where)
+        if "dataset_arn" in value:
+            return read_spec(DatasetInput, value, where=where)
+        return read_spec(TrainingInput, value, where=where)
+    raise SpecError(
+        [
+            Finding(
+                where=where,
+                what="is no channel",
+                got=repr(value),
+                allowed="an s3:// URI or a mapping",
+            )
+        ]
+    )

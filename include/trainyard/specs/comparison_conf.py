@@ -1,0 +1,266 @@
+"""`ComparisonConf`: the params of one `compare_strategies` run: a training, strategies for it, numbers of ranks."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.reading import read_spec
+from trainyard.specs.run_conf import RunConf
+
+MOST_CELLS = 64
+NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
+ENTRY_POINT = r"(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+\.py"
+"""A script in `training_scripts/`; nothing of it leads out of that folder."""
+_SHARED = (
+    *(
+        "source",
+        "data_format",
+        "text_column",
+        "target_column",
+        "ignore_columns",
+        "category_columns",
+        "tokenizer",
+    ),
+    *(
+        "num_shards",
+        "validation_fraction",
+        "test_fraction",
+        "max_bad_row_fraction",
+        "max_source_bytes",
+    ),
+    *("shard_instance_count", "shard_instance_type"),
+    *("model", "num_layers", "num_heads", "hidden_size", "sequence_length"),
+    *(
+        "global_batch_size",
+        "micro_batch_size",
+        "max_steps",
+        "learning_rate",
+        "warmup_steps",
+        "precision",
+        "seed",
+    ),
+    *(
+        "eval_interval",
+        "checkpoint_interval",
+        "mean_time_to_interruption_s",
+        "early_stopping_patience",
+    ),
+    *(
+        "hyperparameters",
+        "instance_type",
+        "volume_size_gb",
+        "max_run_s",
+        "image_uri",
+        "use_spot_instances",
+    ),
+    *(
+        "max_wait_s",
+        "heartbeat_timeout_s",
+        "max_quota_wait_s",
+        "budget_usd",
+        "bucket",
+        "prefix",
+        "role",
+    ),
+)
+"""Fields of a run's conf that hold for every cell; the others say nothing of a comparison."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedStrategy:
+    """One way to train the model.
+
+    Attributes:
+        name: what table and plots call it.
+        distribution: the SDK estimator's, word for word; empty = torchrun.
+        entry_point: the script, in `training_scripts/`.
+        hyperparameters: put over those that the run's conf makes.
+        ranks: of this strategy alone; empty = the comparison's.
+        image_uri: of this strategy alone; None = the run's.
+    """
+
+    name: str
+    distribution: Mapping[str, Any] = field(default_factory=dict)
+    entry_point: str = "train_ddp.py"
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    ranks: tuple[int, ...] = ()
+    image_uri: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what one strategy can know.
+
+        Raises:
+            SpecError: its name, its script or its ranks are none.
+        """
+        findings = [*_rank_findings(self.ranks)]
+        if not re.fullmatch(NAME, self.name):
+            findings.append(
+                Finding(
+                    where="name",
+                    what="is malformed",
+                    got=repr(self.name),
+                    allowed="up to 32 letters, digits, _ and -, such as ddp or tensor-2",
+                )
+            )
+        if not re.fullmatch(ENTRY_POINT, self.entry_point):
+            findings.append(
+                Finding(
+                    where="entry_point",
+                    what="is no script of training_scripts/",
+                    got=repr(self.entry_point),
+                    allowed="its path in that folder, such as train_ddp.py",
+                )
+            )
+        if findings:
+            raise SpecError(findings, subject="strategy")
+
+
+def _default_strategies() -> tuple[ComparedStrategy, ...]:
+    """Return copies, shards, and split layers; the last needs two ranks."""
+    sharded = "train_fsdp.py"
+    return (
+        ComparedStrategy(name="ddp"),
+        ComparedStrategy(name="fsdp", entry_point=sharded),
+        ComparedStrategy(
+            name="tensor",
+            entry_point=sharded,
+            hyperparameters={"tensor_parallel_degree": 2},
+            ranks=(2,),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Settings of a comparison.
+
+    Attributes:
+        ranks: how many ranks each strategy is tried with.
+        loss_tolerance: how far, as a part of the reference's loss, a cell's loss may be off at any step.
+        worthwhile_efficiency: what each rank that is added must bring at least, as a part of what a rank brings at
+            the strategy's fewest; below it, adding more has stopped paying.
+        processes_per_instance: ranks of an instance, once there are so many; None = one for each of its accelerators.
+        cells_at_once: trainings at a time, by slots of the pool; 0 = as many as the pool has room for.
+    """
+
+    strategies: tuple[ComparedStrategy, ...] = field(default_factory=_default_strategies)
+    ranks: tuple[int, ...] = (1, 2)
+    loss_tolerance: float = 0.01
+    worthwhile_efficiency: float = 0.5
+    processes_per_instance: int | None = None
+    cells_at_once: int = 1
+
+    def __post_init__(self) -> None:
+        """Check what the comparison alone can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        if findings := [*_comparison_findings(self)]:
+            raise SpecError(findings, subject="comparison")
+
+    def ranks_of(self, strategy: ComparedStrategy) -> tuple[int, ...]:
+        """Return the numbers of ranks that a strategy is tried with, fewest first."""
+        return tuple(sorted(strategy.ranks or self.ranks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonConf:
+    """A comparison, and the training that all its cells share: on one rank, here."""
+
+    comparison: Comparison
+    run: RunConf
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        """Return the conf read from the DAG's params.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        own = {each.name for each in fields(Comparison)}
+        shared = {name: value for name, value in params.items() if name not in own}
+        foreign = [name for name in shared if is_of_other_runs(name)]
+        findings = [_foreign(name, shared.pop(name)) for name in foreign]
+        comparison = run = None
+        try:
+            comparison = read_spec(Comparison, {n: v for n, v in params.items() if n in own})
+        except SpecError as error:
+            findings += error.findings
+        try:
+            run = RunConf.from_params({**shared, "instance_count": 1, "processes_per_instance": 1})
+        except SpecError as error:
+            findings += error.findings
+        if findings or comparison is None or run is None:
+            raise SpecError(findings, subject="comparison conf")
+        return cls(comparison=comparison, run=run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the conf as JSON-safe data: the params of another run like this one."""
+        shared = {n: v for n, v in asdict(self.run).items() if not is_of_other_runs(n)}
+        return {**shared, **asdict(self.comparison)}
+
+
+def is_of_other_runs(name: str) -> bool:
+    """Return whether a field of `RunConf` says nothing of a comparison."""
+    return name in RunConf.__dataclass_fields__ and name not in _SHARED
+
+
+def _comparison_findings(conf: Comparison) -> Iterator[Finding]:
+    yield from _rank_findings(conf.ranks)
+    if not conf.ranks:
+        yield Finding(where="ranks", what="is empty", allowed="numbers of ranks, such as [1, 2]")
+    if not conf.strategies:
+        yield Finding(where="strategies", what="is empty", allowed="at least one")
+    for name, count in Counter(each.name for each in conf.strategies).items():
+        if count > 1:
+            yield Finding(
+                where="strategies", what="has a name twice", got=name, next_step="rename one"
+            )
+    num_cells = sum(len(conf.ranks_of(each)) for each in conf.strategies)
+    if num_cells > MOST_CELLS:
+        yield Finding(
+            where="strategies",
+            what="and ranks make too many trainings",
+            got=str(num_cells),
+            allowed=f"at most {MOST_CELLS}",
+        )
+    if not 0 < conf.loss_tolerance < 1:
+        yield _no_share("loss_tolerance", conf.loss_tolerance)
+    if not 0 < conf.worthwhile_efficiency < 1:
+        yield _no_share("worthwhile_efficiency", conf.worthwhile_efficiency)
+    for name, least in (("processes_per_instance", 1), ("cells_at_once", 0)):
+        if (value := getattr(conf, name)) is not None and value < least:
+            yield Finding(
+                where=name, what="is too small", got=str(value), allowed=f"at least {least}"
+            )
+
+
+def _rank_findings(ranks: tuple[int, ...]) -> Iterator[Finding]:
+    if any(each < 1 for each in ranks) or len(set(ranks)) < len(ranks):
+        yield Finding(
+            where="ranks",
+            what="are no numbers of ranks",
+            got=str(list(ranks)),
+            allowed="whole numbers from 1, each once",
+        )
+
+
+def _foreign(name: str, value: object) -> Finding:
+    return Finding(
+        where=name,
+        what="goes with train_end_to_end: a comparison has no use for it",
+        got=repr(value),
+        next_step="give ranks instead" if name == "instance_count" else "drop it",
+    )
+
+
+def _no_share(where: str, value: float) -> Finding:
+    got = "NaN" if math.isnan(value) else f"{value:g}"
+    return Finding(where=where, what="is no part of the whole", got=got, allowed="between 0 and 1")

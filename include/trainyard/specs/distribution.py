@@ -1,0 +1,116 @@
+"""Launch of a job's ranks: the SDK estimator's `distribution` argument, word for word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.strategies.mpi import Mpi
+from trainyard.specs.strategies.sections import (
+    MODEL_PARALLEL,
+    MPI,
+    TORCH_DISTRIBUTED,
+    Sections,
+    read_instance_groups,
+    read_sections,
+)
+from trainyard.specs.strategies.smddp import PytorchDdp, SmDataParallel, SmDataParallelUnderTorchrun
+from trainyard.specs.strategies.smp_v1 import SmModelParallelV1
+from trainyard.specs.strategies.smp_v2 import SmModelParallelV2
+from trainyard.specs.strategies.tensorflow import MultiWorkerMirrored, ParameterServer
+from trainyard.specs.strategies.torch_distributed import TorchDistributed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.specs.strategies.strategy import Strategy, Target
+
+STRATEGIES: tuple[type[Strategy], ...] = (
+    TorchDistributed,
+    PytorchDdp,
+    SmDataParallel,
+    SmDataParallelUnderTorchrun,
+    SmModelParallelV2,
+    SmModelParallelV1,
+    Mpi,
+    ParameterServer,
+    MultiWorkerMirrored,
+)
+_BY_SECTIONS = {strategy.sections: strategy for strategy in STRATEGIES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A strategy, and the one instance group it runs on where the job has groups."""
+
+    strategy: Strategy
+    instance_groups: tuple[str, ...] = ()
+
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit is told, values as they are before JSON.
+
+        The SDK loses the groups under torch_distributed, and every group then trains by itself; the toolkit reads
+        them there too.
+        """
+        told = self.strategy.hyperparameters(target)
+        if self.instance_groups:
+            told["sagemaker_distribution_instance_groups"] = list(self.instance_groups)
+        return told
+
+
+def read_distribution(distribution: Mapping[str, Any]) -> Distribution | None:
+    """Return what an SDK `distribution` means; None for a plain process on each instance.
+
+    Raises:
+        SpecError: wrong or unknown names (the message says the right one), settings, or sections that do not go
+            together; all at once.
+    """
+    findings: list[Finding] = []
+    groups: tuple[str, ...] = ()
+    strategy: Strategy | None = None
+    try:
+        groups = read_instance_groups(distribution)
+    except SpecError as error:
+        findings += error.findings
+    try:
+        strategy = _strategy(read_sections(distribution))
+    except SpecError as error:
+        findings += error.findings
+    if groups and strategy is None and not findings:
+        findings.append(
+            Finding(
+                where="distribution.instance_groups",
+                what="names a group, but no strategy is enabled to run on it",
+                next_step='add one, such as "torch_distributed": {"enabled": true}',
+            )
+        )
+    if findings:
+        raise SpecError(findings, subject="distribution")
+    return None if strategy is None else Distribution(strategy=strategy, instance_groups=groups)
+
+
+def _strategy(sections: Sections) -> Strategy | None:
+    if not sections.names:
+        return None
+    if sections.names in _BY_SECTIONS:
+        return _BY_SECTIONS[sections.names].read(sections)
+    raise SpecError([_misfit(sections.names)], subject="distribution")
+
+
+def _misfit(names: frozenset[str]) -> Finding:
+    """Return why these sections are no strategy together."""
+    if names == {MODEL_PARALLEL}:
+        return Finding(
+            where=f"distribution.{MODEL_PARALLEL}",
+            what="has no launcher, and every instance would run one plain process",
+            allowed=f"with {TORCH_DISTRIBUTED} (version 2) or {MPI} (version 1, archived)",
+            next_step='add "torch_distributed": {"enabled": true}',
+        )
+    together = sorted(" + ".join(sorted(each)) for each in _BY_SECTIONS if len(each) > 1)
+    return Finding(
+        where="distribution",
+        what="enables what does not go together: the toolkit would take one and ignore the other",
+        got=" + ".join(sorted(names)),
+        allowed=f"one of them, or {', '.join(together)}",
+    )

@@ -1,0 +1,48 @@
+"""Metrics that SageMaker reads from a job's log: names and regular expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.reading import read_spec
+
+_SDK_SPELLING = {"Name": "name", "Regex": "regex"}
+_NUMBER = r"([-+0-9.eEinfa]+)"
+_RANK = r"^(?:\[[^\]]*\]<stdout>: ?)?"
+"""What AWS's toolkit puts before the lines of a job under mpirun: `[1,mpirank:0,algo-1]<stdout>:`."""
+_STEP = rf"{_RANK}trainyard step=\d+ .*?\b"
+_EVAL = rf"{_RANK}trainyard eval step=\d+ .*?\b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDefinition:
+    """One metric: its name and a regular expression whose first group is the value."""
+
+    name: str
+    regex: str
+
+    @classmethod
+    def from_value(cls, value: object, *, where: str = "metric_definition") -> Self:
+        """Return the definition from `{"Name", "Regex"}`, the SDK's spelling, or in lower case.
+
+        Raises:
+            SpecError: the value is no such mapping.
+        """
+        if not isinstance(value, Mapping):
+            raise SpecError([Finding(where=where, what="is no mapping", got=repr(value))])
+        lowered = {_SDK_SPELLING.get(k, str(k)): v for k, v in value.items()}
+        return read_spec(cls, lowered, where=where)
+
+
+# What training_scripts/ prints; `step` and `eval` lines are told apart by their prefix.
+TRAINYARD_METRICS: tuple[MetricDefinition, ...] = (
+    MetricDefinition(name="train:loss", regex=f"{_STEP}loss={_NUMBER}"),
+    MetricDefinition(name="train:learning_rate", regex=f"{_STEP}learning_rate={_NUMBER}"),
+    MetricDefinition(name="train:tokens_per_second", regex=f"{_STEP}tokens_per_second={_NUMBER}"),
+    MetricDefinition(name="train:samples_per_second", regex=f"{_STEP}samples_per_second={_NUMBER}"),
+    MetricDefinition(name="train:gradient_norm", regex=f"{_STEP}gradient_norm={_NUMBER}"),
+    MetricDefinition(name="validation:loss", regex=f"{_EVAL}validation_loss={_NUMBER}"),
+)

@@ -1,0 +1,93 @@
+"""Whom a run tells what happens to it, and what watches over it at the service."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainyard.errors import Finding, SpecError
+
+TOPIC_ARN = r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?"
+
+
+class Occasion(StrEnum):
+    """Occasions of a notification."""
+
+    SPOT = "spot"
+    """Spot capacity was taken away; the job goes on from its last checkpoint."""
+    RULE = "rule"
+    """A rule found an issue in the training."""
+    FAILURE = "failure"
+    """A task failed, and with it the run."""
+    BUDGET = "budget"
+    """The run was not started, or not continued, for its budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notifications:
+    """An SNS topic, and what is published there.
+
+    Attributes:
+        on: the occasions; all of them if it is not said.
+    """
+
+    topic_arn: str
+    on: tuple[Occasion, ...] = tuple(Occasion)
+
+    def __post_init__(self) -> None:
+        """Check the topic's form.
+
+        Raises:
+            SpecError: it is no topic's ARN, or there is no occasion.
+        """
+        findings = []
+        if not re.fullmatch(TOPIC_ARN, self.topic_arn):
+            allowed = "such as arn:aws:sns:eu-west-1:111122223333:training"
+            findings.append(
+                Finding(
+                    where="topic_arn",
+                    what="is no ARN of an SNS topic",
+                    got=self.topic_arn,
+                    allowed=allowed,
+                )
+            )
+        if not self.on:
+            allowed = ", ".join(Occasion)
+            findings.append(
+                Finding(where="on", what="names no occasion", got="[]", allowed=allowed)
+            )
+        if findings:
+            raise SpecError(findings, subject="notifications")
+
+    @property
+    def region(self) -> str:
+        """The topic's region: it can be published to from there only."""
+        return self.topic_arn.split(":")[3]
+
+
+class Dashboard(StrEnum):
+    """Lifetime of a run's CloudWatch dashboard."""
+
+    NONE = "none"
+    RUN = "run"
+    """Removed when the training has ended."""
+    KEEP = "keep"
+    """Until somebody removes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Monitoring:
+    """CloudWatch's part in a run while it trains. Both cost money on AWS.
+
+    Attributes:
+        alarms: on idle processors and GPUs, memory and disk of the instances; removed after the training.
+    """
+
+    alarms: bool = False
+    dashboard: Dashboard = Dashboard.NONE
+
+    @property
+    def is_on(self) -> bool:
+        """True if there is anything to set up."""
+        return self.alarms or self.dashboard is not Dashboard.NONE

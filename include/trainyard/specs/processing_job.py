@@ -1,0 +1,96 @@
+"""`ProcessingJobSpec`: one processing job in the SDK processor's vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.reading import read_spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessingInput:
+    """One input of a processing job: an S3 prefix placed at `destination` in the container."""
+
+    source: str
+    destination: str
+    input_name: str
+    s3_data_type: str = "S3Prefix"
+    s3_input_mode: str = "File"
+    s3_data_distribution_type: str = "FullyReplicated"
+    s3_compression_type: str = "None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessingOutput:
+    """One output: the container's folder `source`, uploaded to the S3 prefix `destination`."""
+
+    source: str
+    destination: str
+    output_name: str
+    s3_upload_mode: str = "EndOfJob"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessingJobSpec:
+    """One processing job, in the words of the SDK's `ScriptProcessor`.
+
+    Attributes:
+        command: what runs in the container, for example `("python3",)`; the entry point follows it.
+        code: S3 URI of the script or of sourcedir.tar.gz; mounted as input `code`.
+        entry_point: the script's path relative to the code input's folder.
+    """
+
+    role: str
+    instance_type: str
+    instance_count: int = 1
+    image_uri: str | None = None
+    framework: str = "pytorch"
+    framework_version: str | None = None
+    py_version: str | None = None
+    command: tuple[str, ...] = ("python3",)
+    entry_point: str | None = None
+    source_dir: str | None = None
+    arguments: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    inputs: tuple[ProcessingInput, ...] = ()
+    outputs: tuple[ProcessingOutput, ...] = ()
+    volume_size: int = 30
+    volume_kms_key: str | None = None
+    output_kms_key: str | None = None
+    max_run: int = 86400
+    environment: Mapping[str, str] = field(default_factory=dict)
+    subnets: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    enable_network_isolation: bool = False
+    encrypt_inter_container_traffic: bool = False
+    experiment_config: Mapping[str, Any] | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check what the job can know by itself.
+
+        Raises:
+            SpecError: it has a volume key on an instance type with local storage, which the service refuses.
+        """
+        known = catalogue().types.get(self.instance_type)
+        if self.volume_kms_key and known is not None and known.has_local_storage:
+            wrong = Finding(
+                where="volume_kms_key",
+                what="does not go with an instance type that has local storage",
+                got=self.instance_type,
+                next_step="leave volume_kms_key out for this type, or take one whose storage is EBS",
+            )
+            raise SpecError([wrong], subject="processing job")
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
+        """Return the spec read from plain data.
+
+        A SpecError names every unknown key (with the nearest known one) and wrong type at once.
+        """
+        return read_spec(cls, mapping, where=where)

@@ -1,0 +1,79 @@
+"""Rules for a run's capacity ladder by itself: each rung must be a valid plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding
+from trainyard.specs.capacity_rung import MOST_RUNGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainyard.specs.capacity_rung import CapacityRung
+    from trainyard.specs.run_conf import RunConf
+
+_OF_FIRST_RUNG = ("instance_type", "instance_count")
+
+
+def contradictions(conf: RunConf) -> Iterator[Finding]:
+    """Yield the fields whose place the first rung takes and that say something else.
+
+    A field that stands at its default says nothing.
+    """
+    first = conf.capacity_ladder[0]
+    declared = type(conf).__dataclass_fields__
+    for name in _OF_FIRST_RUNG:
+        said, rung = getattr(conf, name), getattr(first, name)
+        if rung is not None and said not in {declared[name].default, rung}:
+            yield Finding(
+                where=name,
+                what="is not what the ladder's first rung says, which takes its place",
+                got=f"{said} and {rung}",
+                next_step="drop it, or make the first rung say the same",
+            )
+    if conf.use_spot_instances and not first.use_spot_instances:
+        yield Finding(
+            where="use_spot_instances",
+            what="is not what the ladder's first rung says, which takes its place",
+            got="true and false",
+            next_step="drop it, or make the first rung say the same",
+        )
+
+
+def ladder_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield what is wrong with any rung: its ranks, and rungs that would be tried twice."""
+    yield from rung_findings(conf.capacity_ladder)
+    for index, rung in enumerate(conf.capacity_ladder[1:], 1):
+        ranks = (rung.instance_count or conf.instance_count) * conf.ranks_on(rung.instance_type)
+        at_once = conf.micro_batch_size * ranks
+        if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
+            yield Finding(
+                where=f"capacity_ladder[{index}].instance_count",
+                what="makes ranks that do not share the global batch evenly",
+                got=f"global_batch_size {conf.global_batch_size} with {conf.micro_batch_size} x {ranks} ranks",
+                allowed="a global batch that is a multiple of micro_batch_size x ranks on every rung",
+            )
+
+
+def rung_findings(ladder: Iterable[CapacityRung]) -> Iterator[Finding]:
+    """Yield what is wrong with a ladder whatever runs on it: too long, or one rung twice."""
+    rungs = list(ladder)
+    if len(rungs) > MOST_RUNGS:
+        yield Finding(
+            where="capacity_ladder",
+            what="has too many rungs",
+            got=str(len(rungs)),
+            allowed=f"at most {MOST_RUNGS}",
+        )
+    seen: dict[tuple[str, int | None, bool], int] = {}
+    for index, each in enumerate(rungs):
+        kind = (each.instance_type, each.instance_count, each.use_spot_instances)
+        first = seen.setdefault(kind, index)
+        if first != index:
+            yield Finding(
+                where=f"capacity_ladder[{index}]",
+                what=f"is the same capacity as rung {first}",
+                got=str(each),
+                next_step="drop one, and give the other the wait and the money of both",
+            )

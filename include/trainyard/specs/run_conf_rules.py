@@ -1,0 +1,295 @@
+"""Rules for a run's conf by itself, beyond types and names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding, unknown_key
+from trainyard.specs.capacity_rung import INSTANCE_TYPE
+from trainyard.specs.limits import number_findings
+from trainyard.specs.run_conf_ladder import ladder_findings
+from trainyard.specs.run_conf_tuning_rules import tuning_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.specs.run_conf import RunConf
+
+CHOICES = {
+    "data_format": ("auto", "text", "jsonl", "csv", "parquet"),
+    "model": ("gpt", "mlp"),
+    "strategy": ("ddp", "fsdp"),
+    "precision": ("auto", "fp32", "bf16", "fp16"),
+    "on_rule_error": ("warn", "stop", "fail"),
+    "debugger": ("own", "service"),
+    "evaluation_place": ("auto", "processing", "training"),
+    "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
+}
+# Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
+FURTHER_HYPERPARAMETERS = (
+    "dropout",
+    "epochs",
+    "reference_batch_size",
+    "learning_rate_scaling",
+    "weight_decay",
+    "min_learning_rate_ratio",
+    "clip_norm",
+    "compile",
+    "num_workers",
+    "num_threads",
+    "verify_shards",
+    "distributed_timeout_s",
+    "eval_batches",
+    "keep_checkpoints",
+    "problem",
+    "log_interval",
+    "profile_steps",
+    "trace_steps",
+    "statistics",
+    "tensorboard_dir",
+    "on_non_finite",
+    "most_skipped_steps",
+    "skip_steps",
+)
+# And those of train_fsdp.py, the script of the strategy fsdp.
+OF_SHARDS = (
+    "hybrid_shard_degree",
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "pipeline_parallel_degree",
+    "pipeline_schedule",
+    "activation_checkpointing",
+    "activation_offloading",
+    "cpu_offload",
+)
+HYBRID_DEGREE, *SPLITTING_DEGREES = OF_SHARDS[:4]
+"""Ranks of these degrees read the same samples."""
+PATTERNS = {
+    "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),
+    "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
+    "evaluation_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
+    "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
+    "prefix": (
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,7}/?",
+        "a key prefix such as team/trainyard: up to 8 names of letters, digits, . _ and -",
+    ),
+    "image_uri": (
+        (
+            r"(?=.{1,255}$)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+"
+            r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+        ),
+        "registry/repository:tag or registry/repository@sha256:digest, at most 255 characters",
+    ),
+    "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
+    "role": (r"arn:aws[a-z\-]*:iam::\d{12}:role/.+|[\w+=,.@-]{1,64}", "a role's ARN or its name"),
+}
+
+
+def conf_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield every fault of the conf: choices, ranges, names, values that contradict others."""
+    yield from _choices(conf)
+    yield from _ranges(conf)
+    yield from _names(conf)
+    yield from _data(conf)
+    yield from _sharding_job(conf)
+    yield from _model(conf)
+    yield from _batches(conf)
+    yield from _spot(conf)
+    yield from _hyperparameters(conf)
+    yield from tuning_findings(conf)
+
+
+def _choices(conf: RunConf) -> Iterator[Finding]:
+    for name, allowed in CHOICES.items():
+        value = getattr(conf, name)
+        if value not in allowed:
+            yield Finding(
+                where=name, what="is not a choice", got=repr(value), allowed=", ".join(allowed)
+            )
+
+
+def _ranges(conf: RunConf) -> Iterator[Finding]:
+    yield from number_findings(conf)
+    if not 0 <= conf.max_bad_row_fraction <= 1:
+        yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
+
+
+def _names(conf: RunConf) -> Iterator[Finding]:
+    for name, (pattern, allowed) in PATTERNS.items():
+        value = getattr(conf, name)
+        if value is not None and not re.fullmatch(pattern, value):
+            yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
+
+
+def _data(conf: RunConf) -> Iterator[Finding]:
+    if not conf.source.strip():
+        yield Finding(
+            where="source", what="is empty", allowed="python-stdlib, a path or an s3:// URI"
+        )
+    if conf.tokenizer != "bytes" and not conf.tokenizer.endswith(".json"):
+        yield Finding(
+            where="tokenizer",
+            what="is no tokenizer",
+            got=repr(conf.tokenizer),
+            allowed="bytes, or a tokenizers file (*.json), local or on S3",
+        )
+    fractions = {n: getattr(conf, n) for n in ("validation_fraction", "test_fraction")}
+    wrong = [name for name, value in fractions.items() if not 0 < value < 1]
+    yield from (_no_fraction(name, fractions[name]) for name in wrong)
+    if not wrong and sum(fractions.values()) >= 1:
+        yield Finding(
+            where="validation_fraction",
+            what="and test_fraction leave nothing to train on",
+            got=f"{sum(fractions.values()):g} together",
+            allowed="less than 1 together",
+        )
+
+
+def _sharding_job(conf: RunConf) -> Iterator[Finding]:
+    """Yield what keeps the instances of a sharding job from their work: they see S3 only."""
+    if conf.shard_instance_count <= 0:
+        return
+    if not conf.source.startswith("s3://"):
+        yield Finding(
+            where="shard_instance_count",
+            what="goes with an s3:// source only: the instances cannot read this one",
+            got=f"{conf.shard_instance_count} with source {conf.source!r}",
+            next_step="copy the data to S3, or set it to 0 to shard in the Airflow worker",
+        )
+    if conf.tokenizer != "bytes":
+        yield Finding(
+            where="shard_instance_count",
+            what="goes with the tokenizer bytes only: the instances have no other",
+            got=f"{conf.shard_instance_count} with tokenizer {conf.tokenizer!r}",
+            next_step="set it to 0 to shard in the Airflow worker",
+        )
+    if conf.num_shards % conf.shard_instance_count:
+        yield Finding(
+            where="num_shards",
+            what="must be a multiple of shard_instance_count (each instance writes its share)",
+            got=f"{conf.num_shards} with {conf.shard_instance_count} instances",
+            next_step=f"nearest: {_nearest_multiple(conf.num_shards, conf.shard_instance_count)}, "
+            "or 0 to let the data decide",
+        )
+
+
+def _model(conf: RunConf) -> Iterator[Finding]:
+    is_positive = conf.num_heads > 0 and conf.hidden_size > 0
+    if conf.model == "gpt" and is_positive and conf.hidden_size % (2 * conf.num_heads):
+        yield Finding(
+            where="hidden_size",
+            what="must be a multiple of 2 x num_heads (each head has the same even width)",
+            got=f"{conf.hidden_size} with num_heads {conf.num_heads}",
+            next_step=f"nearest: {_nearest_multiple(conf.hidden_size, 2 * conf.num_heads)}",
+        )
+    if conf.model == "mlp" and not conf.target_column:
+        yield Finding(where="target_column", what="is required for the mlp model")
+    if conf.model == "mlp" and conf.data_format == "text":
+        yield Finding(
+            where="data_format",
+            what="has no columns for the mlp model",
+            got="text",
+            allowed="auto, csv, parquet or jsonl",
+        )
+    if conf.model == "gpt" and conf.target_column:
+        yield Finding(
+            where="target_column",
+            what="goes with the mlp model only",
+            got=repr(conf.target_column),
+            next_step="set model to mlp, or text_column for text to learn from",
+        )
+
+
+def _batches(conf: RunConf) -> Iterator[Finding]:
+    if any(not str(conf.hyperparameters.get(name, 1)).isdecimal() for name in SPLITTING_DEGREES):
+        return  # said of the hyperparameters
+    at_once = conf.micro_batch_size * conf.num_readers
+    if at_once > 0 and conf.global_batch_size > 0 and conf.global_batch_size % at_once:
+        yield Finding(
+            where="global_batch_size",
+            what="must be a multiple of micro_batch_size x ranks",
+            got=f"{conf.global_batch_size} with {conf.micro_batch_size} x {conf.num_readers} ranks",
+            next_step=f"nearest: {_nearest_multiple(conf.global_batch_size, at_once)}",
+        )
+    if conf.num_warmup_steps >= conf.max_steps > 0:
+        yield Finding(
+            where="warmup_steps",
+            what="leaves no step at the full learning rate",
+            got=f"{conf.num_warmup_steps} of {conf.max_steps} steps",
+            allowed="less than max_steps",
+            next_step="leave it empty for a tenth of max_steps",
+        )
+    if conf.early_stopping_patience > 0 and conf.eval_interval == 0:
+        yield Finding(
+            where="early_stopping_patience",
+            what="needs evaluations on the way",
+            got="eval_interval 0",
+            next_step="set eval_interval",
+        )
+
+
+def _spot(conf: RunConf) -> Iterator[Finding]:
+    yield from ladder_findings(conf)
+    if conf.max_wait_s is not None and not conf.use_spot_instances and not conf.capacity_ladder:
+        yield Finding(
+            where="max_wait_s",
+            what="goes with spot instances only",
+            got=str(conf.max_wait_s),
+            next_step="set use_spot_instances or drop it",
+        )
+    if conf.max_wait_s is not None and conf.max_wait_s < conf.max_run_s:
+        yield Finding(
+            where="max_wait_s",
+            what="is shorter than max_run_s, which it includes",
+            got=str(conf.max_wait_s),
+            allowed=f"at least {conf.max_run_s}",
+        )
+    is_spot = conf.use_spot_instances or any(r.use_spot_instances for r in conf.capacity_ladder)
+    if is_spot and conf.checkpoint_interval < 0:
+        yield Finding(
+            where="checkpoint_interval",
+            what="is -1: a spot interruption would lose everything",
+            next_step="set how many steps may be lost at most, or 0 to have it chosen",
+        )
+
+
+def _hyperparameters(conf: RunConf) -> Iterator[Finding]:
+    own = set(type(conf).__dataclass_fields__)
+    known = (*FURTHER_HYPERPARAMETERS, *(OF_SHARDS if conf.strategy == "fsdp" else ()))
+    for name in conf.hyperparameters:
+        if name in own:
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="is a field of the conf itself",
+                next_step=f"set {name} there",
+            )
+        elif name not in known:
+            yield unknown_key("hyperparameters", name, known)
+    for name in SPLITTING_DEGREES:
+        if not str(degree := conf.hyperparameters.get(name, 1)).isdecimal() or int(degree) < 1:
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="is no number of ranks",
+                got=str(degree),
+                allowed="a whole number, 1 or more",
+            )
+    num_workers = str(conf.hyperparameters.get("num_workers", 0))
+    if not num_workers.isdecimal():
+        yield Finding(
+            where="hyperparameters.num_workers",
+            what="is no count of processes",
+            got=num_workers,
+            allowed="a whole number, 0 or more",
+        )
+
+
+def _nearest_multiple(value: int, of: int) -> str:
+    below = value // of * of
+    return f"{below} or {below + of}" if below else str(of)
+
+
+def _no_fraction(where: str, value: float) -> Finding:
+    return Finding(
+        where=where, what="is no share of the rows", got=f"{value:g}", allowed="between 0 and 1"
+    )

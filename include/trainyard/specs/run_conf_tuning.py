@@ -1,0 +1,191 @@
+"""The search of a run's conf: which hyperparameters it tries, over which ranges, in how many trials of which length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError, unknown_key
+from trainyard.specs.tuning_job import EarlyStopping, ObjectiveType, Strategy
+from trainyard.specs.tuning_job_ranges import (
+    CategoricalRange,
+    ContinuousRange,
+    IntegerRange,
+    ParameterRange,
+    Scaling,
+    read_range,
+)
+
+if TYPE_CHECKING:
+    from trainyard.specs.run_conf import RunConf
+
+OBJECTIVES = {
+    "validation:loss": ObjectiveType.MINIMIZE,
+    "train:loss": ObjectiveType.MINIMIZE,
+    "train:tokens_per_second": ObjectiveType.MAXIMIZE,
+    "train:samples_per_second": ObjectiveType.MAXIMIZE,
+}
+EVALUATIONS_OF_A_TRIAL = 5
+"""So often a trial is evaluated: what early stopping and Hyperband decide by."""
+
+# Hyperparameters of training_scripts/ that a search may vary: the kind of range, the least and the most.
+LIMITS: Mapping[str, tuple[str, float, float]] = {
+    "learning_rate": ("continuous", 0.0, math.inf),
+    "weight_decay": ("continuous", 0.0, math.inf),
+    "min_learning_rate_ratio": ("continuous", 0.0, 1.0),
+    "clip_norm": ("continuous", 0.0, math.inf),
+    "dropout": ("continuous", 0.0, 0.95),
+    "warmup_steps": ("integer", 0, math.inf),
+    "global_batch_size": ("integer", 1, math.inf),
+    "micro_batch_size": ("integer", 1, math.inf),
+    "num_layers": ("integer", 1, math.inf),
+    "num_heads": ("integer", 1, math.inf),
+    "hidden_size": ("integer", 1, math.inf),
+}
+CHOICES = ("precision", "learning_rate_scaling")
+TUNABLE = (*LIMITS, *CHOICES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Search of a conf, its defaults filled in.
+
+    Attributes:
+        max_jobs: trials in all; of a Grid, its combinations.
+        num_steps: optimizer steps of a trial. eval_interval: steps between its evaluations.
+        instance_count: of each trial.
+        max_run_s: the longest of one trial; max_time_s: of the whole search, None = no bound.
+        budget_usd: the search's part of the run's budget; None without one.
+        ranges: what it varies.
+    """
+
+    strategy: Strategy
+    max_jobs: int
+    max_parallel_jobs: int
+    num_steps: int
+    eval_interval: int
+    instance_count: int
+    max_run_s: int
+    max_time_s: int | None
+    budget_usd: float | None
+    metric_name: str
+    objective_type: ObjectiveType
+    early_stopping: EarlyStopping
+    ranges: Mapping[str, ParameterRange]
+
+
+def search_of(conf: RunConf) -> Search | None:
+    """Return the conf's search; None if it has none."""
+    if not conf.tune:
+        return None
+    steps, ranges = trial_steps(conf), read_ranges(conf)[0]
+    strategy = Strategy(conf.tuning_strategy)
+    jobs = int(combinations(ranges)) if strategy is Strategy.GRID else conf.tuning_max_jobs
+    # Hyperband is early stopping already.
+    is_stopping = conf.tuning_early_stopping and strategy is not Strategy.HYPERBAND
+    return Search(
+        strategy=strategy,
+        max_jobs=jobs,
+        max_parallel_jobs=min(conf.tuning_max_parallel_jobs, jobs),
+        num_steps=steps,
+        eval_interval=max(1, steps // EVALUATIONS_OF_A_TRIAL),
+        instance_count=conf.tuning_instance_count or conf.instance_count,
+        max_run_s=conf.tuning_max_run_s or conf.max_run_s,
+        max_time_s=conf.tuning_max_time_s,
+        budget_usd=conf.budget_usd and conf.budget_usd * conf.tuning_budget_share,
+        metric_name=conf.tuning_objective,
+        objective_type=OBJECTIVES[conf.tuning_objective],
+        early_stopping=EarlyStopping.AUTO if is_stopping else EarlyStopping.OFF,
+        ranges=ranges,
+    )
+
+
+def trial_steps(conf: RunConf) -> int:
+    """Return the optimizer steps of a trial: the conf's, else a quarter of the training, but twice the warm-up.
+
+    Worked example: of 400 steps with 40 of warm-up a trial has 100; with 80 of warm-up, 160.
+    """
+    if conf.tuning_max_steps:
+        return conf.tuning_max_steps
+    return min(conf.max_steps, max(1, conf.max_steps // 4, 2 * conf.num_warmup_steps))
+
+
+def read_ranges(conf: RunConf) -> tuple[dict[str, ParameterRange], list[Finding]]:
+    """Return what the conf's search varies, by default `default_ranges`, and what is wrong with it.
+
+    The kind of a range follows from its hyperparameter: two bounds are enough. Values, or a list, are choices.
+    """
+    if not conf.tuning_ranges:
+        return default_ranges(conf), []
+    ranges: dict[str, ParameterRange] = {}
+    findings: list[Finding] = []
+    for name, given in conf.tuning_ranges.items():
+        if name not in TUNABLE:
+            findings.append(unknown_key("tuning_ranges", name, TUNABLE))
+            continue
+        value = given
+        if isinstance(given, Mapping) and "type" not in given:
+            kind = "categorical" if "values" in given or name in CHOICES else LIMITS[name][0]
+            value = {"type": kind, **given}
+        try:
+            ranges[name] = read_range(value, where=f"tuning_ranges.{name}")
+        except SpecError as error:
+            findings += error.findings
+    return ranges, findings
+
+
+def default_ranges(conf: RunConf) -> dict[str, ParameterRange]:
+    """Return what is searched where the conf names no ranges; what it fixes in `hyperparameters` is left out.
+
+    The learning rate from an eighth to four times the conf's, weight decay from 0.01 to 0.5, both by their logarithm;
+    the warm-up as far as a third of a trial, or for a table's network the dropout to 0.4.
+    """
+    rate, longest = conf.learning_rate, trial_steps(conf) // 3
+    ranges: dict[str, ParameterRange] = {
+        "learning_rate": ContinuousRange(
+            min_value=rate / 8, max_value=rate * 4, scaling_type=Scaling.LOGARITHMIC
+        ),
+        "weight_decay": ContinuousRange(
+            min_value=0.01, max_value=0.5, scaling_type=Scaling.LOGARITHMIC
+        ),
+    }
+    if conf.model == "mlp":
+        ranges["dropout"] = ContinuousRange(
+            min_value=0.0, max_value=0.4, scaling_type=Scaling.LINEAR
+        )
+    elif longest > 1:
+        ranges["warmup_steps"] = IntegerRange(
+            min_value=1, max_value=longest, scaling_type=Scaling.LINEAR
+        )
+    return {name: each for name, each in ranges.items() if name not in conf.hyperparameters}
+
+
+def combinations(ranges: Mapping[str, ParameterRange]) -> float:
+    """Return how many different trials the ranges allow."""
+    return math.prod(each.num_values for each in ranges.values())
+
+
+def ends_and_choices(given: ParameterRange) -> tuple[Any, ...]:
+    """Return the values of a range that tell whether it fits: its ends, or all of its choices."""
+    if isinstance(given, CategoricalRange):
+        return given.values
+    return given.min_value, given.max_value
+
+
+def with_values(conf: RunConf, values: Mapping[str, Any]) -> RunConf:
+    """Return the conf with these hyperparameters in it, such as the winner's, and without a search.
+
+    Raises:
+        SpecError: the values do not fit the conf.
+    """
+    names = type(conf).__dataclass_fields__
+    further = {name: value for name, value in values.items() if name not in names}
+    params = {
+        **{name: getattr(conf, name) for name in names},
+        **{name: value for name, value in values.items() if name in names},
+        "tune": False,
+        "hyperparameters": {**conf.hyperparameters, **further},
+    }
+    return type(conf).from_params(params)

@@ -1,0 +1,169 @@
+"""Rules for the search of a run's conf by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.run_conf_tuning import (
+    LIMITS,
+    OBJECTIVES,
+    combinations,
+    ends_and_choices,
+    read_ranges,
+    trial_steps,
+    with_values,
+)
+from trainyard.specs.tuning_job import Strategy
+from trainyard.specs.tuning_job_ranges import CategoricalRange
+from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS, MIN_RUNTIME_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.specs.run_conf import RunConf
+    from trainyard.specs.tuning_job_ranges import ParameterRange
+
+
+def tuning_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield every fault of the search that the conf alone can be known to have; of one that is off, none."""
+    if (
+        not conf.tune or conf.learning_rate <= 0
+    ):  # its ranges start from there, and that is said already
+        return
+    ranges, unreadable = read_ranges(conf)
+    findings = [*_words(conf), *_sizes(conf), *unreadable]
+    for name, each in ranges.items():
+        findings += _range(conf, name, each)
+    findings += () if findings else _number_of_trials(conf, ranges)
+    yield from findings
+    if not findings:
+        yield from _values_that_do_not_fit(conf, ranges)
+
+
+def _words(conf: RunConf) -> Iterator[Finding]:
+    choices = {"tuning_strategy": tuple(Strategy), "tuning_objective": tuple(OBJECTIVES)}
+    for name, allowed in choices.items():
+        value = getattr(conf, name)
+        if value not in allowed:
+            yield _refused(name, "is not a choice", repr(value), ", ".join(allowed))
+
+
+def _sizes(conf: RunConf) -> Iterator[Finding]:
+    for name, least, most in (
+        ("tuning_max_jobs", 1, MAX_JOBS),
+        ("tuning_max_parallel_jobs", 1, MAX_PARALLEL_JOBS),
+        ("tuning_max_steps", 0, conf.max_steps),
+        ("tuning_instance_count", 0, conf.instance_count),
+        ("tuning_max_run_s", 0, conf.max_run_s),
+    ):
+        value = getattr(conf, name)
+        if value < least:
+            yield _refused(name, "is too small", value, f"at least {least}")
+        elif value > most:
+            yield _refused(name, "is too large", value, f"at most {most}")
+    count, limit_s, share = (
+        conf.tuning_instance_count,
+        conf.tuning_max_time_s,
+        conf.tuning_budget_share,
+    )
+    if count > 0 and conf.instance_count % count:
+        yield _refused(
+            "tuning_instance_count",
+            "does not divide instance_count, so the shards would not fit the ranks of a trial",
+            count,
+            f"a divisor of {conf.instance_count}, or 0 for all of them",
+        )
+    if limit_s is not None and limit_s < MIN_RUNTIME_S:
+        yield _refused("tuning_max_time_s", "is too small", limit_s, f"at least {MIN_RUNTIME_S}")
+    if not 0 < share < 1:
+        allowed = "more than 0 and less than 1"
+        yield _refused("tuning_budget_share", "is no share of the budget", f"{share:g}", allowed)
+    if (
+        "warmup_steps" not in read_ranges(conf)[0]
+        and conf.num_warmup_steps >= trial_steps(conf) > 0
+    ):
+        yield _refused(
+            "tuning_max_steps",
+            "leaves a trial no step at the full learning rate",
+            f"{conf.tuning_max_steps} with warmup_steps {conf.num_warmup_steps}",
+            "more than warmup_steps",
+        )
+
+
+def _range(conf: RunConf, name: str, given: ParameterRange) -> Iterator[Finding]:
+    where = f"tuning_ranges.{name}"
+    if name in conf.hyperparameters:
+        yield Finding(
+            where=where,
+            what="is fixed in hyperparameters as well",
+            got=str(conf.hyperparameters[name]),
+            next_step="drop it from one of them",
+        )
+    if conf.tuning_strategy == Strategy.GRID and not isinstance(given, CategoricalRange):
+        yield Finding(
+            where=where,
+            what="is an interval, and Grid tries listed values only",
+            next_step='give {"values": [...]}, or take another strategy',
+        )
+    if name not in LIMITS:
+        return
+    kind, least, most = LIMITS[name]
+    for value in ends_and_choices(given):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            yield Finding(where=where, what="has a value that is no number", got=repr(value))
+        elif kind == "integer" and value != int(value):
+            yield Finding(where=where, what="takes whole numbers only", got=f"{value:g}")
+        elif not least <= value <= most:
+            allowed = f"{least:g} to {most:g}" if most < float("inf") else f"at least {least:g}"
+            yield _refused(where, "leaves its limits", f"{value:g}", allowed)
+
+
+def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
+    if not ranges:
+        yield Finding(
+            where="tuning_ranges",
+            what="leave nothing to search: hyperparameters fix what would be searched by default",
+            next_step="name at least one",
+        )
+        return
+    total = combinations(ranges)
+    if conf.tuning_strategy == Strategy.GRID and total > conf.tuning_max_jobs:
+        yield _refused(
+            "tuning_max_jobs",
+            "is less than the combinations of the ranges, which Grid tries all",
+            conf.tuning_max_jobs,
+            f"at least {int(total)}",
+        )
+    elif conf.tuning_strategy != Strategy.GRID and total < conf.tuning_max_jobs:
+        yield _refused(
+            "tuning_max_jobs",
+            "is more than the ranges have combinations",
+            conf.tuning_max_jobs,
+            f"at most {int(total)}",
+        )
+
+
+def _values_that_do_not_fit(
+    conf: RunConf, ranges: Mapping[str, ParameterRange]
+) -> Iterator[Finding]:
+    """Yield what the ends and choices of each range would make of a trial, each looked at by itself."""
+    searched: dict[str, Any] = {"warmup_steps": 0} if "warmup_steps" in ranges else {}
+    try:
+        trial = with_values(conf, {"max_steps": trial_steps(conf), **searched})
+    except SpecError:
+        return  # what is wrong with the conf itself is said already
+    for name, each in ranges.items():
+        for value in ends_and_choices(each):
+            try:
+                with_values(trial, {name: value})
+            except SpecError as error:
+                where = f"tuning_ranges.{name}"
+                yield from (
+                    replace(found, where=f"{where}: {found.where}") for found in error.findings
+                )
+
+
+def _refused(where: str, what: str, got: object, allowed: str) -> Finding:
+    return Finding(where=where, what=what, got=str(got), allowed=allowed)

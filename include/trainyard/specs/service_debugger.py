@@ -1,0 +1,52 @@
+"""Who judges a training by rules: SageMaker's Debugger and Profiler, or our evaluator."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.specs.training_job import TrainingJobSpec
+
+MAX_SERVICE_RULES = 20
+"""Of each kind in a job (botocore's model of CreateTrainingJob, November 2026)."""
+
+
+class Debugger(StrEnum):
+    """Who judges a training by rules."""
+
+    OWN = "own"
+    """Our evaluator. The spec's members for the service's Debugger are sent as they are, if there are any."""
+    SERVICE = "service"
+    """The service, by the spec's rules, where it can and the account has it; else our evaluator."""
+
+
+def debugger_findings(spec: TrainingJobSpec) -> Iterator[Finding]:
+    """Yield what is wrong with who judges, and rules beyond what the service takes."""
+    if spec.debugger not in set(Debugger):
+        yield Finding(
+            where="debugger",
+            what="is nobody who judges",
+            got=repr(spec.debugger),
+            allowed=", ".join(Debugger),
+        )
+    if spec.debugger == Debugger.SERVICE and not (spec.rules or spec.profiler_rules):
+        yield Finding(
+            where="debugger",
+            what="is the service, and there is no rule for it to judge by",
+            next_step='name some in rules or profiler_rules, or set debugger to "own"',
+        )
+    for where in ("rules", "profiler_rules"):
+        count = len(getattr(spec, where))
+        if count > MAX_SERVICE_RULES:
+            yield Finding(
+                where=where,
+                what="are more than the service evaluates for a job",
+                got=str(count),
+                allowed=f"at most {MAX_SERVICE_RULES}",
+                next_step="drop some, or have them judged by our evaluator, which has no such limit (docs/rules.md)",
+            )

@@ -1,0 +1,97 @@
+"""Checks `mp_parameters`, the one hyperparameter in which SMP's settings travel."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, unknown_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+WHERE = "distribution.smdistributed.modelparallel.parameters"
+MAX_CHARACTERS = 2500
+"""Of one hyperparameter's value (CreateTrainingJob's model)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """Allowed values of a parameter. Numbers are at least `least`; `choices` lists words."""
+
+    kind: type
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the sentence for a message."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is str:
+            return "text"
+        number = "a whole number" if self.kind is int else "a number"
+        return f"{number} of at least {self.least:g}" + (
+            f", at most {self.most:g}" if self.most else ""
+        )
+
+    def takes(self, value: object) -> bool:
+        """Return whether a value is allowed."""
+        if self.kind in {bool, str}:
+            return isinstance(value, self.kind) and (not self.choices or value in self.choices)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        if self.kind is int and not isinstance(value, int):
+            return False
+        number = float(value)
+        return (self.least is None or number >= self.least) and (
+            self.most is None or number <= self.most
+        )
+
+
+FLAG = Allowed(kind=bool)
+TEXT = Allowed(kind=str)
+DEGREE = Allowed(kind=int, least=1)
+COUNT = Allowed(kind=int, least=0)
+
+
+def parameter_findings(
+    parameters: Mapping[str, Any],
+    known: Mapping[str, Allowed],
+    *,
+    elsewhere: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Yield what is wrong with the parameters one by one, and with their length.
+
+    Args:
+        parameters: as they are written.
+        known: what the library's version takes.
+        elsewhere: names of the library's other version, with what to write here.
+    """
+    for name, value in parameters.items():
+        if name in elsewhere:
+            yield Finding(
+                where=f"{WHERE}.{name}",
+                what="belongs to another version of the library, which this launcher does not start",
+                next_step=elsewhere[name],
+            )
+        elif name not in known:
+            yield unknown_key(WHERE, name, list(known))
+        elif not known[name].takes(value):
+            yield Finding(
+                where=f"{WHERE}.{name}",
+                what="has the wrong type or value",
+                got=repr(value),
+                allowed=str(known[name]),
+            )
+    size = len(json.dumps(dict(parameters), default=repr))
+    if size > MAX_CHARACTERS:
+        yield Finding(
+            where=WHERE,
+            what="are too long for the one hyperparameter they travel in",
+            got=f"{size} characters",
+            allowed=f"at most {MAX_CHARACTERS}",
+        )

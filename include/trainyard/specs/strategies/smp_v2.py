@@ -1,0 +1,148 @@
+"""SageMaker's model parallel library, version 2: FSDP with `torch.sagemaker`, under torchrun.
+
+Keys: "SMP v2 configuration parameters" in the SageMaker developer guide, read November 2026; the SDK v3's
+`sagemaker.train.distributed.SMP` has the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.strategies.parameters import (
+    COUNT,
+    DEGREE,
+    FLAG,
+    WHERE,
+    Allowed,
+    parameter_findings,
+)
+from trainyard.specs.strategies.sections import MODEL_PARALLEL, TORCH_DISTRIBUTED
+from trainyard.specs.strategies.strategy import Launcher
+from trainyard.specs.strategies.torch_distributed import torchrun_hyperparameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.specs.strategies.sections import Sections
+    from trainyard.specs.strategies.strategy import Target
+
+PARAMETERS: Mapping[str, Allowed] = {
+    "hybrid_shard_degree": COUNT,
+    "sm_activation_offloading": FLAG,
+    "activation_loading_horizon": DEGREE,
+    "fsdp_cache_flush_warnings": FLAG,
+    "allow_empty_shards": FLAG,
+    "tensor_parallel_degree": DEGREE,
+    "context_parallel_degree": DEGREE,
+    "expert_parallel_degree": DEGREE,
+    "random_seed": COUNT,
+}
+_SHARDING = "write hybrid_shard_degree: FSDP shards parameters, gradients and optimizer state"
+_PIPELINE = (
+    "write hybrid_shard_degree or tensor_parallel_degree: version 2 has no pipeline; torch.distributed.pipelining "
+    "under torch_distributed has"
+)
+OF_VERSION_1: Mapping[str, str] = {
+    "sharded_data_parallel_degree": _SHARDING,
+    "shard_optimizer_state": _SHARDING,
+    "offload_activations": "write sm_activation_offloading",
+    "partitions": _PIPELINE,
+    "pipeline_parallel_degree": _PIPELINE,
+    "pipeline": _PIPELINE,
+    "microbatches": "drop it: accumulate gradients in the script, version 2 has no pipeline to fill",
+    "active_microbatches": "drop it: version 2 has no pipeline",
+    "placement_strategy": "drop it: version 2 lays out ranks by its degrees",
+    "optimize": "drop it: version 2 does not choose a partition",
+    "auto_partition": "drop it: version 2 does not partition layers",
+    "default_partition": "drop it: version 2 does not partition layers",
+    "memory_weight": "drop it: version 2 does not partition layers",
+    "ddp": "drop it: version 2 is data parallel by itself",
+    "ddp_dist_backend": "drop it: the script names the backend to init_process_group",
+    "fp16": "drop it: give FSDP a MixedPrecision policy in the script",
+    "bf16": "drop it: give FSDP a MixedPrecision policy in the script",
+    "fp16_params": "drop it: give FSDP a MixedPrecision policy in the script",
+    "delayed_parameter_initialization": "drop it: torch.sagemaker.delayed_param in the script",
+    "skip_tracing": "drop it: version 2 does not trace",
+    "prescaled_batch": "drop it: version 2 feeds tensor-parallel ranks the same batch",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmModelParallelV2:
+    """SMP v2: optimizer state, gradients and parameters sharded; activations recomputed or offloaded; TP, CP, EP.
+
+    Attributes:
+        parameters: of the library, by its own names.
+    """
+
+    name: ClassVar[str] = "smp_v2"
+    sections: ClassVar[frozenset[str]] = frozenset({MODEL_PARALLEL, TORCH_DISTRIBUTED})
+    frameworks: ClassVar[tuple[str, ...]] = ("pytorch",)
+    launcher: ClassVar[Launcher] = Launcher.TORCHRUN
+    groupings: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("shard", "tensor"),
+        ("tensor", "context"),
+        ("expert",),
+    )
+    """Degrees whose product has to divide the ranks: context and expert ranks are among those that share a shard."""
+
+    parameters: Mapping[str, Any]
+    processes_per_host: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings = [*parameter_findings(self.parameters, PARAMETERS, elsewhere=OF_VERSION_1)]
+        findings += [] if findings else self._together()
+        if findings:
+            raise SpecError(findings, subject="distribution")
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """The degrees that must fit the ranks: shard (0 = all ranks), tensor, context, expert."""
+        read = {
+            name: self.parameters.get(f"{name}_parallel_degree", 1)
+            for name in ("tensor", "context", "expert")
+        }
+        return {"shard": self.parameters.get("hybrid_shard_degree", 0), **read}
+
+    @classmethod
+    def read(cls, sections: Sections) -> Self:
+        """Return the strategy that both sections describe. Raises SpecError for wrong parameters."""
+        return cls(
+            parameters=sections.get(MODEL_PARALLEL, "parameters") or {},
+            processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"),
+        )
+
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit and the library are told."""
+        return {
+            "mp_parameters": dict(self.parameters),
+            "sagemaker_distributed_dataparallel_enabled": False,
+            "sagemaker_instance_type": target.instance_type,
+            **torchrun_hyperparameters(target, self.processes_per_host),
+        }
+
+    def _together(self) -> Iterator[Finding]:
+        """Yield what contradicts: a horizon of offloading that is off, more context ranks than share a shard."""
+        if "activation_loading_horizon" in self.parameters and not self.parameters.get(
+            "sm_activation_offloading"
+        ):
+            yield Finding(
+                where=f"{WHERE}.activation_loading_horizon",
+                what="has no activations to load: sm_activation_offloading is off",
+                next_step="set sm_activation_offloading, or drop it",
+            )
+        shard, context = self.degrees["shard"], self.degrees["context"]
+        if 0 < shard < context:
+            yield Finding(
+                where=f"{WHERE}.context_parallel_degree",
+                what="is more than hybrid_shard_degree",
+                got=f"{context} and {shard}",
+                allowed=f"at most {shard}",
+            )

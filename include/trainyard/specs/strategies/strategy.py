@@ -1,0 +1,66 @@
+"""Interface of a strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+
+if TYPE_CHECKING:
+    from trainyard.specs.strategies.sections import Sections
+
+
+class Launcher(StrEnum):
+    """Who starts the ranks inside the containers (sagemaker-training 5.1.4 `runner.py`, and TensorFlow's toolkit)."""
+
+    TORCHRUN = "torchrun"
+    MPIRUN = "mpirun"
+    SMDDPRUN = "smddprun"
+    PARAMETER_SERVER = "parameter server"
+    MULTI_WORKER_MIRRORED = "MultiWorkerMirroredStrategy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Instances and framework that a strategy runs on.
+
+    Attributes:
+        framework: the estimator's: pytorch, tensorflow, huggingface, ...
+        instance_type: None if the job has instance groups.
+    """
+
+    framework: str
+    instance_type: str | None
+
+
+class Strategy(Protocol):
+    """One way to run an entry point on all instances of a job.
+
+    Attributes:
+        name: what the matrix, findings and reports call it.
+        sections: the parts of the SDK's `distribution` that, enabled together, mean this strategy.
+        frameworks: the estimators that know it.
+    """
+
+    name: ClassVar[str]
+    sections: ClassVar[frozenset[str]]
+    frameworks: ClassVar[tuple[str, ...]]
+
+    @property
+    def launcher(self) -> Launcher:
+        """Who starts the ranks."""
+
+    @property
+    def processes_per_host(self) -> int | None:
+        """Ranks on each instance; None leaves it to the toolkit (one for each accelerator, one on CPU)."""
+
+    @classmethod
+    def read(cls, sections: Sections) -> Self:
+        """Return the strategy that the enabled sections describe.
+
+        Raises:
+            SpecError: every wrong value, at once.
+        """
+
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit is told, by hyperparameters of these names; values as they are before JSON."""

@@ -1,0 +1,49 @@
+"""Native PyTorch under torchrun: DDP, FSDP, DeepSpeed and whatever else the script makes of its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from trainyard.specs.strategies.sections import TORCH_DISTRIBUTED
+from trainyard.specs.strategies.strategy import Launcher
+
+if TYPE_CHECKING:
+    from trainyard.specs.strategies.sections import Sections
+    from trainyard.specs.strategies.strategy import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchDistributed:
+    """Start the script by torchrun on every instance.
+
+    Attributes:
+        processes_per_host: ranks on each instance; None leaves it to the toolkit (one per GPU, one
+            on CPU).
+    """
+
+    name: ClassVar[str] = "torch_distributed"
+    sections: ClassVar[frozenset[str]] = frozenset({TORCH_DISTRIBUTED})
+    frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "huggingface")
+    launcher: ClassVar[Launcher] = Launcher.TORCHRUN
+
+    processes_per_host: int | None = None
+
+    @classmethod
+    def read(cls, sections: Sections) -> Self:
+        """Return the strategy that the section describes."""
+        return cls(processes_per_host=sections.get(TORCH_DISTRIBUTED, "processes_per_host"))
+
+    def hyperparameters(self, target: Target) -> dict[str, object]:
+        """Return what the toolkit is told. It reads MPI's process count for torchrun too (pytorch toolkit 3.0.0)."""
+        return torchrun_hyperparameters(target, self.processes_per_host)
+
+
+def torchrun_hyperparameters(target: Target, processes_per_host: int | None) -> dict[str, object]:
+    """Return what makes the toolkit use torchrun; the SDK names no instance type for instance groups."""
+    told: dict[str, object] = {"sagemaker_torch_distributed_enabled": True}
+    if target.instance_type is not None:
+        told["sagemaker_instance_type"] = target.instance_type
+    if processes_per_host is not None:
+        told["sagemaker_mpi_num_of_processes_per_host"] = processes_per_host
+    return told

@@ -1,0 +1,179 @@
+"""`TrainingJobSpec`: one training job in the SageMaker SDK estimator's vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.capacity_rung import CapacityRung  # noqa: TC001  # read_spec evaluates the annotations
+from trainyard.specs.channel import Channel, read_channel
+from trainyard.specs.distribution import Distribution, read_distribution
+from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # see above
+from trainyard.specs.reading import read_spec
+from trainyard.specs.service_debugger import Debugger
+from trainyard.specs.training_job_rules import spec_findings
+
+DEFAULT_QUOTA_WAIT_S = 24 * 3600
+"""How long a job waits for the account's quota unless its spec says otherwise: a day, in which other jobs end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceGroup:
+    """One group of a heterogeneous cluster."""
+
+    instance_group_name: str
+    instance_type: str
+    instance_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancePreference:
+    """One choice of an ordered list of instance types; the service takes the first it has."""
+
+    instance_type: str
+    instance_count: int | None = None
+    training_plan_arns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJobSpec:
+    """One training job in the words of the SDK's estimator.
+
+    Every member of CreateTrainingJob is reachable.
+
+    Members the estimator takes as raw request dicts (`debugger_hook_config`, `rules`,
+    `profiler_config`, `experiment_config`, ...) keep the wire's keys here too;
+    `raw_request_overrides` is merged last, over everything else, and is checked against the
+    service's model like the rest.
+
+    Attributes:
+        role: ARN of the execution role, or its bare name where the account is known.
+        output_path: S3 prefix of model.tar.gz and output.tar.gz.
+        image_uri: the training image; without it `framework`, `framework_version` and `py_version`
+            choose AWS's own image for the region (`trainyard.sagemaker_api.images`).
+        source_dir: folder uploaded with the entry point (`.` of a local path, or `s3://...tar.gz`).
+        code_location: S3 prefix the code is uploaded under.
+        max_run: seconds the job may run. max_wait: seconds with waiting for spot; needs
+            use_spot_instances.
+        volume_size: GiB. keep_alive_period_in_seconds: warm pool, 0 or None for none.
+        inputs: channel name to channel.
+        max_retry_attempts: how often the service restarts the job after its own errors
+            (RetryStrategy).
+        capacity_ladder: what the operator tries in turn, instead of instance_type and use_spot_instances;
+            instance_count is that of the rungs that name none.
+        max_quota_wait_s: the operator asks again for so long for a job that the account's quota has no room for, on the
+            last rung of a ladder or without one; 0 = for ever.
+        forward_sigterm: the container's process 1 hands SIGTERM on to the ranks of the entry point, so that a stop
+            or an interruption with notice reaches them; for images with the framework toolkit.
+        heartbeat_timeout_s: the operator stops a job that printed a `trainyard ` line and then none for so
+            long, and resumes it by a new attempt; 0 = never.
+        debugger: who judges the training by rules (`service_debugger.Debugger`). With "service" a rule needs no
+            RuleEvaluatorImage, and what the service cannot judge, our evaluator does.
+        budget_usd: what all attempts of the task may cost together, by the on-demand price; None = no bound.
+    """
+
+    role: str
+    output_path: str
+    # what runs
+    image_uri: str | None = None
+    framework: str = "pytorch"
+    framework_version: str | None = None
+    py_version: str | None = None
+    algorithm_name: str | None = None
+    entry_point: str | None = None
+    source_dir: str | None = None
+    code_location: str | None = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    distribution: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    container_entry_point: tuple[str, ...] = ()
+    container_arguments: tuple[str, ...] = ()
+    forward_sigterm: bool = False
+    container_log_level: int = 20
+    training_image_config: Mapping[str, Any] | None = None
+    # where it runs
+    instance_type: str | None = None
+    instance_count: int | None = None
+    instance_groups: tuple[InstanceGroup, ...] = ()
+    instance_preferences: tuple[InstancePreference, ...] = ()
+    instance_placement_config: Mapping[str, Any] | None = None
+    training_plan: str | None = None
+    volume_size: int = 30
+    volume_kms_key: str | None = None
+    keep_alive_period_in_seconds: int | None = None
+    # how long and how it is paid
+    max_run: int = 86400
+    max_wait: int | None = None
+    max_pending_time_in_seconds: int | None = None
+    use_spot_instances: bool = False
+    max_retry_attempts: int | None = None
+    # what the operator does around it
+    capacity_ladder: tuple[CapacityRung, ...] = ()
+    heartbeat_timeout_s: int = 600
+    max_quota_wait_s: int = DEFAULT_QUOTA_WAIT_S
+    budget_usd: float | None = None
+    # data in and out
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    input_mode: str = "File"
+    output_kms_key: str | None = None
+    disable_output_compression: bool = False
+    checkpoint_s3_uri: str | None = None
+    checkpoint_local_path: str | None = None
+    # network
+    subnets: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    enable_network_isolation: bool = False
+    encrypt_inter_container_traffic: bool = False
+    # what is watched
+    metric_definitions: tuple[MetricDefinition, ...] = ()
+    enable_sagemaker_metrics: bool | None = None
+    debugger: str = Debugger.OWN
+    debugger_hook_config: Mapping[str, Any] | None = None
+    rules: tuple[Mapping[str, Any], ...] = ()
+    profiler_config: Mapping[str, Any] | None = None
+    profiler_rules: tuple[Mapping[str, Any], ...] = ()
+    disable_profiler: bool | None = None
+    tensorboard_output_config: Mapping[str, Any] | None = None
+    experiment_config: Mapping[str, Any] | None = None
+    enable_remote_debug: bool | None = None
+    enable_infra_check: bool | None = None
+    enable_session_tag_chaining: bool | None = None
+    model_package_config: Mapping[str, Any] | None = None
+    mlflow_config: Mapping[str, Any] | None = None
+    serverless_job_config: Mapping[str, Any] | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read the channels and check what this one spec can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings: list[Finding] = []
+        channels: dict[str, Channel] = {}
+        for name, value in self.inputs.items():
+            try:
+                channels[name] = read_channel(value, where=f"inputs.{name}")
+            except SpecError as error:
+                findings += error.findings
+        findings += spec_findings(self, channels)
+        if findings:
+            raise SpecError(findings, subject="TrainingJobSpec")
+        object.__setattr__(self, "inputs", channels)
+
+    @property
+    def launch(self) -> Distribution | None:
+        """The strategy that `distribution` names; None for one plain process on each instance."""
+        return read_distribution(self.distribution)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
+        """Return the spec read from plain data.
+
+        A SpecError names every unknown key (with the nearest known one), wrong type and
+        contradiction.
+        """
+        return read_spec(cls, mapping, where=where)

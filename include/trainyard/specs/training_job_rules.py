@@ -1,0 +1,305 @@
+"""Rules for one training job spec by itself, each a line of evidence.
+
+Limits are those of CreateTrainingJob (API reference and botocore's model, November 2026).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding
+from trainyard.specs.built_in_rules import built_in_findings
+from trainyard.specs.channel import Channel, FileSystemInput, TrainingInput
+from trainyard.specs.distribution_rules import distribution_findings, num_launcher_hyperparameters
+from trainyard.specs.run_conf_ladder import rung_findings
+from trainyard.specs.service_debugger import debugger_findings
+from trainyard.specs.strategies.deepspeed import HYPERPARAMETER as DS_CONFIG, deepspeed_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.specs.training_job import TrainingJobSpec
+
+MAX_HYPERPARAMETERS = 100
+MAX_KEY_CHARACTERS = 256
+MAX_VALUE_CHARACTERS = 2500
+MAX_WARM_POOL_S = 21_600
+# AWS bounds the waiting of built-in algorithms that do not checkpoint by an hour ("Managed Spot Training in Amazon
+# SageMaker AI", read November 2026) and advises checkpoints for longer jobs; so much work may be lost at most.
+MAX_RUN_WITHOUT_CHECKPOINTS_S = 3600
+CODE_CHANNEL = "code"
+"""Brings the code to a container in network isolation, which cannot fetch it."""
+RESERVED_HYPERPARAMETERS = "sagemaker_"
+TRAINING_COMPILER = "sagemaker_training_compiler_"
+"""Its two hyperparameters are the user's: whether they go with the rest is the linter's to say."""
+# Script mode adds these beside the strategy's: program, submit_directory, log_level, job_name, region, model_dir.
+NUM_SCRIPT_MODE_HYPERPARAMETERS = 6
+
+
+def spec_findings(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
+    """Yield every fault of the spec: code, cluster, limits, network, channels, values, a built-in algorithm's needs."""
+    yield from _code(spec)
+    yield from distribution_findings(spec)
+    yield from _cluster(spec)
+    yield from _time(spec)
+    yield from _spot(spec)
+    yield from _ladder(spec)
+    yield from _warm_pool(spec)
+    yield from _network(spec, channels)
+    yield from _groups_of_channels(spec, channels)
+    yield from _hyperparameters(spec)
+    yield from _places(spec)
+    yield from debugger_findings(spec)
+    yield from built_in_findings(spec, channels)
+
+
+def _code(spec: TrainingJobSpec) -> Iterator[Finding]:
+    if spec.algorithm_name and spec.image_uri:
+        yield Finding(
+            where="image_uri",
+            what="and algorithm_name exclude each other",
+            next_step="keep one",
+        )
+    if spec.entry_point and spec.container_entry_point:
+        yield Finding(
+            where="entry_point",
+            what="needs the framework toolkit, which container_entry_point replaces",
+            next_step="drop one; container_arguments can name the script",
+        )
+    if spec.forward_sigterm and (not spec.entry_point or spec.container_arguments):
+        yield Finding(
+            where="forward_sigterm",
+            what="goes with an entry_point that the toolkit starts, and brings its own arguments",
+            next_step="set entry_point and drop container_arguments, or hand the signal on yourself",
+        )
+    if spec.source_dir and not spec.entry_point:
+        yield Finding(
+            where="source_dir", what="has no entry_point to run", next_step="set entry_point"
+        )
+
+
+def _cluster(spec: TrainingJobSpec) -> Iterator[Finding]:
+    ways = {
+        "instance_type": spec.instance_type is not None,
+        "instance_groups": bool(spec.instance_groups),
+        "instance_preferences": bool(spec.instance_preferences),
+        "capacity_ladder": bool(spec.capacity_ladder),
+    }
+    chosen = [name for name, is_set in ways.items() if is_set]
+    if len(chosen) > 1:
+        yield Finding(
+            where=chosen[0], what=f"excludes {', '.join(chosen[1:])}", next_step="keep one"
+        )
+    if not chosen and not spec.serverless_job_config:
+        yield Finding(
+            where="instance_type",
+            what="is required (or instance_groups, instance_preferences or capacity_ladder)",
+        )
+    if spec.instance_groups and spec.instance_count is not None:
+        yield Finding(
+            where="instance_count",
+            what="does not go with instance_groups",
+            next_step="give each group its instance_count",
+        )
+    if spec.instance_count is not None and spec.instance_count < 1:
+        yield _below("instance_count", spec.instance_count, 1)
+    for index, group in enumerate(spec.instance_groups):
+        if group.instance_count < 1:
+            yield _below(f"instance_groups[{index}].instance_count", group.instance_count, 1)
+    if spec.volume_size < 1:
+        yield _below("volume_size", spec.volume_size, 1)
+    if spec.use_spot_instances and spec.instance_preferences:
+        yield Finding(
+            where="use_spot_instances",
+            what="does not go with instance_preferences",
+            next_step="drop one: the service offers its list of types for on-demand jobs only",
+        )
+
+
+def _time(spec: TrainingJobSpec) -> Iterator[Finding]:
+    if spec.max_run < 1:
+        yield _below("max_run", spec.max_run, 1)
+    if spec.heartbeat_timeout_s < 0:
+        yield _below("heartbeat_timeout_s", spec.heartbeat_timeout_s, 0)
+    if spec.max_quota_wait_s < 0:
+        yield _below("max_quota_wait_s", spec.max_quota_wait_s, 0)
+    if spec.budget_usd is not None and spec.budget_usd <= 0:
+        yield Finding(
+            where="budget_usd",
+            what="is too small",
+            got=f"{spec.budget_usd:g}",
+            allowed="more than 0",
+        )
+
+
+def _spot(spec: TrainingJobSpec) -> Iterator[Finding]:
+    is_spot = spec.use_spot_instances or any(r.use_spot_instances for r in spec.capacity_ladder)
+    if spec.use_spot_instances and spec.max_wait is None:
+        yield Finding(
+            where="max_wait",
+            what="is required for spot instances",
+            allowed=f"seconds, at least max_run ({spec.max_run})",
+            next_step="it bounds waiting for capacity and running together",
+        )
+    if spec.max_wait is not None and not is_spot:
+        yield Finding(
+            where="max_wait",
+            what="goes with spot instances only",
+            got=str(spec.max_wait),
+            next_step="set use_spot_instances or drop max_wait",
+        )
+    if is_spot and spec.max_wait is not None and spec.max_wait < spec.max_run:
+        yield Finding(
+            where="max_wait",
+            what="is shorter than max_run",
+            got=str(spec.max_wait),
+            allowed=f"at least {spec.max_run}",
+        )
+    if is_spot and spec.max_run > MAX_RUN_WITHOUT_CHECKPOINTS_S and not spec.checkpoint_s3_uri:
+        yield Finding(
+            where="checkpoint_s3_uri",
+            what="is required for long jobs on spot instances: an interruption would lose all",
+            got=f"max_run {spec.max_run}",
+            allowed=f"max_run of at most {MAX_RUN_WITHOUT_CHECKPOINTS_S} s without checkpoints",
+            next_step="set it and save checkpoints, or lower max_run, or switch spot off",
+        )
+
+
+def _ladder(spec: TrainingJobSpec) -> Iterator[Finding]:
+    if not spec.capacity_ladder:
+        return
+    yield from rung_findings(spec.capacity_ladder)
+    if spec.use_spot_instances:
+        yield Finding(
+            where="use_spot_instances",
+            what="does not go with capacity_ladder",
+            next_step="drop it: each rung says it for itself",
+        )
+
+
+def _warm_pool(spec: TrainingJobSpec) -> Iterator[Finding]:
+    seconds = spec.keep_alive_period_in_seconds
+    if not seconds:
+        return
+    where = "keep_alive_period_in_seconds"
+    if not 0 <= seconds <= MAX_WARM_POOL_S:
+        yield Finding(
+            where=where,
+            what="is out of range",
+            got=str(seconds),
+            allowed=f"0 to {MAX_WARM_POOL_S} seconds",
+        )
+    if spec.use_spot_instances or any(r.use_spot_instances for r in spec.capacity_ladder):
+        yield Finding(where=where, what="does not go with spot instances", next_step="drop one")
+    if spec.instance_groups:
+        yield Finding(where=where, what="does not go with instance_groups", next_step="drop one")
+
+
+def _network(spec: TrainingJobSpec, channels: Mapping[str, Channel]) -> Iterator[Finding]:
+    if bool(spec.subnets) != bool(spec.security_group_ids):
+        missing = "security_group_ids" if spec.subnets else "subnets"
+        yield Finding(where=missing, what="is required: subnets and security groups go together")
+    mounted = [name for name, c in channels.items() if isinstance(c, FileSystemInput)]
+    if mounted and not spec.subnets:
+        yield Finding(
+            where=f"inputs.{mounted[0]}",
+            what="is a file system, which a job reaches only inside a VPC",
+            next_step="set subnets and security_group_ids",
+        )
+
+
+def _groups_of_channels(
+    spec: TrainingJobSpec, channels: Mapping[str, Channel]
+) -> Iterator[Finding]:
+    known = {group.instance_group_name for group in spec.instance_groups}
+    named = {n: c.instance_groups for n, c in channels.items() if isinstance(c, TrainingInput)}
+    for name, groups in named.items():
+        for group in groups:
+            if group not in known:
+                yield Finding(
+                    where=f"inputs.{name}.instance_groups",
+                    what="names no group of this job",
+                    got=group,
+                    allowed=", ".join(sorted(known)) or "none: the job has no instance_groups",
+                )
+    if spec.entry_point and spec.enable_network_isolation and CODE_CHANNEL in channels:
+        yield Finding(
+            where=f"inputs.{CODE_CHANNEL}",
+            what="is the channel that brings the entry_point into network isolation",
+            next_step="rename yours",
+        )
+    if any(named.values()) and not all(named.values()):
+        bare = ", ".join(name for name, groups in named.items() if not groups)
+        yield Finding(
+            where="inputs",
+            what="must name instance_groups on every channel or on none",
+            got=f"none on {bare}",
+        )
+
+
+def _hyperparameters(spec: TrainingJobSpec) -> Iterator[Finding]:
+    taken = NUM_SCRIPT_MODE_HYPERPARAMETERS + num_launcher_hyperparameters(spec)
+    room = MAX_HYPERPARAMETERS - (taken if spec.entry_point else 0)
+    if len(spec.hyperparameters) > room:
+        yield Finding(
+            where="hyperparameters",
+            what="are too many",
+            got=str(len(spec.hyperparameters)),
+            allowed=f"at most {room}",
+            next_step="put the rest into a file in a channel",
+        )
+    for key, value in spec.hyperparameters.items():
+        where = f"hyperparameters.{key}"
+        is_reserved = key.startswith(RESERVED_HYPERPARAMETERS)
+        if spec.entry_point and is_reserved and not key.startswith(TRAINING_COMPILER):
+            yield Finding(where=where, what="is the toolkit's own name", next_step="rename it")
+        if not 0 < len(key) <= MAX_KEY_CHARACTERS:
+            yield Finding(
+                where=where,
+                what="has a bad name length",
+                got=f"{len(key)} characters",
+                allowed=f"1 to {MAX_KEY_CHARACTERS}",
+            )
+        yield from _hyperparameter_value(where, value)
+    if DS_CONFIG in spec.hyperparameters:
+        yield from deepspeed_findings(spec.hyperparameters[DS_CONFIG])
+
+
+def _hyperparameter_value(where: str, value: object) -> Iterator[Finding]:
+    try:
+        size = len(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        yield Finding(where=where, what=f"is not JSON: {error}", got=repr(value)[:80])
+        return
+    if size > MAX_VALUE_CHARACTERS:
+        yield Finding(
+            where=where,
+            what="is too long as JSON",
+            got=f"{size} characters",
+            allowed=f"at most {MAX_VALUE_CHARACTERS}",
+            next_step="put it into a file in a channel",
+        )
+
+
+def _places(spec: TrainingJobSpec) -> Iterator[Finding]:
+    uris = {
+        "output_path": spec.output_path,
+        "checkpoint_s3_uri": spec.checkpoint_s3_uri,
+        "code_location": spec.code_location,
+    }
+    for where, uri in uris.items():
+        if uri is not None and not uri.startswith("s3://"):
+            yield Finding(
+                where=where, what="is no S3 URI", got=repr(uri), allowed="s3://bucket/prefix"
+            )
+    if spec.checkpoint_local_path and not spec.checkpoint_s3_uri:
+        yield Finding(
+            where="checkpoint_local_path",
+            what="has no S3 place to be kept at",
+            next_step="set checkpoint_s3_uri",
+        )
+
+
+def _below(where: str, got: int, least: int) -> Finding:
+    return Finding(where=where, what="is too small", got=str(got), allowed=f"at least {least}")

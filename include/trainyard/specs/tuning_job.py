@@ -1,0 +1,158 @@
+"""`TuningJobSpec`: one hyperparameter search in the SageMaker SDK tuner's vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.reading import read_spec
+from trainyard.specs.training_job import TrainingJobSpec  # noqa: TC001  # see above
+from trainyard.specs.tuning_job_ranges import CategoricalRange, ParameterRange, read_range
+from trainyard.specs.tuning_job_rules import tuning_findings
+
+
+class Strategy(StrEnum):
+    """Method by which a search chooses the next trial's values."""
+
+    BAYESIAN = "Bayesian"
+    RANDOM = "Random"
+    GRID = "Grid"
+    """Every combination once; categorical ranges only."""
+    HYPERBAND = "Hyperband"
+    """Stops the worse of many trials early; the script reports the objective as it goes."""
+
+
+class ObjectiveType(StrEnum):
+    """Direction of the objective."""
+
+    MINIMIZE = "Minimize"
+    MAXIMIZE = "Maximize"
+
+
+class EarlyStopping(StrEnum):
+    """Early stopping of trials that will not win, by the service."""
+
+    OFF = "Off"
+    AUTO = "Auto"
+
+
+class WarmStartType(StrEnum):
+    """Allowed differences between a search and those it learns from."""
+
+    IDENTICAL = "IdenticalDataAndAlgorithm"
+    TRANSFER = "TransferLearning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionCriteria:
+    """Conditions that end a search before its limits; the first that is met does."""
+
+    target_objective_metric_value: float | None = None
+    max_number_of_training_jobs_not_improving: int | None = None
+    complete_on_convergence: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HyperbandResources:
+    """Least and most values of the objective that a trial prints before Hyperband evaluates it."""
+
+    min_resource: int = 1
+    max_resource: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStart:
+    """The earlier searches, by the names of their tuning jobs, that a search learns from."""
+
+    parents: tuple[str, ...]
+    warm_start_type: WarmStartType = WarmStartType.IDENTICAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningJobSpec:
+    """One search: a training job, what of it is varied, what is measured, and what it may cost.
+
+    A trial is the training job with other hyperparameters, so its launcher flags travel as static ones and distributed
+    trials work. What the service's tuning jobs do not have is refused here: above all an entrypoint of the container's
+    own. `forward_sigterm` needs one, so a trial that is stopped (early stopping, Hyperband, a ceiling, a person) does
+    not hear of it: process 1 gets SIGTERM, the ranks do not, and are killed after at most 120 s. What shall survive a
+    stop must have been written before: checkpoints, and the model as of the last evaluation.
+
+    Attributes:
+        training: the trial. Its `checkpoint_s3_uri` is a prefix: the service appends the trial's name, so that no trial
+            resumes another's. Its `max_run` bounds one trial, and what the search may cost is worked out from it.
+        hyperparameter_ranges: name to range (`read_range`); a list is a categorical range.
+        objective_metric_name: one of the training's metric_definitions.
+        max_jobs: trials in all; None for a search that ends by time or criteria, or for Grid, which knows its number.
+        max_runtime_s: of the whole search; a search that it ends hands on the best so far.
+        early_stopping_type: Auto stops trials that are worse than the median; not with Hyperband, which has its own.
+        random_seed: the same seed gives the same draws.
+        hyperband: its resources; without them the service takes a static hyperparameter such as `epochs`.
+        budget_usd: what all trials, of all attempts of the task, may cost by the on-demand price. The search is stopped
+            when the next trials would cross it, and the best so far is handed on; None = no bound.
+    """
+
+    training: TrainingJobSpec
+    hyperparameter_ranges: Mapping[str, Any]
+    objective_metric_name: str
+    objective_type: ObjectiveType
+    strategy: Strategy = Strategy.BAYESIAN
+    max_jobs: int | None = None
+    max_parallel_jobs: int = 1
+    max_runtime_s: int | None = None
+    early_stopping_type: EarlyStopping = EarlyStopping.OFF
+    completion_criteria: CompletionCriteria | None = None
+    random_seed: int | None = None
+    hyperband: HyperbandResources | None = None
+    warm_start: WarmStart | None = None
+    budget_usd: float | None = None
+    raw_request_overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read the ranges and check what this one spec can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings: list[Finding] = []
+        ranges: dict[str, ParameterRange] = {}
+        for name, value in self.hyperparameter_ranges.items():
+            try:
+                ranges[name] = read_range(value, where=f"hyperparameter_ranges.{name}")
+            except SpecError as error:
+                findings += error.findings
+        findings += tuning_findings(self, ranges)
+        if findings:
+            raise SpecError(findings, subject="TuningJobSpec")
+        object.__setattr__(self, "hyperparameter_ranges", ranges)
+
+    @property
+    def ranges(self) -> Mapping[str, ParameterRange]:
+        """The ranges by name."""
+        return self.hyperparameter_ranges
+
+    @property
+    def categorical(self) -> frozenset[str]:
+        """The names of the categorical hyperparameters."""
+        return frozenset(n for n, r in self.ranges.items() if isinstance(r, CategoricalRange))
+
+    @property
+    def num_trials(self) -> int | None:
+        """The most trials there may be; None if only time or criteria end the search."""
+        if self.max_jobs is None and self.strategy is Strategy.GRID:
+            total = 1
+            for each in self.ranges.values():
+                total *= int(each.num_values)
+            return total
+        return self.max_jobs
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
+        """Return the spec read from plain data.
+
+        A SpecError names every unknown key (with the nearest known one), wrong type and contradiction.
+        """
+        return read_spec(cls, mapping, where=where)

@@ -1,0 +1,200 @@
+"""The ranges that a hyperparameter search draws from, in the SDK's words: integer, continuous, categorical."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from trainyard.errors import Finding, SpecError, near_matches
+from trainyard.specs.reading import read_spec
+
+MOST_CATEGORIES = 30
+LONGEST_TEXT = 256
+"""Characters of a name or of one categorical value on the wire (CreateHyperParameterTuningJob's model)."""
+
+
+class Scaling(StrEnum):
+    """On which scale a range is searched; `Auto` leaves that to the service."""
+
+    AUTO = "Auto"
+    LINEAR = "Linear"
+    LOGARITHMIC = "Logarithmic"
+    REVERSE_LOGARITHMIC = "ReverseLogarithmic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousRange:
+    """Every number from `min_value` to `max_value`."""
+
+    min_value: float
+    max_value: float
+    scaling_type: Scaling = Scaling.AUTO
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            SpecError: they are in the wrong order, or not on the scale.
+        """
+        _check(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
+
+    @property
+    def num_values(self) -> float:
+        """Number of values to try."""
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerRange:
+    """Every whole number from `min_value` to `max_value`, both included."""
+
+    min_value: int
+    max_value: int
+    scaling_type: Scaling = Scaling.AUTO
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            SpecError: they are in the wrong order, or not on the scale.
+        """
+        findings = list(_scaled_findings(self.min_value, self.max_value, self.scaling_type))
+        if self.scaling_type is Scaling.REVERSE_LOGARITHMIC:
+            findings = [
+                Finding(
+                    where="scaling_type",
+                    what="goes with continuous ranges only",
+                    got=self.scaling_type,
+                    allowed="Auto, Linear, Logarithmic",
+                )
+            ]
+        _check(findings)
+
+    @property
+    def num_values(self) -> float:
+        """Number of values to try."""
+        return self.max_value - self.min_value + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoricalRange:
+    """One of `values`: text, numbers or booleans, which the script gets as it would a static hyperparameter."""
+
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            SpecError: none, too many, the same one twice, or one that is no plain value.
+        """
+        _check(_category_findings(self.values))
+
+    @property
+    def num_values(self) -> float:
+        """Number of values to try."""
+        return len(self.values)
+
+
+ParameterRange = ContinuousRange | IntegerRange | CategoricalRange
+
+_KINDS: Mapping[str, type[ParameterRange]] = {
+    "continuous": ContinuousRange,
+    "integer": IntegerRange,
+    "categorical": CategoricalRange,
+}
+
+
+def read_range(value: object, *, where: str = "range") -> ParameterRange:
+    """Return the range that a user wrote: `{"type": "continuous", "min_value": 1e-4, "max_value": 0.1}`, or a list.
+
+    A list of values is a categorical range.
+
+    Raises:
+        SpecError: the value is none of these.
+    """
+    if isinstance(value, ContinuousRange | IntegerRange | CategoricalRange):
+        return value
+    if isinstance(value, (list, tuple)):
+        return read_spec(CategoricalRange, {"values": value}, where=where)
+    given = value if isinstance(value, Mapping) else {}
+    kind = _KINDS.get(str(given.get("type")))
+    if kind is None:
+        near = near_matches(str(given.get("type")), _KINDS)
+        raise SpecError(
+            [
+                Finding(
+                    where=f"{where}.type" if given else where,
+                    what="is no kind of range",
+                    got=repr(given.get("type", "nothing") if given else value),
+                    allowed="continuous or integer with min_value and max_value, categorical with values",
+                    next_step=f"did you mean {near[0]!r}?" if near else None,
+                )
+            ]
+        )
+    return read_spec(kind, {k: v for k, v in given.items() if k != "type"}, where=where)
+
+
+def _scaled_findings(low: float, high: float, scaling: Scaling) -> Iterator[Finding]:
+    if low >= high:
+        yield Finding(
+            where="min_value",
+            what="is not below max_value",
+            got=f"{low:g} to {high:g}",
+            next_step="swap them, or make it a static hyperparameter",
+        )
+    if scaling is Scaling.LOGARITHMIC and low <= 0:
+        yield Finding(
+            where="min_value",
+            what="has no logarithm",
+            got=f"{low:g}",
+            allowed="above 0 with scaling_type Logarithmic",
+        )
+    if scaling is Scaling.REVERSE_LOGARITHMIC and not (low >= 0 and high < 1):
+        yield Finding(
+            where="scaling_type",
+            what="ReverseLogarithmic needs a range within 0 <= x < 1",
+            got=f"{low:g} to {high:g}",
+            allowed="such as 0.9 to 0.999",
+        )
+
+
+def _category_findings(values: tuple[Any, ...]) -> Iterator[Finding]:
+    if not 0 < len(values) <= MOST_CATEGORIES:
+        yield Finding(
+            where="values",
+            what="are too many" if values else "are none",
+            got=str(len(values)),
+            allowed=f"1 to {MOST_CATEGORIES}",
+        )
+    odd = [each for each in values if not isinstance(each, (str, int, float, bool))]
+    if odd:
+        yield Finding(
+            where="values",
+            what="must be text, numbers or booleans",
+            got=repr(odd[0]),
+            next_step="write a list or a mapping as JSON text, and read it in the script",
+        )
+        return
+    texts = [json.dumps(each) for each in values]
+    twice = sorted({text for text in texts if texts.count(text) > 1})
+    if twice:
+        yield Finding(where="values", what="must differ", got=f"{twice[0]} more than once")
+    long = [text for text in texts if len(text) > LONGEST_TEXT]
+    if long:
+        yield Finding(
+            where="values",
+            what="has one that is too long as JSON",
+            got=f"{len(long[0])} characters",
+            allowed=f"at most {LONGEST_TEXT}",
+        )
+
+
+def _check(findings: Iterator[Finding] | list[Finding]) -> None:
+    found = list(findings)
+    if found:
+        raise SpecError(found, subject="parameter range")

@@ -1,0 +1,305 @@
+"""Rules for one tuning job spec by itself, each a line of evidence.
+
+Limits are those of CreateHyperParameterTuningJob (API reference, "Automatic model tuning quotas" and botocore's model,
+November 2026).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding
+from trainyard.specs.built_in_rules import is_built_in
+from trainyard.specs.training_job_rules import MAX_HYPERPARAMETERS, NUM_SCRIPT_MODE_HYPERPARAMETERS
+from trainyard.specs.tuning_job_ranges import LONGEST_TEXT, CategoricalRange, ParameterRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard.specs.tuning_job import TuningJobSpec
+
+MAX_NAME_CHARACTERS = 32
+MAX_JOBS = 750
+MAX_PARALLEL_JOBS = 100
+MIN_RUNTIME_S, MAX_RUNTIME_S = 120, 15_768_000
+MAX_RANGES = 30
+MAX_ENVIRONMENT = 48
+MAX_PARENTS = 5
+MIN_NOT_IMPROVING = 3
+OBJECTIVE_KEY = "_tuning_objective_metric"
+EPOCH_KEYS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
+"""Static hyperparameters from which the service infers Hyperband's max_resource, in its documentation's order."""
+_TOOLKIT = "sagemaker_"
+
+# Members of CreateTrainingJob that HyperParameterTrainingJobDefinition lacks (botocore 1.44).
+_NOT_IN_A_TRIAL: Mapping[str, str] = {
+    "container_entry_point": "a trial runs the image's own",
+    "container_arguments": "a trial runs the image's own",
+    "forward_sigterm": "it needs an entrypoint of its own: a stopped trial's ranks hear no SIGTERM",
+    "training_image_config": "",
+    "serverless_job_config": "",
+    "enable_sagemaker_metrics": "",
+    "debugger_hook_config": "",
+    "rules": "",
+    "profiler_config": "",
+    "profiler_rules": "",
+    "disable_profiler": "",
+    "tensorboard_output_config": "",
+    "experiment_config": "",
+    "enable_remote_debug": "",
+    "enable_infra_check": "",
+    "enable_session_tag_chaining": "",
+    "model_package_config": "register the winner instead",
+    "mlflow_config": "",
+    "capacity_ladder": "a search runs on one kind of instances: name it",
+    "budget_usd": "set the search's own budget_usd",
+}
+
+
+def tuning_findings(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
+    """Yield every fault of the spec: trial, objective, ranges, strategy, limits, criteria, parents.
+
+    Args:
+        spec: the spec, whose training has passed its own rules.
+        ranges: its ranges that could be read.
+    """
+    yield from _trial(spec.training)
+    yield from _objective(spec)
+    yield from _names(spec)
+    yield from _limits(spec, ranges)
+    yield from _time_and_money(spec)
+    yield from _grid(spec, ranges)
+    yield from _hyperband(spec)
+    yield from _criteria(spec)
+    yield from _parents(spec)
+
+
+def _trial(training: TrainingJobSpec) -> Iterator[Finding]:
+    for name, why in _NOT_IN_A_TRIAL.items():
+        if getattr(training, name) not in (None, False, (), {}):
+            yield Finding(
+                where=f"training.{name}",
+                what="is not to be had in a tuning job" + (f": {why}" if why else ""),
+                next_step="leave it out",
+            )
+    if len(training.environment) > MAX_ENVIRONMENT:
+        yield Finding(
+            where="training.environment",
+            what="has too many variables for a tuning job",
+            got=str(len(training.environment)),
+            allowed=f"at most {MAX_ENVIRONMENT}",
+        )
+    if training.instance_preferences and any(
+        each.training_plan_arns for each in training.instance_preferences
+    ):
+        yield Finding(
+            where="training.instance_preferences",
+            what="cannot name training plans in a tuning job",
+            next_step="leave training_plan_arns out",
+        )
+
+
+def _objective(spec: TuningJobSpec) -> Iterator[Finding]:
+    known = [each.name for each in spec.training.metric_definitions]
+    if spec.objective_metric_name in known or spec.training.algorithm_name:
+        return
+    if is_built_in(spec.training):
+        return  # The service reads its own algorithms' metrics by itself.
+    yield Finding(
+        where="objective_metric_name",
+        what="is not among training.metric_definitions, so nobody would read it from a trial's log",
+        got=repr(spec.objective_metric_name),
+        allowed=", ".join(known) or "none: training has no metric_definitions",
+        next_step="define it there: a name, and a regex whose first group is the value",
+    )
+
+
+def _names(spec: TuningJobSpec) -> Iterator[Finding]:
+    given, static = spec.hyperparameter_ranges, spec.training.hyperparameters
+    if not given:
+        yield Finding(where="hyperparameter_ranges", what="are none", next_step="name at least one")
+    if len(given) > MAX_RANGES:
+        yield _too_many("hyperparameter_ranges", len(given), MAX_RANGES)
+    # The service adds the objective's name, and script mode what starts the script.
+    taken = len(given) + 1 + (NUM_SCRIPT_MODE_HYPERPARAMETERS if spec.training.entry_point else 0)
+    if len(static) > MAX_HYPERPARAMETERS - taken:
+        yield _too_many("training.hyperparameters", len(static), MAX_HYPERPARAMETERS - taken)
+    for name in given:
+        where = f"hyperparameter_ranges.{name}"
+        if name in static:
+            yield Finding(
+                where=where,
+                what="is a static hyperparameter too",
+                got=f"training.hyperparameters.{name} = {static[name]!r}",
+                next_step="keep one of the two",
+            )
+        if name.startswith((_TOOLKIT, OBJECTIVE_KEY)):
+            yield Finding(where=where, what="is the service's own name", next_step="rename it")
+        if not 0 < len(name) <= LONGEST_TEXT:
+            yield Finding(
+                where=where,
+                what="has a bad name length",
+                got=f"{len(name)} characters",
+                allowed=f"1 to {LONGEST_TEXT}",
+            )
+
+
+def _limits(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
+    for name, value, most in (
+        ("max_jobs", spec.max_jobs, MAX_JOBS),
+        ("max_parallel_jobs", spec.max_parallel_jobs, MAX_PARALLEL_JOBS),
+    ):
+        if value is not None and not 1 <= value <= most:
+            yield _out_of(name, value, 1, most)
+    if spec.max_jobs is None:
+        ends = spec.max_runtime_s or spec.completion_criteria
+        if not ends and spec.strategy != "Grid":
+            yield Finding(
+                where="max_jobs",
+                what="is required unless max_runtime_s or completion_criteria end the search",
+                allowed=f"1 to {MAX_JOBS}",
+            )
+        return
+    if 1 <= spec.max_jobs < spec.max_parallel_jobs:
+        yield Finding(
+            where="max_parallel_jobs",
+            what="is more than max_jobs",
+            got=str(spec.max_parallel_jobs),
+            allowed=f"1 to {spec.max_jobs}",
+        )
+    if len(ranges) == len(spec.hyperparameter_ranges) and spec.strategy != "Grid":
+        yield from _enough(spec.max_jobs, ranges)
+
+
+def _enough(max_jobs: int, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
+    """The service refuses a search with more trials than there are combinations."""
+    combinations = math.prod(each.num_values for each in ranges.values())
+    if ranges and combinations < max_jobs:
+        yield Finding(
+            where="max_jobs",
+            what="is more than the ranges have combinations",
+            got=str(max_jobs),
+            allowed=f"at most {int(combinations)}",
+            next_step="widen a range, or lower max_jobs",
+        )
+
+
+def _time_and_money(spec: TuningJobSpec) -> Iterator[Finding]:
+    limit = spec.max_runtime_s
+    if limit is not None and not MIN_RUNTIME_S <= limit <= MAX_RUNTIME_S:
+        yield _out_of("max_runtime_s", limit, MIN_RUNTIME_S, MAX_RUNTIME_S)
+    if spec.budget_usd is not None and spec.budget_usd <= 0:
+        yield Finding(
+            where="budget_usd",
+            what="is too small",
+            got=f"{spec.budget_usd:g}",
+            allowed="more than 0",
+        )
+    if spec.random_seed is not None and not 0 <= spec.random_seed < 2**31:
+        yield _out_of("random_seed", spec.random_seed, 0, 2**31 - 1)
+
+
+def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator[Finding]:
+    if spec.strategy != "Grid":
+        return
+    other = [name for name, each in ranges.items() if not isinstance(each, CategoricalRange)]
+    if other:
+        yield Finding(
+            where=f"hyperparameter_ranges.{other[0]}",
+            what="is not categorical, and Grid tries listed values only",
+            next_step="list its values, or take another strategy",
+        )
+        return
+    total = int(math.prod(each.num_values for each in ranges.values()))
+    if total > MAX_JOBS:
+        yield _too_many("hyperparameter_ranges (combinations)", total, MAX_JOBS)
+    if spec.max_jobs is not None and spec.max_jobs != total:
+        yield Finding(
+            where="max_jobs",
+            what="is not the number of combinations, which Grid tries all",
+            got=str(spec.max_jobs),
+            allowed=str(total),
+            next_step="leave it out",
+        )
+
+
+def _hyperband(spec: TuningJobSpec) -> Iterator[Finding]:
+    resources = spec.hyperband
+    if spec.strategy != "Hyperband":
+        if resources is not None:
+            yield Finding(
+                where="hyperband",
+                what="goes with strategy Hyperband only",
+                got=str(spec.strategy),
+                next_step="leave it out",
+            )
+        return
+    if spec.early_stopping_type != "Off":
+        yield Finding(
+            where="early_stopping_type",
+            what="does not go with Hyperband, which stops trials by its own rule",
+            got=str(spec.early_stopping_type),
+            allowed="Off",
+        )
+    if resources is None:
+        if not any(key in spec.training.hyperparameters for key in EPOCH_KEYS):
+            yield Finding(
+                where="hyperband",
+                what="is required: no static hyperparameter tells how long a trial lasts",
+                allowed='{"min_resource": 1, "max_resource": <values of the objective a trial prints>}',
+            )
+    elif not 1 <= resources.min_resource <= resources.max_resource:
+        yield Finding(
+            where="hyperband.min_resource",
+            what="is out of range",
+            got=str(resources.min_resource),
+            allowed=f"1 to max_resource ({resources.max_resource})",
+        )
+
+
+def _criteria(spec: TuningJobSpec) -> Iterator[Finding]:
+    criteria = spec.completion_criteria
+    if criteria is None:
+        return
+    patience = criteria.max_number_of_training_jobs_not_improving
+    if patience is not None and patience < MIN_NOT_IMPROVING:
+        yield Finding(
+            where="completion_criteria.max_number_of_training_jobs_not_improving",
+            what="is too small",
+            got=str(patience),
+            allowed=f"at least {MIN_NOT_IMPROVING}",
+        )
+    is_empty = criteria.target_objective_metric_value is None and patience is None
+    if is_empty and not criteria.complete_on_convergence:
+        yield Finding(where="completion_criteria", what="has none", next_step="leave it out")
+
+
+def _parents(spec: TuningJobSpec) -> Iterator[Finding]:
+    if spec.warm_start is None:
+        return
+    parents = spec.warm_start.parents
+    if not 1 <= len(parents) <= MAX_PARENTS or len(set(parents)) < len(parents):
+        yield Finding(
+            where="warm_start.parents",
+            what="must be different tuning jobs",
+            got=", ".join(parents) or "none",
+            allowed=f"1 to {MAX_PARENTS}",
+        )
+    for index, name in enumerate(parents):
+        if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+            yield Finding(
+                where=f"warm_start.parents[{index}]",
+                what="is no tuning job's name",
+                got=repr(name),
+                allowed=f"1 to {MAX_NAME_CHARACTERS} characters",
+            )
+
+
+def _too_many(where: str, got: int, most: int) -> Finding:
+    return Finding(where=where, what="are too many", got=str(got), allowed=f"at most {most}")
+
+
+def _out_of(where: str, got: Any, least: int, most: int) -> Finding:
+    return Finding(where=where, what="is out of range", got=str(got), allowed=f"{least} to {most}")

@@ -1,0 +1,184 @@
+"""Airflow's REST API (v2), as far as the launcher needs it."""
+
+from __future__ import annotations
+
+import json
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import requests
+
+from trainyard.errors import RejectedRequestError, TrainingRunError
+from trainyard.stack.identity import USER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+TIMEOUT_S = 120
+"""Of one answer: an api-server on a busy machine is slow, not gone."""
+
+
+class AirflowApi:
+    """A client of one api-server. Logs in on first use, and again when its token ends."""
+
+    def __init__(self, url: str, *, password: str) -> None:
+        self._url = url
+        self._password = password
+        self._session = requests.Session()
+        self._session.trust_env = False  # a proxy of the user's shell has no business on loopback
+
+    def health(self) -> dict[str, Any] | None:
+        """Return the state of Airflow's services by name, None without an api-server."""
+        try:
+            answer = self._session.get(f"{self._url}/api/v2/monitor/health", timeout=5)
+        except requests.RequestException:
+            return None
+        return dict(answer.json()) if answer.ok else None
+
+    def has_dag(self, dag_id: str) -> bool:
+        """Return whether the DAG was parsed and can be triggered."""
+        return self._call("GET", f"/dags/{quote(dag_id)}", allow_missing=True) is not None
+
+    def import_errors(self) -> list[dict[str, Any]]:
+        """Return what Airflow could not import: `filename` and `stack_trace` of each."""
+        return list(self._get("/importErrors")["import_errors"])
+
+    def task_order(self, dag_id: str) -> list[str]:
+        """Return the DAG's task ids, each after the ones it depends on."""
+        tasks = self._get(f"/dags/{quote(dag_id)}/tasks")["tasks"]
+        graph: dict[str, set[str]] = {str(task["task_id"]): set() for task in tasks}
+        for task in tasks:
+            for downstream in task.get("downstream_task_ids") or ():
+                graph[str(downstream)].add(str(task["task_id"]))
+        return list(TopologicalSorter(graph).static_order())
+
+    def set_paused(self, dag_id: str, *, paused: bool) -> None:
+        """Pause or unpause a DAG; a run of a paused DAG waits."""
+        self._call("PATCH", f"/dags/{quote(dag_id)}", body={"is_paused": paused})
+
+    def trigger(self, dag_id: str, *, conf: Mapping[str, Any]) -> str:
+        """Start a run and return its id.
+
+        A conf that does not fit the params ends in a RejectedRequestError with Airflow's text.
+        """
+        body = {"logical_date": None, "conf": dict(conf)}
+        answer = self._call("POST", f"/dags/{quote(dag_id)}/dagRuns", body=body)
+        return str((answer or {})["dag_run_id"])
+
+    def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """Return a run: `state`, `start_date`, `end_date`, ..."""
+        return self._get(_run_path(dag_id, run_id))
+
+    def unfinished_runs(self, dag_id: str) -> list[str]:
+        """Return the ids of the runs that are queued or running."""
+        answer = self._get(f"/dags/{quote(dag_id)}/dagRuns?state=queued&state=running&limit=100")
+        return [str(run["dag_run_id"]) for run in answer["dag_runs"]]
+
+    def fail_run(self, dag_id: str, run_id: str) -> None:
+        """Mark a run failed: its tasks are ended, and they stop their jobs."""
+        self._call("PATCH", _run_path(dag_id, run_id), body={"state": "failed"})
+
+    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Return the run's task instances: `task_id`, `state`, `try_number`, `duration`, ..."""
+        return list(
+            self._get(f"{_run_path(dag_id, run_id)}/taskInstances?limit=200")["task_instances"]
+        )
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
+        """Return an XCom value, None if the task has not pushed it."""
+        path = (
+            f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/xcomEntries/{quote(key)}"
+        )
+        entry = self._call("GET", f"{path}?deserialize=false", allow_missing=True)
+        return None if entry is None else _decoded(entry["value"])
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> list[dict[str, Any]]:
+        """Return a task log's lines: `timestamp`, `level`, `event`, perhaps `error_detail`."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/logs/{try_number}"
+        answer = self._call("GET", f"{path}?full_content=true", allow_missing=True) or {}
+        return [line for line in answer.get("content", []) if isinstance(line, dict)]
+
+    def post_asset_event(self, uri: str, *, extra: Mapping[str, Any] | None = None) -> None:
+        """Tell Airflow that an asset changed, which starts the DAGs scheduled on it.
+
+        Raises:
+            TrainingRunError: no DAG knows the asset.
+        """
+        asset = next(self._assets(uri), None)
+        if asset is None:
+            raise TrainingRunError(
+                "no DAG knows this asset",
+                where="asset event",
+                got=uri,
+                next_step="check the DAG's schedule",
+            )
+        body = {"asset_id": asset["id"], "extra": dict(extra or {})}
+        self._call("POST", "/assets/events", body=body)
+
+    def _assets(self, uri: str) -> Iterator[dict[str, Any]]:
+        answer = self._get("/assets?limit=100")
+        return (asset for asset in answer["assets"] if asset["uri"].rstrip("/") == uri.rstrip("/"))
+
+    def _get(self, path: str) -> dict[str, Any]:
+        return self._call("GET", path) or {}
+
+    def _call(
+        self, method: str, path: str, *, body: object = None, allow_missing: bool = False
+    ) -> dict[str, Any] | None:
+        if "Authorization" not in self._session.headers:
+            self._log_in()
+        answer = self._send(method, path, body)
+        if answer.status_code == requests.codes.unauthorized:
+            self._log_in()
+            answer = self._send(method, path, body)
+        if answer.status_code == requests.codes.not_found and allow_missing:
+            return None
+        if not answer.ok:
+            raise RejectedRequestError(
+                _reason(answer), operation=f"{method} {path}", code=str(answer.status_code)
+            )
+        return dict(answer.json() or {}) if answer.content else {}
+
+    def _send(self, method: str, path: str, body: object) -> requests.Response:
+        return self._session.request(
+            method, f"{self._url}/api/v2{path}", json=body, timeout=TIMEOUT_S
+        )
+
+    def _log_in(self) -> None:
+        self._session.headers.pop("Authorization", None)
+        answer = self._session.post(
+            f"{self._url}/auth/token",
+            json={"username": USER, "password": self._password},
+            timeout=TIMEOUT_S,
+        )
+        answer.raise_for_status()
+        self._session.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _decoded(value: Any) -> Any:
+    """Return an XCom value: the API gives strings as they are stored, which is JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _reason(answer: requests.Response) -> str:
+    """Return the server's sentence: `detail` is a string, or a list of places and messages."""
+    try:
+        detail = answer.json().get("detail", answer.text)
+    except ValueError:
+        detail = answer.text
+    if isinstance(detail, list):
+        return "; ".join(
+            f"{'.'.join(str(at) for at in item.get('loc', ()))}: {item.get('msg', item)}"
+            for item in detail
+        )
+    return str(detail)

@@ -1,0 +1,210 @@
+"""The AWS endpoint as the launcher reads it: job states, metrics, and the report's objects."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.stack.airflow_environment import REGION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOG_GROUP = {
+    "training": "/aws/sagemaker/TrainingJobs",
+    "processing": "/aws/sagemaker/ProcessingJobs",
+}
+_DESCRIBE = {
+    "training": ("describe_training_job", "TrainingJobName", "TrainingJobStatus"),
+    "processing": ("describe_processing_job", "ProcessingJobName", "ProcessingJobStatus"),
+    "tuning": (
+        "describe_hyper_parameter_tuning_job",
+        "HyperParameterTuningJobName",
+        "HyperParameterTuningJobStatus",
+    ),
+    "automl": ("describe_auto_ml_job_v2", "AutoMLJobName", "AutoMLJobStatus"),
+    "endpoint": ("describe_endpoint", "EndpointName", "EndpointStatus"),
+}
+METRIC_LINE = re.compile(r"^trainyard (?P<eval>eval )?step=")
+PAIR = re.compile(r"(\w+)=(\S+)")
+TAIL_LINES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job at one moment: its status, and the numbers of its last metric line.
+
+    Of a search: how many trials it may run, have ended and are running, and the best value so far, of `objective`.
+    """
+
+    name: str
+    status: str
+    metrics: dict[str, float]
+    objective: str = ""
+
+
+class AwsEndpoint:
+    """Clients of the stack's AWS endpoint."""
+
+    def __init__(self, url: str) -> None:
+        session = boto3.session.Session("local", "local", region_name=REGION)
+        config = Config(
+            retries={"total_max_attempts": 2}, connect_timeout=3, read_timeout=20, proxies={}
+        )
+        self._sagemaker = session.client("sagemaker", endpoint_url=url, config=config)
+        self._logs = session.client("logs", endpoint_url=url, config=config)
+        self._s3 = session.client("s3", endpoint_url=url, config=config)
+        self._metrics: dict[str, dict[str, float]] = {}
+
+    def job(self, name: str, *, kind: str) -> JobView | None:
+        """Return a job as it is now, None if the endpoint does not answer or know it (yet)."""
+        try:
+            if kind == "tuning":
+                return self._search(name)
+            if kind == "automl":
+                return self._automl(name)
+            if kind == "training":
+                answer: dict[str, Any] = dict(
+                    self._sagemaker.describe_training_job(TrainingJobName=name)
+                )
+                status = str(answer.get("SecondaryStatus") or answer["TrainingJobStatus"])
+            else:
+                answer = dict(self._sagemaker.describe_processing_job(ProcessingJobName=name))
+                status = str(answer["ProcessingJobStatus"])
+            metrics = self._read_metrics(name, LOG_GROUP[kind])
+        except (BotoCoreError, ClientError):
+            return None
+        return JobView(name=name, status=status, metrics=metrics)
+
+    def _search(self, name: str) -> JobView:
+        answer = self._sagemaker.describe_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=name
+        )
+        config, counters = (
+            answer["HyperParameterTuningJobConfig"],
+            answer["TrainingJobStatusCounters"],
+        )
+        running = counters.get("InProgress", 0)
+        numbers = {
+            "trials_ended": float(sum(map(int, counters.values())) - running),
+            "trials_running": float(running),
+        }
+        if most := config["ResourceLimits"].get("MaxNumberOfTrainingJobs"):
+            numbers["trials"] = float(most)
+        best = answer.get("BestTrainingJob", {}).get("FinalHyperParameterTuningJobObjectiveMetric")
+        if best:
+            numbers["best"] = float(best["Value"])
+        return JobView(
+            name=name,
+            status=str(answer["HyperParameterTuningJobStatus"]),
+            metrics=numbers,
+            objective=str(config.get("HyperParameterTuningJobObjective", {}).get("MetricName", "")),
+        )
+
+    def _automl(self, name: str) -> JobView:
+        answer = self._sagemaker.describe_auto_ml_job_v2(AutoMLJobName=name)
+        pages = self._sagemaker.get_paginator("list_candidates_for_auto_ml_job")
+        statuses = [
+            each["CandidateStatus"]
+            for page in pages.paginate(AutoMLJobName=name)
+            for each in page["Candidates"]
+        ]
+        running = statuses.count("InProgress")
+        numbers = {
+            "candidates_ended": float(len(statuses) - running),
+            "candidates_running": float(running),
+        }
+        config = answer["AutoMLProblemTypeConfig"]["TabularJobConfig"]
+        if most := config.get("CompletionCriteria", {}).get("MaxCandidates"):
+            numbers["candidates"] = float(most)
+        best = answer.get("BestCandidate", {}).get("FinalAutoMLJobObjectiveMetric", {})
+        if best:
+            numbers["best"] = float(best["Value"])
+        return JobView(
+            name=name,
+            status=str(answer["AutoMLJobSecondaryStatus"]),
+            metrics=numbers,
+            objective=str(best.get("MetricName", "")),
+        )
+
+    def job_status(self, name: str, *, kind: str) -> str | None:
+        """Return the status of a training, processing or tuning job; None if there is no such job.
+
+        Raises:
+            ClientError: the service refused to tell.
+        """
+        describe, member, answer = _DESCRIBE[kind]
+        try:
+            return str(getattr(self._sagemaker, describe)(**{member: name})[answer])
+        except ClientError as error:
+            detail = error.response.get("Error", {})
+            if detail.get("Code") in {"ValidationException", "ResourceNotFound"}:
+                return None
+            raise
+
+    def json_object(self, uri: str) -> dict[str, Any]:
+        """Return the content of a JSON object; fails as the client fails."""
+        parts = urlsplit(uri)
+        body = self._s3.get_object(Bucket=parts.netloc, Key=parts.path.lstrip("/"))["Body"]
+        return dict(json.loads(body.read()))
+
+    def download(self, uri: str, to: Path) -> Path:
+        """Copy one object to a file and return the file; without the object, a ClientError."""
+        parts = urlsplit(uri)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        self._s3.download_file(parts.netloc, parts.path.lstrip("/"), str(to))
+        return to
+
+    def objects_below(self, uri: str) -> list[str]:
+        """Return the addresses of the objects below a prefix such as `s3://bucket/run/report/`."""
+        parts = urlsplit(uri)
+        pages = self._s3.get_paginator("list_objects_v2")
+        return [
+            f"s3://{parts.netloc}/{each['Key']}"
+            for page in pages.paginate(Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
+            for each in page.get("Contents", ())
+        ]
+
+    def _read_metrics(self, name: str, group: str) -> dict[str, float]:
+        """Return the last value of every number on the job's metric lines."""
+        known = self._metrics.setdefault(name, {})
+        streams = self._logs.describe_log_streams(
+            logGroupName=group, logStreamNamePrefix=f"{name}/algo-1-"
+        )["logStreams"]
+        for stream in streams:
+            events = self._logs.get_log_events(
+                logGroupName=group,
+                logStreamName=stream["logStreamName"],
+                limit=TAIL_LINES,
+                startFromHead=False,
+            )["events"]
+            for event in events:
+                known.update(parse_metrics(event["message"]))
+        return known
+
+
+def parse_metrics(line: str) -> dict[str, float]:
+    """Return the numbers of a metric line, empty for any other line.
+
+    `trainyard step=120 loss=2.34 max_steps=9` -> {"step": 120.0, "loss": 2.34, "max_steps": 9.0}.
+    An `eval` line's own step is left out: it is the step before, or the same.
+    """
+    match = METRIC_LINE.match(line)
+    if match is None:
+        return {}
+    values: dict[str, float] = {}
+    for key, text in PAIR.findall(line):
+        if key == "step" and match["eval"]:
+            continue
+        try:
+            values[key] = float(text)
+        except ValueError:
+            continue
+    return values

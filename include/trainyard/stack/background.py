@@ -1,0 +1,137 @@
+"""`up` and `down`: the same stack, left running by a detached supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from trainyard.errors import TrainingRunError
+from trainyard.stack import processes
+from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.engine_alone import exports
+from trainyard.stack.identity import USER, load_or_create
+from trainyard.stack.leftovers import end_leftovers
+from trainyard.stack.run import DAG_ID
+from trainyard.stack.stack import (
+    SERVICES,
+    START_LIMIT_S,
+    Record,
+    Stack,
+    is_engine_ready,
+    read_record,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trainyard.stack.home import Home
+
+STOP_LIMIT_S = 60.0
+POLL_S = 0.3
+
+
+def up(home: Home, *, console: Console) -> int:
+    """Start a stack that stays; print where it is and how to log in once a run can be started.
+
+    A second call only prints. A stack that does not come up ends in a TrainingRunError with its last lines.
+    """
+    if (record := read_record(home)) is not None:
+        console.print("the stack is already up")
+        _print_access(home, record, console)
+        return 0
+    home.prepare()
+    supervisor = _start_supervisor(home)
+    console.print(f"starting the engine and Airflow (logs in {home.logs})")
+    record = _wait_until_up(home, supervisor)
+    _print_access(home, record, console)
+    return 0
+
+
+def down(home: Home, *, console: Console) -> int:
+    """Stop the stack, or what is left of one that crashed. Fine when nothing runs."""
+    record = read_record(home)
+    if record is not None:
+        processes.signal_all([record.pid], signal.SIGTERM)
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while record.is_alive() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+    ended = end_leftovers(home)
+    home.record.unlink(missing_ok=True)
+    if ended:
+        console.print(f"ended {ended} process(es) that were left over")
+    console.print("the stack is down" if record is not None or ended else "nothing was running")
+    return 0
+
+
+def supervise(home: Home, *, console: Console) -> int:
+    """Run a stack in the foreground until it is told to stop.
+
+    One that does not start, or whose component keeps dying, ends in a TrainingRunError.
+    """
+    stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
+    try:
+        stack.start()
+        while True:
+            stack.check()
+            time.sleep(POLL_S)
+    finally:
+        stack.stop()
+
+
+def _start_supervisor(home: Home) -> subprocess.Popen[bytes]:
+    with (home.logs / "supervisor.log").open("wb") as log:
+        return subprocess.Popen(  # noqa: S603 - this module, by its own interpreter
+            [sys.executable, "-m", "trainyard.stack", "--home", str(home.path), "supervise"],
+            cwd=home.repository,
+            env={**os.environ, "PYTHONPATH": str(home.library)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> Record:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline and supervisor.poll() is None:
+        record = read_record(home)
+        if record is not None and _is_healthy(home, record):
+            return record
+        time.sleep(POLL_S)
+    if supervisor.poll() is None:
+        supervisor.terminate()
+        supervisor.wait()
+    raise TrainingRunError(
+        "the stack did not come up",
+        where=str(home.logs),
+        got=(home.logs / "supervisor.log").read_text(errors="replace")[-2000:],
+        next_step="read the logs; 'make down' ends what is left",
+    )
+
+
+def _is_healthy(home: Home, record: Record) -> bool:
+    api = AirflowApi(record.ui, password=load_or_create(home).password)
+    health = api.health() or {}
+    airflow_is_healthy = all(health.get(name, {}).get("status") == "healthy" for name in SERVICES)
+    return airflow_is_healthy and is_engine_ready(record.engine) and _knows_its_dag(api)
+
+
+def _knows_its_dag(api: AirflowApi) -> bool:
+    """Return whether the DAG can be run; also if a file cannot be imported, which Airflow's own pages then tell."""
+    return api.has_dag(DAG_ID) or bool(api.import_errors())
+
+
+def _print_access(home: Home, record: Record, console: Console) -> None:
+    lines = [
+        f"Airflow   {record.ui}",
+        f"login     {USER} / {load_or_create(home).password}",
+        f"engine    {record.engine}",
+        *(f"          {line}" for line in exports(record.engine)),
+        "stop it with: make down",
+    ]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

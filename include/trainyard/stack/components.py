@@ -1,0 +1,108 @@
+"""Components of a local stack: the engine and Airflow's four services, as commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.stack.addresses import LOOPBACK, Addresses
+from trainyard.stack.leftovers import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.stack.home import Home
+
+AIRFLOW = str(Path(sys.executable).with_name("airflow"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One service of the stack.
+
+    `stop_grace_s` is how long it may take to stop after SIGTERM.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    log: Path
+    stop_grace_s: float
+    is_airflow: bool = True
+
+    @property
+    def takes_children_along(self) -> bool:
+        """Return whether what it forked is of no use without it and must end with it.
+
+        An executor without its scheduler is; the engine's jobs outlive a killed engine on purpose.
+        """
+        return self.is_airflow
+
+
+def engine(home: Home, addresses: Addresses) -> Component:
+    """Return the engine on the stack's engine port."""
+    return Component(
+        name="engine",
+        command=(
+            sys.executable,
+            "-m",
+            "sagemaker_engine",
+            "--port",
+            str(addresses.engine_port),
+            "--root",
+            str(home.engine),
+        ),
+        env=with_environment(home, {"PYTHONPATH": str(home.library)}),
+        log=home.logs / "engine.log",
+        stop_grace_s=10,
+        is_airflow=False,
+    )
+
+
+def airflow_services(home: Home, addresses: Addresses, env: Mapping[str, str]) -> list[Component]:
+    """Return Airflow's services. Nobody serves logs: they are on this disk.
+
+    The API that tasks talk to is a process of its own. In one process with the UI's API it can
+    stand still for as long as SQLite waits: that one writes its audit log on the event loop, and
+    the tasks' requests need the loop to commit what the audit log waits for (Airflow 3.3.2,
+    `api_fastapi/logging/decorators.py`).
+    """
+    api = (AIRFLOW, "api-server", "--host", LOOPBACK, "--apps")
+    commands = {
+        "api-server": (*api, "core", "--port", str(addresses.ui_port)),
+        "execution-api": (*api, "execution", "--port", str(addresses.execution_port)),
+        "dag-processor": (AIRFLOW, "dag-processor"),
+        "scheduler": (AIRFLOW, "scheduler", "--skip-serve-logs"),
+        "triggerer": (AIRFLOW, "triggerer", "--skip-serve-logs"),
+    }
+    return [
+        Component(
+            name=name,
+            command=command,
+            env=with_environment(home, env),
+            log=home.logs / f"{name}.log",
+            stop_grace_s=3,
+        )
+        for name, command in commands.items()
+    ]
+
+
+def with_environment(home: Home, changes: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment with `changes`, without its Airflow and AWS settings.
+
+    A stack answers to its home alone: an `AWS_PROFILE` or `AIRFLOW__*` of the user's shell would
+    lead a local run to the user's account or database.
+    """
+    foreign = ("AIRFLOW", "AWS_", "SAGEMAKER_", "SM_")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    search_path = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", "")))
+    own = {
+        "PATH": search_path,
+        "PYTHONUNBUFFERED": "1",
+        MARK: str(home.path),
+        "SPT_NOENV": "1",  # setproctitle writes its title over the environment, and the mark with it
+    }
+    return {**kept, **own, **changes}

@@ -1,0 +1,167 @@
+"""A run in the terminal: a table that redraws itself, or plain lines if there is none."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainyard.stack.aws import JobView
+    from trainyard.stack.following import RunView, TaskView
+
+STYLES = {
+    "success": "green",
+    "failed": "bold red",
+    "upstream_failed": "red",
+    "running": "cyan",
+    "deferred": "cyan",
+    "up_for_retry": "yellow",
+    "skipped": "dim",
+}
+LINE_EVERY_S = 5.0
+
+
+class Display(Protocol):
+    """Shows views of a run, and lines beside them."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, view: RunView) -> None:
+        """Show the run as it is now."""
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+
+
+def display_for(console: Console) -> Display:
+    """Return the display that suits the console."""
+    return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
+
+
+class LiveDisplay:
+    """One table that redraws itself in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, view: RunView) -> None:
+        """Redraw the table."""
+        self._live.update(drawn(view))
+
+    def say(self, line: str) -> None:
+        """Print a line above the table."""
+        self._console.print(line, markup=False, highlight=False)
+
+
+class LineDisplay:
+    """One line for each change, and the training's progress every few seconds."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._states: dict[str, tuple[str, int]] = {}
+        self._progress = ""
+        self._said_at = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, view: RunView) -> None:
+        """Print what is new since the view before."""
+        for task in view.tasks:
+            known = self._states.get(task.task_id)
+            if known != (task.state, task.try_number) and task.state != "waiting":
+                self._states[task.task_id] = (task.state, task.try_number)
+                self.say(f"{task.task_id:<12} {described(task)}")
+        if view.job is not None and self._clock() - self._said_at >= LINE_EVERY_S:
+            line = f"{view.job_task or '':<12} {job_line(view.job)}"
+            if line != self._progress:
+                self._progress, self._said_at = line, self._clock()
+                self.say(line)
+
+    def say(self, line: str) -> None:
+        """Print one line, whatever its length."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def drawn(view: RunView) -> RenderableType:
+    """Return the run as a table of its tasks, with the job that runs now below."""
+    heading = Text(f"{view.run_id}  {view.state}", style="bold")
+    table = Table()
+    for column in ("task", "state", "try", "time"):
+        table.add_column(column, justify="right" if column in ("try", "time") else "left")
+    for task in view.tasks:
+        state = Text(task.state, style=STYLES.get(task.state, ""))
+        table.add_row(task.task_id, state, str(task.try_number or ""), seconds(task.duration_s))
+    parts: list[RenderableType] = [heading, table]
+    if view.job is not None:
+        parts.append(Text(f"{view.job_task}: {view.job.name}", style="dim"))
+        parts.append(Text(job_line(view.job), style="cyan"))
+    return Group(*parts)
+
+
+def described(task: TaskView) -> str:
+    """Return a task's state in words."""
+    retry = f" (try {task.try_number})" if task.try_number > 1 else ""
+    took = (
+        f" after {seconds(task.duration_s)}"
+        if task.duration_s and task.state in ("success", "failed")
+        else ""
+    )
+    return f"{task.state}{retry}{took}"
+
+
+def job_line(job: JobView) -> str:
+    """Return a job's status and its last numbers: step, loss, speed, time left; of a search what it tried, its best."""
+    numbers = job.metrics
+    parts = [job.status]
+    for noun in ("trials", "candidates"):
+        if f"{noun}_ended" in numbers:
+            most = f"/{numbers[noun]:.0f}" if noun in numbers else ""
+            parts.append(f"{numbers[f'{noun}_ended']:.0f}{most} {noun}")
+            parts.append(f"{numbers[f'{noun}_running']:.0f} running")
+            parts += [f"best {job.objective} {numbers['best']:.4f}"] if "best" in numbers else []
+    if "step" in numbers:
+        total = f"/{numbers['max_steps']:.0f}" if "max_steps" in numbers else ""
+        parts.append(f"step {numbers['step']:.0f}{total}")
+    for key, label in (("loss", "loss"), ("validation_loss", "validation loss")):
+        if key in numbers:
+            parts.append(f"{label} {numbers[key]:.4f}")
+    for key, label in (("tokens_per_second", "tokens/s"), ("samples_per_second", "samples/s")):
+        if key in numbers:
+            parts.append(f"{numbers[key]:,.0f} {label}")
+    if "eta_seconds" in numbers and job.status == "Training":
+        parts.append(f"{seconds(numbers['eta_seconds'])} left")
+    return "  ".join(parts)
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration for people: `4.2 s`, `3 min 05 s`, `2 h 10 min`."""
+    if value is None:
+        return ""
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

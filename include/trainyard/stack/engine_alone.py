@@ -1,0 +1,41 @@
+"""`engine`: the engine without Airflow, for any SageMaker client."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+from trainyard.stack.airflow_environment import ENGINE_LOGIN, ENGINE_SECRET, REGION
+from trainyard.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trainyard.stack.home import Home
+
+
+def exports(url: str) -> tuple[str, str]:
+    """Return the two shell lines with which any SageMaker client uses the engine."""
+    return (
+        f"export AWS_ENDPOINT_URL={shlex.quote(url)}",
+        f"export AWS_ACCESS_KEY_ID={ENGINE_LOGIN} AWS_SECRET_ACCESS_KEY={ENGINE_SECRET} AWS_DEFAULT_REGION={REGION}",
+    )
+
+
+def engine_alone(home: Home, *, console: Console) -> int:
+    """Run the engine until interrupted, printing its export lines once it answers.
+
+    An engine that does not start, or a home in use, ends in a TrainingRunError.
+    """
+    stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
+    try:
+        stack.start_engine()
+        for line in exports(stack.addresses.engine):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print("engine is running; Ctrl-C ends it", style="dim")
+        while True:
+            stack.check()
+            time.sleep(0.5)
+    finally:
+        stack.stop()

@@ -1,0 +1,110 @@
+"""View of a run at one moment, read over REST and the AWS endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainyard.stack.airflow_api import AirflowApi
+    from trainyard.stack.aws import AwsEndpoint, JobView
+
+FINISHED = ("success", "failed")
+JOB_IS_SHOWN_IN = ("running", "deferred", "up_for_retry", "queued", "scheduled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """One task of the run."""
+
+    task_id: str
+    state: str
+    try_number: int
+    duration_s: float | None
+    operator: str = ""
+    instance_id: str = ""
+
+    @property
+    def job_kind(self) -> str:
+        """Return which kind of job the task starts, if it starts one."""
+        if "TuneHyperparameters" in self.operator:
+            return "tuning"
+        if "AutoML" in self.operator:
+            return "automl"
+        return "processing" if "Processing" in self.operator else "training"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run at one moment."""
+
+    run_id: str
+    state: str
+    tasks: tuple[TaskView, ...] = ()
+    job: JobView | None = None
+    job_task: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether nothing will happen to this run any more."""
+        return self.state in FINISHED
+
+
+class RunFollower:
+    """Reads one run. Asks for a job only while its task is under way."""
+
+    def __init__(self, *, api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> None:
+        self._api = api
+        self._aws = aws
+        self._dag_id = dag_id
+        self._run_id = run_id
+        self._job_names: dict[tuple[str, int], str] = {}
+        self._order = {task_id: position for position, task_id in enumerate(api.task_order(dag_id))}
+
+    def look(self) -> RunView:
+        """Return the run as it is now; a `requests.RequestException` while nothing answers."""
+        state = str(self._api.run(self._dag_id, self._run_id)["state"])
+        tasks = tuple(
+            sorted(map(_task_view, self._api.tasks(self._dag_id, self._run_id)), key=self._position)
+        )
+        active = next((t for t in tasks if t.state in JOB_IS_SHOWN_IN and self._job_name(t)), None)
+        job = None
+        if active is not None and (name := self._job_name(active)):
+            job = self._aws.job(name, kind=active.job_kind)
+        return RunView(
+            run_id=self._run_id,
+            state=state,
+            tasks=tasks,
+            job=job,
+            job_task=active.task_id if active else None,
+        )
+
+    def _position(self, task: TaskView) -> tuple[int, str]:
+        return self._order.get(task.task_id, len(self._order)), task.task_id
+
+    def _job_name(self, task: TaskView) -> str | None:
+        """Return the name of the task's job once the task has pushed it.
+
+        A try that is about to begin still has the name of the try before: only what a deferred task says will last.
+        """
+        if task.try_number == 0 or task.state in ("scheduled", "queued"):
+            return None
+        key = (task.task_id, task.try_number)
+        if key in self._job_names:
+            return self._job_names[key]
+        name = self._api.xcom(self._dag_id, self._run_id, task.task_id, "job_name")
+        if name is not None and task.state == "deferred":
+            self._job_names[key] = str(name)
+        return None if name is None else str(name)
+
+
+def _task_view(instance: dict[str, Any]) -> TaskView:
+    return TaskView(
+        task_id=str(instance["task_id"]),
+        state=str(instance["state"] or "waiting"),
+        try_number=int(instance.get("try_number") or 0),
+        duration_s=instance.get("duration"),
+        operator=str(instance.get("operator") or ""),
+        instance_id=str(instance.get("id") or ""),
+    )

@@ -1,0 +1,45 @@
+"""Processes of a stack whose supervisors were killed: found by the mark that all inherit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.stack import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.stack.home import Home
+
+MARK = "TRAINYARD_STACK_HOME"
+GRACE_S = 5.0
+
+
+def marked(home: Home) -> list[int]:
+    """Return the pids that carry this home's mark in their environment, without this process."""
+    return [pid for pid in _marked(home) if pid != os.getpid()]
+
+
+def end_leftovers(home: Home) -> int:
+    """End what is left of this home's stack and return how many processes that was."""
+    first = marked(home)
+    processes.signal_all(first, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    while left := marked(home):
+        if time.monotonic() > deadline:
+            processes.signal_all(left, signal.SIGKILL)
+        time.sleep(processes.POLL_S)
+    return len(first)
+
+
+def _marked(home: Home) -> Iterator[int]:
+    mark = f"{MARK}={home.path}".encode()
+    for entry in processes.process_table().values():
+        with suppress(OSError):
+            if mark in Path(f"/proc/{entry.pid}/environ").read_bytes().split(b"\0"):
+                yield entry.pid

@@ -1,0 +1,70 @@
+"""Compile the pinned requirements from pyproject.toml with uv; `make lock` calls it."""
+
+# ruff: noqa: S603 - the commands are this file's own
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from trainyard.stack.bootstrap import PYTHON, VENV, uv_settings
+
+HEADERS = {
+    "requirements.txt": (
+        "# Compiled from pyproject.toml by 'make lock'. torch is pinned without CUDA packages: "
+        "pip adds them where its build needs them."
+    ),
+    "requirements-dev.txt": (
+        "# Compiled from pyproject.toml by 'make lock': the tools that 'make test' and "
+        "'make check' use beside requirements.txt."
+    ),
+}
+# What torch's CUDA builds bring along; a CPU machine must be able to install without it.
+CUDA_ONLY = re.compile(r"^(nvidia-|cuda-|triton==)")
+LOCAL_VERSION = re.compile(r"(==[^+\s;]+)\+[\w.]+")
+
+
+def main() -> None:
+    """Rewrite both files, keeping the versions that still fit."""
+    _compile("requirements.txt", "pyproject.toml")
+    _compile("requirements-dev.txt", "--group", "dev", "--constraint", "requirements.txt")
+
+
+def pinned(compiled: str, *, header: str) -> str:
+    """Return the file's text: the header, then the pins, without CUDA and local versions."""
+    pins = [line for line in compiled.splitlines() if line and not line.startswith("#")]
+    kept = [LOCAL_VERSION.sub(r"\1", line) for line in pins if not CUDA_ONLY.match(line)]
+    return "\n".join([header, *kept, ""])
+
+
+def _compile(target: str, *source: str) -> None:
+    config = _output(str(PYTHON), "-m", "pip", "config", "list")
+    environment = {**os.environ, **uv_settings(config, environment=dict(os.environ))}
+    uv = [str(VENV / "bin" / "uv"), "pip", "compile", "--quiet", "--python", str(PYTHON)]
+    command = [
+        *uv,
+        "--python-version",
+        "3.11",
+        "--no-annotate",
+        "--no-header",
+        "--output-file",
+        target,
+        *source,
+    ]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    path = Path(target)
+    path.write_text(
+        pinned(path.read_text(encoding="utf-8"), header=HEADERS[target]), encoding="utf-8"
+    )
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=True, text=True, capture_output=True).stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Outcome of a run: the error of each failed task, the downloaded report, and a summary of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.stack.display import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trainyard.stack.airflow_api import AirflowApi
+    from trainyard.stack.aws import AwsEndpoint
+    from trainyard.stack.following import RunView, TaskView
+
+REPORT_TASK = "report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The run's report on this disk; a part is None if the run did not get that far.
+
+    `not_fetched` says of each object that could not be copied where it lies and why.
+    """
+
+    html: Path | None = None
+    json_file: Path | None = None
+    not_fetched: tuple[str, ...] = ()
+
+    def content(self) -> dict[str, Any]:
+        """Return report.json, empty if there is none."""
+        return {} if self.json_file is None else dict(json.loads(self.json_file.read_text()))
+
+
+def fetch_report(
+    api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str, *, to: Path
+) -> Report:
+    """Copy everything below the report's prefix to `to/<run_id>/` and return where it is."""
+    told = api.xcom(dag_id, run_id, REPORT_TASK, "return_value")
+    if not isinstance(told, dict):
+        return Report()
+    html, data = str(told.get("report_html")), str(told.get("report_json"))
+    prefix = data.rpartition("/")[0] + "/"
+    folder = to / run_id.replace("/", "_")
+    uris, not_fetched = {html: None, data: None}, []
+    try:
+        uris |= dict.fromkeys(aws.objects_below(prefix))
+    except (BotoCoreError, ClientError) as error:
+        not_fetched.append(f"what lies below {prefix} could not be listed: {error}")
+    files: dict[str, Path] = {}
+    for uri in uris:
+        try:
+            files[uri] = aws.download(uri, folder / (uri.removeprefix(prefix)))
+        except (OSError, BotoCoreError, ClientError) as error:
+            not_fetched.append(f"could not be copied from {uri}: {error}")
+    return Report(html=files.get(html), json_file=files.get(data), not_fetched=tuple(not_fetched))
+
+
+def explain_failures(api: AirflowApi, dag_id: str, view: RunView) -> Iterator[str]:
+    """Yield what each failed task said, and where its whole log is."""
+    for task in view.tasks:
+        if task.state == "failed":
+            yield ""
+            yield f"task {task.task_id} failed (try {task.try_number}):"
+            yield _indented(
+                error_message(api.log(dag_id, view.run_id, task.task_id, task.try_number))
+            )
+            yield f"  whole log: {_log_path(dag_id, view.run_id, task)}"
+
+
+def error_message(lines: list[dict[str, Any]]) -> str:
+    """Return the last error of a task log: the exception's own message where one was logged."""
+    for line in reversed(lines):
+        if detail := line.get("error_detail"):
+            last = detail[-1]
+            return f"{last.get('exc_type', 'Error')}: {last.get('exc_value', '')}"
+    errors = [
+        str(line.get("event", "")) for line in lines if line.get("level") in ("error", "critical")
+    ]
+    return errors[-1] if errors else "its log holds no error; its worker was probably killed"
+
+
+def summary(view: RunView, report: Report) -> list[str]:
+    """Return the end of a run as lines: verdict, losses, cost, times, and the report's paths."""
+    told = report.content().get("verdict")
+    said = "succeeded" if view.state == "success" else view.state
+    facts = [("verdict", "stopped by a rule" if told else said), *_verdict(told)]
+    facts += _facts(report.content())
+    facts += _continuity(report.content().get("continuity"), view.run_id)
+    facts += _rules(report.content().get("rules"), view.run_id)
+    took = (f"{task.task_id} {seconds(task.duration_s)}" for task in view.tasks if task.duration_s)
+    facts.append(("tasks", "  ".join(took) or "none ran"))
+    facts += [("report", str(path)) for path in (report.html, report.json_file) if path]
+    facts += [("report", why) for why in report.not_fetched]
+    return ["", f"run {view.run_id}", *(f"  {label:<12} {text}" for label, text in facts)]
+
+
+def _verdict(told: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield the rule that ended the training, if one did."""
+    if told:
+        yield "ended by", f"rule {told['rule']} at step {told['step']}: {told['evidence']}"
+        yield "checkpoint", told.get("last_checkpoint") or "none"
+
+
+def _facts(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the run's record adds: losses beside the baseline, the model, cost, time."""
+    jobs = record.get("jobs") or []
+    metrics = {key: value for job in jobs for key, value in job["final_metrics"].items()}
+    baseline = (record.get("dataset") or {}).get("unigram_loss")
+    against = f"  (unigram baseline {baseline:.4f})" if baseline is not None else ""
+    if (loss := metrics.get("validation:loss")) is not None:
+        yield "validation", f"loss {loss:.4f}{against}"
+    test = {key: value for key, value in _evaluated(record) if key.startswith("test_")}
+    if test:
+        yield "test", "  ".join(f"{key[5:]} {value:.4f}" for key, value in test.items())
+    if found := (record.get("tuning") or {}).get("result"):
+        best, trials = found["best"], sum(found["num_trials"].values())
+        values = "  ".join(f"{n} {_short(v)}" for n, v in best["tuned_hyperparameters"].items())
+        metric = found["objective"]["metric_name"]
+        yield "search", f"best of {trials} trials: {metric} {best['value']:.4f} with {values}"
+    for job in jobs:
+        yield (
+            job["task_id"],
+            f"{job['status']}  {job['instance_count']} x {job['instance_type']}  {job['name']}",
+        )
+    if package := record.get("model_package_arn"):
+        yield "model", str(package)
+    if (cost := (record.get("cost") or {}).get("total_usd")) is not None:
+        yield "cost", f"{cost:.4f} USD at AWS's prices"
+    if record.get("started_at") and record.get("ended_at"):
+        yield "time", seconds(record["ended_at"] - record["started_at"])
+
+
+def _short(text: str) -> str:
+    """Return a number with four digits; other text as it is."""
+    try:
+        return f"{float(text):.4g}"
+    except ValueError:
+        return text
+
+
+def _continuity(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
+    """Yield what interruptions cost, and how to check it."""
+    if not told or told.get("why_unknown"):
+        return
+    broken, redone = told["interruptions"], told["steps_redone"]
+    wrong = told["samples_repeated"] + told["samples_missed"]
+    samples = f"{wrong} samples repeated or missed" if wrong else "no sample repeated or missed"
+    text = f"{broken} interruptions, {redone} steps redone, {samples}"
+    yield "continuity", f"{text}; make verify RUN={run_id} recounts it"
+
+
+def _rules(told: dict[str, Any] | None, run_id: str) -> Iterator[tuple[str, str]]:
+    """Yield what the rules found in the training, the first three by name and step."""
+    if not told:
+        return
+    found = [each for each in told["verdicts"] if each["issues"]]
+    named = ", ".join(f"{each['name']} at step {each['issues'][0]['step']}" for each in found[:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    text = f"{told['worst']}: {named}{more}" if found else "no issue found in the training"
+    if not found and all(each["not_evaluated"] for each in told["verdicts"]):
+        text = "nothing to evaluate: no rule had what it needs"
+    yield "rules", f"{text}; make rules RUN={run_id} shows all"
+
+
+def _evaluated(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in ((record.get("evaluation") or {}).get("metrics") or {}).items():
+        if isinstance(value, (int, float)):
+            yield key, float(value)
+
+
+def _log_path(dag_id: str, run_id: str, task: TaskView) -> str:
+    return (
+        f"logs/dag_id={dag_id}/run_id={run_id}/task_id={task.task_id}/attempt={task.try_number}.log"
+    )
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

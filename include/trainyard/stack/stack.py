@@ -1,0 +1,224 @@
+"""One local stack: from nothing to healthy, kept alive, and back to nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import requests
+
+from trainyard.errors import TrainingRunError
+from trainyard.stack import components, database, identity, processes
+from trainyard.stack.addresses import Addresses, choose
+from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.airflow_environment import airflow_environment
+from trainyard.stack.executor_watch import ExecutorWatch
+from trainyard.stack.forking import ForkServer
+from trainyard.stack.leftovers import end_leftovers
+from trainyard.stack.supervisor import Supervisor, last_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainyard.stack.home import Home
+
+START_LIMIT_S = 180.0
+POLL_S = 0.2
+SERVICES = ("scheduler", "triggerer", "dag_processor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Record beside a running stack, by which another command finds it."""
+
+    pid: int
+    start_ticks: int
+    purpose: str
+    ui: str
+    engine: str
+
+    def is_alive(self) -> bool:
+        """Return whether the supervisor that wrote this still runs."""
+        return processes.is_running(self.pid, start_ticks=self.start_ticks)
+
+
+class Stack:
+    """The engine and Airflow of one home, owned by this process."""
+
+    def __init__(self, home: Home, *, say: Callable[[str], None], purpose: str = "run") -> None:
+        """`purpose` is `run` (free ports, ends with the run) or `up` (the usual ports, stays)."""
+        self.home = home
+        self.purpose = purpose
+        self.addresses: Addresses = choose(usual=purpose == "up")
+        self.supervisor = Supervisor(say=say, launch=self._launch)
+        self._forks: ForkServer | None = None
+        self._executor = ExecutorWatch(home.database)
+        self._say = say
+        self._lock: IO[str] | None = None
+
+    @property
+    def api(self) -> AirflowApi:
+        """A client of the stack's Airflow."""
+        return AirflowApi(self.addresses.ui, password=identity.load_or_create(self.home).password)
+
+    def start(self) -> None:
+        """Start everything, without waiting for it.
+
+        A home in use, or a database that cannot be migrated, ends in a TrainingRunError.
+        """
+        self._start_engine()
+        env = airflow_environment(
+            home=self.home,
+            identity=identity.load_or_create(self.home),
+            addresses=self.addresses,
+        )
+        self._forks = ForkServer(
+            env=components.with_environment(self.home, env), log=self.home.logs / "fork-server.log"
+        )
+        self._forks.warm_up()
+        if not database.is_migrated(self.home):
+            self._say("first start: creating Airflow's database")
+            database.migrate(self.home, self._forks)
+        self.supervisor.start(components.airflow_services(self.home, self.addresses, env))
+        self._write_record()
+
+    def start_engine(self) -> None:
+        """Start the engine alone and wait until it answers.
+
+        A home in use, or an engine that does not start, ends in a TrainingRunError.
+        """
+        self._start_engine()
+        self.wait_until(
+            lambda: is_engine_ready(self.addresses.engine), what="the engine's first answer"
+        )
+
+    def _start_engine(self) -> None:
+        self.home.prepare()
+        self._lock = acquire(self.home)
+        if ended := end_leftovers(self.home):
+            self._say(f"ended {ended} process(es) that an earlier session left behind")
+        self.supervisor.start([components.engine(self.home, self.addresses)])
+
+    def wait_until(
+        self, is_ready: Callable[[], bool], *, what: str, limit_s: float = START_LIMIT_S
+    ) -> None:
+        """Wait for a condition while keeping the components alive.
+
+        Raises:
+            TrainingRunError: it did not come about within `limit_s` seconds.
+        """
+        deadline = time.monotonic() + limit_s
+        while not is_ready():
+            self.check()
+            if time.monotonic() >= deadline:
+                raise TrainingRunError(
+                    f"{what} did not happen within {limit_s:.0f} s",
+                    where=str(self.home.logs),
+                    got="\n".join(
+                        f"{c.name}: {last_lines(c)}" for c in self.supervisor.components()
+                    ),
+                    next_step="read the logs; is the machine very busy?",
+                )
+            time.sleep(POLL_S)
+
+    def is_healthy(self) -> bool:
+        """Return whether the engine and all of Airflow's services answer."""
+        return is_engine_ready(self.addresses.engine) and not self.unhealthy()
+
+    def unhealthy(self) -> list[str]:
+        """Return the names of Airflow's services without a heartbeat."""
+        health = self.api.health()
+        if health is None:
+            return ["api-server"]
+        return [name for name in SERVICES if health.get(name, {}).get("status") != "healthy"]
+
+    def check(self) -> None:
+        """Restart what died or cannot work, and collect orphans that were handed to us.
+
+        A component that keeps dying ends in a TrainingRunError.
+        """
+        self.supervisor.check()
+        if "scheduler" in self.supervisor:
+            scheduler = self.supervisor.pid("scheduler")
+            why = self._executor.stuck(scheduler, now=time.monotonic())
+            if why is not None:
+                self.supervisor.restart("scheduler", because=why)
+        own = self.supervisor.pids()
+        for pid in processes.zombies(os.getpid()):
+            if pid not in own:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+    def stop(self) -> None:
+        """Stop everything; after it nothing runs below this process."""
+        self.home.record.unlink(missing_ok=True)
+        if self._forks is not None:
+            self._forks.close()
+        self.supervisor.stop()
+        processes.end_all(os.getpid(), grace_s=1)
+        if self._lock is not None:
+            self._lock.close()
+
+    def _launch(self, component: components.Component) -> processes.Process:
+        if component.is_airflow and self._forks is not None:
+            return self._forks.start(component.command, log=component.log)
+        return processes.start(component.command, env=component.env, log=component.log)
+
+    def _write_record(self) -> None:
+        me = processes.process_table()[os.getpid()]
+        record = {
+            "pid": me.pid,
+            "start_ticks": me.start_ticks,
+            "purpose": self.purpose,
+            "ui": self.addresses.ui,
+            "engine": self.addresses.engine,
+        }
+        identity.write_private(self.home.record, json.dumps(record))
+
+
+def read_record(home: Home) -> Record | None:
+    """Return the record of the stack that runs in this home, None if none does."""
+    try:
+        record = Record(**json.loads(home.record.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return record if record.is_alive() else None
+
+
+def acquire(home: Home) -> IO[str]:
+    """Return the home's lock, held until it is closed.
+
+    Raises:
+        TrainingRunError: another process holds it.
+    """
+    stream = home.lock.open("a+")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        stream.seek(0)
+        holder = stream.read().strip() or "unknown"
+        stream.close()
+        raise TrainingRunError(
+            "another stack is using this home",
+            where=str(home.path),
+            got=f"process {holder}",
+            next_step="wait for it, end it ('make down'), or set TRAINYARD_HOME to another folder",
+        ) from error
+    stream.truncate(0)
+    stream.write(str(os.getpid()))
+    stream.flush()
+    return stream
+
+
+def is_engine_ready(url: str) -> bool:
+    """Return whether the engine answers at `url`."""
+    try:
+        answer: dict[str, Any] = requests.get(f"{url}/_engine/health", timeout=2).json()
+    except (requests.RequestException, ValueError):
+        return False
+    return answer.get("status") == "ok"

@@ -1,0 +1,131 @@
+"""Keeps the components running: starts them, restarts what dies, stops them in order."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.errors import TrainingRunError
+from trainyard.stack import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trainyard.stack.components import Component
+
+MAX_DEATHS = 5
+DEATHS_WINDOW_S = 60.0
+LAST_LINES = 15
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    component: Component
+    process: processes.Process
+    deaths: list[float]
+
+
+class Supervisor:
+    """The parent of the stack's processes. One thread only; call `check` often."""
+
+    def __init__(
+        self, *, say: Callable[[str], None], launch: Callable[[Component], processes.Process]
+    ) -> None:
+        """`say` receives one line for each thing a person should know; `launch` starts one."""
+        self._say = say
+        self._launch = launch
+        self._running: dict[str, _Running] = {}
+
+    def start(self, components: Sequence[Component]) -> None:
+        """Start the components, all at once."""
+        for component in components:
+            process = self._launch(component)
+            self._running[component.name] = _Running(
+                component=component, process=process, deaths=[]
+            )
+
+    def pid(self, name: str) -> int:
+        """Return the process id of a component."""
+        return self._running[name].process.pid
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a component of this name was started."""
+        return name in self._running
+
+    def pids(self) -> set[int]:
+        """Return the process ids of all components."""
+        return {running.process.pid for running in self._running.values()}
+
+    def components(self) -> list[Component]:
+        """Return what was started."""
+        return [running.component for running in self._running.values()]
+
+    def check(self) -> None:
+        """Restart each component that died.
+
+        One that dies again and again ends in a TrainingRunError with the last lines of its log.
+        """
+        for running in self._running.values():
+            code = running.process.poll()
+            if code is not None:
+                self._restart(running, code)
+
+    def restart(self, name: str, *, because: str) -> None:
+        """Kill a component that runs but does not work any more; the next `check` starts it again."""
+        self._say(because)
+        self._running[name].process.kill()
+
+    def stop(self) -> None:
+        """Stop every component: Airflow first, then the engine, whose jobs it still used."""
+        airflow = [r for r in self._running.values() if r.component.name != "engine"]
+        self._stop(airflow)
+        self._stop([r for r in self._running.values() if r.component.name == "engine"])
+        self._running.clear()
+
+    def _restart(self, running: _Running, code: int) -> None:
+        name, now = running.component.name, time.monotonic()
+        running.deaths = [at for at in running.deaths if now - at < DEATHS_WINDOW_S] + [now]
+        if len(running.deaths) >= MAX_DEATHS:
+            raise TrainingRunError(
+                f"the {name} died {MAX_DEATHS} times within {DEATHS_WINDOW_S:.0f} s",
+                where=str(running.component.log),
+                got=f"{ending(code)}; last lines:\n{last_lines(running.component)}",
+                next_step="read the log; 'make clean' removes a damaged stack with all its runs",
+            )
+        self._end_session(running)
+        self._say(f"{name} {ending(code)}; starting it again")
+        running.process = self._launch(running.component)
+
+    def _end_session(self, running: _Running) -> None:
+        if running.component.takes_children_along:
+            processes.signal_all(processes.session_members(running.process.pid), signal.SIGKILL)
+
+    def _stop(self, chosen: Sequence[_Running]) -> None:
+        for running in chosen:
+            with suppress(ProcessLookupError):
+                running.process.terminate()
+        deadline = time.monotonic() + max((r.component.stop_grace_s for r in chosen), default=0)
+        for running in chosen:
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            self._end_session(running)
+            running.process.kill()
+            running.process.wait()
+
+
+def ending(code: int) -> str:
+    """Say how a process ended: `ended with exit code 3`, `was killed by SIGKILL`."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was killed by {signal.Signals(-code).name}"
+
+
+def last_lines(component: Component) -> str:
+    """Return the end of a component's log."""
+    if not component.log.exists():
+        return ""
+    return "\n".join(component.log.read_text(errors="replace").splitlines()[-LAST_LINES:])

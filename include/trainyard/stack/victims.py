@@ -1,0 +1,99 @@
+"""Processes of a running stack that a fault may kill, found in the process table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainyard.stack import processes
+from trainyard.stack.stack import read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.stack.home import Home
+
+SETTLED_AFTER_S = 3.0  # the supervisor looks several times a second
+WORKER = "LocalExecutor: "
+
+
+def find(home: Home, victim: str) -> int | None:
+    """Return the pid of such a process of the stack, None while there is none.
+
+    `worker` is one that runs a task, `rank` one of the training job's, not its launcher, `api-server` that of
+    the UI and the REST API; `engine`, `scheduler`, `triggerer` and `dag-processor` are what they are called.
+    """
+    match victim:
+        case "worker":
+            return next(iter(busy_workers(home).values()), None)
+        case "api-server":
+            return _api_server(home)
+        case "engine":
+            return next(
+                (pid for pid, title in _titles(home) if "sagemaker_engine --port" in title),
+                None,
+            )
+        case "rank":
+            return _rank(home)
+        case _:
+            name = f"airflow {victim}"[:15]
+            return next((pid for pid in _below(home) if _is_service(pid, name)), None)
+
+
+def busy_workers(home: Home) -> dict[str, int]:
+    """Return the executor's workers that run a task: the task instance's id -> pid."""
+    runs = {title.partition(WORKER)[2]: pid for pid, title in _titles(home) if WORKER in title}
+    return {instance: pid for instance, pid in runs.items() if instance != "<idle>"}
+
+
+def settled_idle_workers(home: Home) -> list[int]:
+    """Return the executor's workers that wait for work, none while one is too young to be known."""
+    idle = [pid for pid, title in _titles(home) if f"{WORKER}<idle>" in title]
+    return idle if all(_age_s(pid) > SETTLED_AFTER_S for pid in idle) else []
+
+
+def training_processes(home: Home) -> list[int]:
+    """Return the pids of the stack that run the training script."""
+    return [pid for pid, title in _titles(home) if "train_ddp.py" in title]
+
+
+def _rank(home: Home) -> int | None:
+    training = set(training_processes(home))
+    table = processes.process_table()
+    launchers = {table[pid].parent for pid in training if pid in table}
+    return max(training - launchers, default=None) if len(training) > 1 else None
+
+
+def _api_server(home: Home) -> int | None:
+    record = read_record(home)
+    ending = "" if record is None else f" port:{record.ui.rpartition(':')[2]}"
+    found = (pid for pid, title in _titles(home) if "api_server --" in title)
+    return next((pid for pid in found if processes.command_line(pid).endswith(ending)), None)
+
+
+def _is_service(pid: int, name: str) -> bool:
+    entry = processes.process_table().get(pid)
+    return entry is not None and entry.session == pid and _read(pid, "comm").strip() == name
+
+
+def _titles(home: Home) -> Iterator[tuple[int, str]]:
+    for pid in _below(home):
+        yield pid, processes.command_line(pid)
+
+
+def _below(home: Home) -> list[int]:
+    record = read_record(home)
+    return [] if record is None else processes.descendants(record.pid)
+
+
+def _age_s(pid: int) -> float:
+    started = processes.process_table()[pid].start_ticks / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - started
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except OSError:  # it ended meanwhile
+        return ""

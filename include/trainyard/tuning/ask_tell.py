@@ -1,0 +1,204 @@
+"""A search by asking and telling: which trials to run next, from what those before came to. Pure.
+
+Optuna's sampler draws new trials over a study that is built anew from the told results, so that the same results give
+the same trials, whoever asks and how often. Each trial is trained short first; the best third is trained long
+(successive halving, Li et al.: A System for Massively Parallel Hyperparameter Tuning, MLSys 2020, section 3), the rest
+is pruned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.specs.tuning_job import ObjectiveType, Strategy
+from trainyard.specs.tuning_job_ranges import CategoricalRange, IntegerRange, Scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+    from trainyard.specs.run_conf_tuning import Search
+    from trainyard.specs.tuning_job_ranges import ParameterRange
+
+REDUCTION = 3
+"""One of so many trials is trained long."""
+NUM_ROUNDS = 6
+"""Rounds of asking and telling in the DAG: with the default of 12 trainings two at a time."""
+SHORT, LONG = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One training to run: trial `number`, on a rung (`SHORT` or `LONG`), with these hyperparameters."""
+
+    number: int
+    rung: int
+    num_steps: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-safe data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote."""
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Result of one training; `objective` None if it failed or never printed one."""
+
+    asked: Asked
+    objective: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-safe data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote."""
+        return cls(asked=Asked.from_dict(data["asked"]), objective=data["objective"])
+
+
+def rung_steps(search: Search, *, max_steps: int) -> tuple[int, int]:
+    """Return the optimizer steps of a short and of a long training: a trial's, and three times as many at most.
+
+    Worked example: trials of 100 steps of a training of 400: 100 and 300; of one of 200: 100 and 200.
+    """
+    return search.num_steps, min(max_steps, REDUCTION * search.num_steps)
+
+
+def ask(
+    search: Search,
+    told: Sequence[Told],
+    *,
+    count: int,
+    steps: tuple[int, int],
+    is_last: bool,
+    seed: int,
+) -> list[Asked]:
+    """Return the next trainings: the trials that deserve a long one, then new trials; the last round has no new ones.
+
+    Args:
+        search: what is searched.
+        told: every training so far, in the order it was asked.
+        count: how many at most.
+        steps: of the short and the long rung.
+        is_last: whether nobody will ask again: a new trial could not be trained long any more.
+        seed: of the sampler; each new trial draws with one of its own.
+    """
+    shorts = [each for each in told if each.asked.rung == SHORT]
+    long = {each.asked.number for each in told if each.asked.rung == LONG}
+    ranked = _ranked(shorts, search)
+    deserving = ranked if is_last else ranked[: len(shorts) // REDUCTION]
+    batch = [
+        Asked(number=each.asked.number, rung=LONG, num_steps=steps[LONG], values=each.asked.values)
+        for each in deserving
+        if each.asked.number not in long
+    ][:count]
+    first = len({each.asked.number for each in told}) + 1
+    pending: list[Asked] = list(batch)
+    for number in range(first, first + (0 if is_last and told else count - len(batch))):
+        values = _draw(search, told, pending, number=number, seed=seed)
+        pending.append(Asked(number=number, rung=SHORT, num_steps=steps[SHORT], values=values))
+    return pending
+
+
+def winner(search: Search, told: Sequence[Told]) -> Told | None:
+    """Return the best long training, else the best short one; None if none has an objective."""
+    for rung in (LONG, SHORT):
+        ranked = _ranked([each for each in told if each.asked.rung == rung], search)
+        if ranked:
+            return ranked[0]
+    return None
+
+
+def _ranked(told: Sequence[Told], search: Search) -> list[Told]:
+    sign = -1 if search.objective_type is ObjectiveType.MAXIMIZE else 1
+    usable = [each for each in told if each.objective is not None and math.isfinite(each.objective)]
+    return sorted(usable, key=lambda each: (sign * (each.objective or 0.0), each.asked.number))
+
+
+def _draw(
+    search: Search, told: Sequence[Told], pending: Sequence[Asked], *, number: int, seed: int
+) -> dict[str, Any]:
+    """Return a new trial's values by Optuna's TPE, or at random, over the study as it has been told."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    mixed = (seed * 1_000_003 + number) % 2**32
+    sampler = (
+        optuna.samplers.RandomSampler(seed=mixed)
+        if search.strategy is Strategy.RANDOM
+        else optuna.samplers.TPESampler(seed=mixed, n_startup_trials=4)
+    )
+    distributions = {name: _distribution(each) for name, each in search.ranges.items()}
+    is_maximized = search.objective_type is ObjectiveType.MAXIMIZE
+    direction = (
+        optuna.study.StudyDirection.MAXIMIZE
+        if is_maximized
+        else optuna.study.StudyDirection.MINIMIZE
+    )
+    study = optuna.create_study(sampler=sampler, direction=direction)
+    study.add_trials(_frozen(told, pending, distributions))
+    params = study.ask(distributions).params
+    return {name: params[name] for name in search.ranges}
+
+
+def _frozen(
+    told: Sequence[Told], pending: Sequence[Asked], distributions: Mapping[str, BaseDistribution]
+) -> list[FrozenTrial]:
+    """Return the study's trials: long ones complete, short ones pruned at their step, those about to run as running."""
+    from optuna.trial import TrialState, create_trial
+
+    results: dict[int, list[Told]] = {}
+    for each in told:
+        results.setdefault(each.asked.number, []).append(each)
+    trials = []
+    for number in sorted(results):
+        last = max(results[number], key=lambda each: (each.objective is not None, each.asked.rung))
+        members: dict[str, Any] = {
+            "params": dict(last.asked.values),
+            "distributions": dict(distributions),
+        }
+        if last.objective is None:
+            trials.append(create_trial(state=TrialState.FAIL, **members))
+        elif last.asked.rung == LONG:
+            trials.append(create_trial(value=last.objective, **members))
+        else:
+            seen = {last.asked.num_steps: last.objective}
+            trials.append(
+                create_trial(state=TrialState.PRUNED, intermediate_values=seen, **members)
+            )
+    running = [
+        create_trial(
+            state=TrialState.RUNNING,
+            params=dict(each.values),
+            distributions=dict(distributions),
+        )
+        for each in pending
+        if each.rung == SHORT
+    ]
+    return trials + running
+
+
+def _distribution(given: ParameterRange) -> BaseDistribution:
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    if isinstance(given, CategoricalRange):
+        return CategoricalDistribution(given.values)
+    is_log = given.scaling_type is Scaling.LOGARITHMIC
+    if isinstance(given, IntegerRange):
+        return IntDistribution(given.min_value, given.max_value, log=is_log)
+    return FloatDistribution(given.min_value, given.max_value, log=is_log)

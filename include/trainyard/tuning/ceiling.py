@@ -1,0 +1,272 @@
+"""The ceiling of a search: what it can cost before it starts, and whether it must be stopped while it runs. Pure.
+
+A tuning job can be stopped but not paused, and the stop ends its running trials too. So it is stopped as soon as no
+running trial can end within what is left: what they would cost from then on would buy nothing. The stop itself takes
+up to 120 s on AWS, which are billed: by so much of the running trials a search may exceed its budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import BudgetExceededError, Finding, SpecError
+from trainyard.tuning.result import EndedBy
+from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.catalog.instances import Catalogue
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard.specs.tuning_job import TuningJobSpec
+    from trainyard.tuning.trials import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEstimate:
+    """Ceiling of a search's cost, by the on-demand price.
+
+    Attributes:
+        trial_usd: of one trial that runs for the whole of max_run; None if a price is unknown.
+        total_usd: of all trials; None likewise, or where neither their number nor the search's time is bounded.
+        wave_usd: of the trials that run at a time.
+        note: how it was worked out, in one sentence.
+    """
+
+    trial_usd: float | None
+    wave_usd: float | None
+    total_usd: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """Limits that a running search may not cross. JSON-safe by `dataclasses.asdict`.
+
+    Attributes:
+        budget_usd: what is left for this search; None = no bound.
+        usd_per_s: price of one second of one trial, all its instances together; None if it is unknown.
+        max_runtime_s: of the whole search since its creation; None = no bound. The service ends it there by itself.
+    """
+
+    budget_usd: float | None = None
+    usd_per_s: float | None = None
+    max_runtime_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchVerdict:
+    """Why a search is to be stopped, `budget` or `time`, and in words."""
+
+    cause: EndedBy
+    says: str
+
+
+def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> float | None:
+    """Return the on-demand price of one second of a trial; None if it is unknown.
+
+    Of several instance types that a trial may get, the dearest counts. Worked example: 2 x ml.m5.large at 0.115 USD/h
+    are 0.23 / 3600 = 0.0000639 USD.
+    """
+    count = training.instance_count or 1
+    if training.instance_groups:
+        groups = [
+            _per_s(each.instance_type, each.instance_count, prices)
+            for each in training.instance_groups
+        ]
+        known = [each for each in groups if each is not None]
+        return sum(known) if len(known) == len(groups) else None
+    choices = [
+        _per_s(each.instance_type, each.instance_count or count, prices)
+        for each in training.instance_preferences
+    ] or [_per_s(training.instance_type, count, prices)]
+    known = [each for each in choices if each is not None]
+    return max(known) if len(known) == len(choices) else None
+
+
+def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchEstimate:
+    """Return the most that a search can cost: all its trials, each for the whole of its max_run.
+
+    A search with a time limit costs no more than its parallel trials through all of it. Worked example: 12 trials of at
+    most 600 s on ml.m5.large at 0.115 USD/h: 12 x 600 x 0.115 / 3600 = 0.23 USD.
+    """
+    rate, max_run_s = usd_per_s(spec.training, prices=prices), spec.training.max_run
+    seconds = [
+        *([] if spec.num_trials is None else [spec.num_trials * max_run_s]),
+        *([] if spec.max_runtime_s is None else [spec.max_runtime_s * spec.max_parallel_jobs]),
+    ]
+    if rate is None:
+        note = "the price of the trials' instances is not in the catalogue"
+        return SearchEstimate(trial_usd=None, wave_usd=None, total_usd=None, note=note)
+    trials = "any number of" if spec.num_trials is None else str(spec.num_trials)
+    return SearchEstimate(
+        trial_usd=rate * max_run_s,
+        wave_usd=rate * max_run_s * spec.max_parallel_jobs,
+        total_usd=rate * min(seconds) if seconds else None,
+        note=f"{trials} trials of at most {format_duration(max_run_s)} at "
+        f"{format_usd(rate * SECONDS_PER_HOUR)} an hour (on demand), {spec.max_parallel_jobs} at a time",
+    )
+
+
+def check_affordable(spec: TuningJobSpec, found: SearchEstimate, *, paid_usd: float) -> None:
+    """Refuse a search whose budget does not reach for one trial.
+
+    Args:
+        spec: the search.
+        found: what it can cost.
+        paid_usd: what earlier attempts of the task have cost.
+
+    Raises:
+        SpecError: it has a budget, and nobody knows the price.
+        BudgetExceededError: with what was paid and what one trial could cost.
+    """
+    if spec.budget_usd is None:
+        return
+    if found.trial_usd is None:
+        raise SpecError(
+            [
+                Finding(
+                    where="budget_usd",
+                    what=f"cannot be held: {found.note}",
+                    got=spec.training.instance_type,
+                    next_step="take a type of the catalogue, or drop budget_usd and bound max_jobs and max_run",
+                )
+            ]
+        )
+    if paid_usd + found.trial_usd <= spec.budget_usd:
+        return
+    raise BudgetExceededError(
+        "not even one trial is sure to stay within what is left of the search's budget",
+        budget_usd=spec.budget_usd,
+        needed_usd=paid_usd + found.trial_usd,
+        where="budget_usd",
+        got=f"{format_usd(paid_usd)} paid for earlier searches, up to {format_usd(found.trial_usd)} for one trial of "
+        f"{format_duration(spec.training.max_run)}",
+        allowed=f"{format_usd(spec.budget_usd)} together",
+        next_step="raise budget_usd, or lower training.max_run: it bounds what one trial can cost",
+    )
+
+
+def spent_usd(trials: Sequence[Trial], *, ceiling: Ceiling, now: float) -> float | None:
+    """Return what the trials have cost by now; None if the price is unknown.
+
+    A second of a trial that runs costs what one of the trials with a result did, on spot less than on demand; before
+    there is any, the on-demand price.
+    """
+    rate = _rate(trials, ceiling, now)
+    costs = [_cost(each, rate, now) for each in trials]
+    known = [each for each in costs if each is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+def judge(
+    trials: Sequence[Trial],
+    *,
+    ceiling: Ceiling,
+    created_at: float,
+    now: float,
+    reaction_s: float = 0.0,
+    max_jobs: int | None = None,
+) -> SearchVerdict | None:
+    """Return why a running search is to be stopped now; None while it may go on.
+
+    Args:
+        trials: those that have a training job.
+        ceiling: what it may not cross.
+        created_at: when the search began, epoch seconds.
+        now: the service's clock, epoch seconds.
+        reaction_s: until the next look, which would be too late.
+        max_jobs: how many trials there will be; None if that is open. After the last one the search ends by itself.
+    """
+    running = [each for each in trials if not each.is_terminal]
+    if not running and max_jobs is not None and len(trials) >= max_jobs:
+        return None
+    first_end_s = _first_end_s(trials, running, now)
+    return _over_budget(
+        trials, running, first_end_s, ceiling=ceiling, now=now, reaction_s=reaction_s
+    ) or _out_of_time(first_end_s, ceiling=ceiling, left_s=_left_s(ceiling, created_at, now))
+
+
+def _over_budget(
+    trials: Sequence[Trial],
+    running: Sequence[Trial],
+    first_end_s: float | None,
+    *,
+    ceiling: Ceiling,
+    now: float,
+    reaction_s: float,
+) -> SearchVerdict | None:
+    budget, rate = ceiling.budget_usd, _rate(trials, ceiling, now)
+    spent = spent_usd(trials, ceiling=ceiling, now=now)
+    if budget is None or rate is None or spent is None:
+        return None
+    told = f"{format_usd(spent)} of {format_usd(budget)} spent"
+    if spent + reaction_s * rate * len(running) >= budget:
+        return SearchVerdict(cause=EndedBy.BUDGET, says=told)
+    needed = (first_end_s or 0.0) * rate * max(1, len(running))
+    if spent + needed <= budget:
+        return None
+    return SearchVerdict(
+        cause=EndedBy.BUDGET,
+        says=f"{told}, and {format_usd(needed)} more would be until the next trial ends",
+    )
+
+
+def _out_of_time(
+    first_end_s: float | None, *, ceiling: Ceiling, left_s: float | None
+) -> SearchVerdict | None:
+    """Trials that the service would stop unfinished at the search's end are not worth their time."""
+    if left_s is None or first_end_s is None or not 0 < left_s < first_end_s:
+        return None
+    return SearchVerdict(
+        cause=EndedBy.TIME,
+        says=f"{format_duration(left_s)} of {format_duration(ceiling.max_runtime_s or 0)} are left, and until the "
+        f"next trial ends it takes {format_duration(first_end_s)}",
+    )
+
+
+def _first_end_s(trials: Sequence[Trial], running: Sequence[Trial], now: float) -> float | None:
+    """Return the seconds until a trial should end, if none runs the next one; None if none has shown how long.
+
+    A trial takes as long as the median of those that ended with a result; one that takes longer may end any moment.
+    """
+    took = [_seconds(each, now) for each in trials if each.is_usable]
+    started = [each for each in running if each.started_at is not None]
+    if not took:
+        return None
+    left = [max(0.0, median(took) - _seconds(each, now)) for each in started]
+    return min(left, default=median(took))
+
+
+def _left_s(ceiling: Ceiling, created_at: float, now: float) -> float | None:
+    return None if ceiling.max_runtime_s is None else created_at + ceiling.max_runtime_s - now
+
+
+def _rate(trials: Sequence[Trial], ceiling: Ceiling, now: float) -> float | None:
+    """Return what a second of a running trial costs."""
+    ended = [each for each in trials if each.is_usable and each.cost_usd is not None]
+    seconds = sum(_seconds(each, now) for each in ended)
+    return sum(each.cost_usd or 0.0 for each in ended) / seconds if seconds else ceiling.usd_per_s
+
+
+def _cost(trial: Trial, rate: float | None, now: float) -> float | None:
+    if trial.is_terminal and trial.cost_usd is not None:
+        return trial.cost_usd
+    return None if rate is None else _seconds(trial, now) * rate
+
+
+def _seconds(trial: Trial, now: float) -> float:
+    """Return how long the trial has run."""
+    if trial.started_at is None:
+        return 0.0
+    return max(0.0, (now if trial.ended_at is None else trial.ended_at) - trial.started_at)
+
+
+def _per_s(instance_type: str | None, count: int, prices: Catalogue | None) -> float | None:
+    known = (prices or catalogue()).types.get(instance_type or "")
+    if known is None or known.price_usd_per_hour is None:
+        return None
+    return known.price_usd_per_hour * count / SECONDS_PER_HOUR

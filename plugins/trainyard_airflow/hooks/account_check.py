@@ -1,0 +1,243 @@
+"""Looks whether bucket, role, source and tokenizer of a run are there, before anything is started."""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, TypeVar
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError as NoConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+)
+
+from trainyard.errors import Finding, Severity, SpecError, ThrottledError
+from trainyard_airflow.hooks.local_files import readable_files
+from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.refusals import is_absent_object, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trainyard.specs.monitoring import Notifications
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+T = TypeVar("T")
+
+STANDARD_LIBRARY = "python-stdlib"
+BYTES_TOKENIZER = "bytes"
+_FORBIDDEN = {"403", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+_NO_BUCKET = {"404", "NoSuchBucket"}
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+
+
+def asked(call: Callable[[], T], *, where: str, got: str | None) -> T:
+    """Return what the call returns.
+
+    Args:
+        call: asks the account something.
+        where: the param that the answer is for.
+        got: its value.
+
+    Raises:
+        SpecError: the account refused, or the connection cannot even ask.
+        ConnectionError: nobody answered: the same call may succeed later.
+        ThrottledError: the account asked to slow down.
+    """
+    try:
+        return call()
+    except (HTTPClientError, NoConnectionError) as error:
+        raise ConnectionError(f"AWS does not answer about the {where}: {error}") from error
+    except (ClientError, BotoCoreError) as error:
+        raise SpecError([_refusal(error, where=where, got=got)]) from error
+
+
+def bucket_findings(clients: AwsClients, bucket: str) -> Iterator[Finding]:
+    """Yield what is wrong with the bucket: it is not there, or this connection may not look."""
+    missing = Finding(
+        where="bucket",
+        what="does not exist",
+        got=bucket,
+        next_step="create it, or name another in the param or the connection's extra",
+    )
+    yield from _unless_there(
+        lambda: clients.client("s3").head_bucket(Bucket=bucket), missing=missing, absent=_NO_BUCKET
+    )
+
+
+def role_findings(clients: AwsClients, role_arn: str) -> Iterator[Finding]:
+    """Yield what is wrong with the execution role; without permission to look only a warning."""
+    missing = Finding(
+        where="role",
+        what="does not exist",
+        got=role_arn,
+        next_step="create it with trust for sagemaker.amazonaws.com, or name another in the param "
+        "or the connection's extra (trainyard.execution_role_arn)",
+    )
+    name = role_arn.rpartition("/")[2]
+    yield from _unless_there(
+        lambda: clients.client("iam").get_role(RoleName=name),
+        missing=missing,
+        absent={"NoSuchEntity"},
+    )
+
+
+def source_findings(clients: AwsClients, source: str) -> Iterator[Finding]:
+    """Yield what is wrong with a data source: a run may not read it, nothing there, or nothing in it."""
+    if source == STANDARD_LIBRARY:
+        return
+    if refused := _local_refusals(clients, source, where="source"):
+        yield from refused
+    elif source.startswith("s3://"):
+        missing = Finding(where="source", what="there is no object with bytes below it", got=source)
+        yield from _unless_there(
+            partial(_has_bytes, clients, source), missing=missing, absent=_NO_BUCKET
+        )
+    elif "://" in source:
+        yield Finding(
+            where="source", what="is of an unknown kind", got=source, allowed="a path or s3://..."
+        )
+    else:
+        yield from _path_findings(Path(source).expanduser())
+
+
+def tokenizer_findings(clients: AwsClients, tokenizer: str) -> Iterator[Finding]:
+    """Yield what is wrong with the tokenizer: a run may not read it, or there is no such file."""
+    if tokenizer == BYTES_TOKENIZER:
+        return
+    if refused := _local_refusals(clients, tokenizer, where="tokenizer"):
+        yield from refused
+        return
+    missing = Finding(
+        where="tokenizer",
+        what="does not exist",
+        got=tokenizer,
+        next_step="use `bytes`, a path that every worker can read, or an s3:// address",
+    )
+    there: Callable[[], bool] = partial(_is_object, clients, tokenizer)
+    if not tokenizer.startswith("s3://"):
+        there = Path(tokenizer).is_file
+    yield from _unless_there(there, missing=missing, absent=_NO_BUCKET)
+
+
+def _local_refusals(clients: AwsClients, path: str, *, where: str) -> tuple[Finding, ...]:
+    """Return why a run may not read a local path. It is looked at no further: whether it exists is not said."""
+    if "://" in path:
+        return ()
+    try:
+        return tuple(readable_files(clients).findings(path, where=where))
+    except SpecError as error:
+        return error.findings
+
+
+def topic_findings(clients: AwsClients, notifications: Notifications) -> Iterator[Finding]:
+    """Yield what is wrong with the topic of a run's notifications; without permission to look only a warning."""
+    where, arn = "notifications.topic_arn", notifications.topic_arn
+    if notifications.region != clients.region:
+        yield Finding(
+            where=where,
+            what="lies in another region than the connection",
+            got=arn,
+            allowed=f"a topic in {clients.region}",
+        )
+        return
+    missing = Finding(
+        where=where,
+        what="does not exist",
+        got=arn,
+        next_step="create the topic, or leave notifications out",
+    )
+    found = _unless_there(
+        lambda: clients.client("sns").get_topic_attributes(TopicArn=arn),
+        missing=missing,
+        absent={"NotFound", "NotFoundException"},
+    )
+    for each in found:
+        yield each if each is missing else replace(each, severity=Severity.WARNING)
+
+
+def _unless_there(
+    call: Callable[[], object], *, missing: Finding, absent: set[str]
+) -> Iterator[Finding]:
+    """Yield `missing` when the call finds nothing, and another finding when it cannot look."""
+    try:
+        if not asked(call, where=missing.where, got=missing.got):
+            yield missing
+    except SpecError as error:
+        refused = error.__cause__
+        is_absent = isinstance(refused, ClientError) and _code(refused) in absent
+        yield from (missing,) if is_absent else error.findings
+
+
+def _has_bytes(clients: AwsClients, uri: str) -> bool:
+    """Return whether the prefix, or the glob, names an object that is not empty."""
+    at = S3Address.parse(uri)
+    start = re.split(r"[*?[]", at.key, maxsplit=1)[0]
+    pages = clients.client("s3").get_paginator("list_objects_v2")
+    return any(
+        each["Size"] and (start == at.key or PurePosixPath(each["Key"]).match(at.key))
+        for page in pages.paginate(Bucket=at.bucket, Prefix=start)
+        for each in page.get("Contents", ())
+    )
+
+
+def _is_object(clients: AwsClients, uri: str) -> bool:
+    at = S3Address.parse(uri)
+    try:
+        clients.client("s3").head_object(Bucket=at.bucket, Key=at.key)
+    except ClientError as error:
+        if is_absent_object(_code(error), ""):
+            return False
+        raise
+    return True
+
+
+def _path_findings(path: Path) -> Iterator[Finding]:
+    pattern = glob.iglob(str(path), recursive=True)  # noqa: PTH207  # it may be absolute
+    found = path.rglob("*") if path.is_dir() else map(Path, [path] if path.is_file() else pattern)
+    sizes = (each.stat().st_size for each in found if each.is_file())
+    first = next(sizes, None)
+    if first is None and not path.is_dir():
+        yield Finding(
+            where="source",
+            what="does not exist on this worker",
+            got=str(path),
+            next_step="use a path that every worker can read, or an s3:// address",
+        )
+    elif not first and not any(sizes):
+        yield Finding(where="source", what="is empty", got=str(path))
+
+
+def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None) -> Finding:
+    """Return the finding for what cannot be looked at; one may not look: a warning, the run itself may be allowed to.
+
+    Raises:
+        ThrottledError: the same question gets its answer after a wait.
+    """
+    if isinstance(error, ClientError):
+        ours = typed(error, where=where)
+        if isinstance(ours, ThrottledError):
+            raise ours from error
+        severity = Severity.WARNING if _code(error) in _FORBIDDEN else Severity.ERROR
+        what = f"cannot be looked at ({_code(error)})"
+        return Finding(where=where, what=what, got=got, severity=severity)
+    step = "correct the connection in Airflow"
+    if isinstance(error, _NO_CREDENTIALS):
+        step = "give the connection credentials, or run Airflow where an AWS role is attached"
+    elif isinstance(error, ParamValidationError):
+        step = "write it as the message asks"
+    told = " ".join(str(error).split())
+    return Finding(where=where, what=f"cannot be looked at: {told}", got=got, next_step=step)
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

@@ -1,0 +1,86 @@
+"""The candidates of AutoML jobs as the service tells them, and what their jobs cost; refusals become typed errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate
+from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard_airflow.hooks.redaction import masked_snapshot
+from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+LISTING = "list_candidates_for_auto_ml_job"
+NAME_KEY = "AutoMLJobName"
+_CHILDREN = (
+    ("list_training_jobs", "TrainingJobSummaries", "TrainingJob", "training_job"),
+    ("list_processing_jobs", "ProcessingJobSummaries", "ProcessingJob", "processing_job"),
+)
+
+
+class AutoMLCandidates:
+    """The AutoML jobs of one account and region, and their candidates.
+
+    Every method raises a TrainingRunError where the service refuses.
+    """
+
+    def __init__(self, clients: AwsClients) -> None:
+        self._client = clients.client("sagemaker")
+
+    def facts(self, name: str) -> AutoMLFacts:
+        """Return what Describe says of the job."""
+        with refusals_typed(f"job {name}"):
+            answer = self._client.describe_auto_ml_job_v2(**{NAME_KEY: name})
+        return AutoMLFacts.from_describe(answer)
+
+    def candidates(self, name: str) -> list[Candidate]:
+        """Return the candidates of the job."""
+        pages = self._client.get_paginator(LISTING).paginate(**{NAME_KEY: name})
+        with refusals_typed(f"job {name}"):
+            return [Candidate.from_wire(each) for page in pages for each in page["Candidates"]]
+
+    def children(self, name: str) -> list[JobSnapshot]:
+        """Return the training and processing jobs that the AutoML job has made, whichever candidate they belong to.
+
+        The service names them after it.
+        """
+        return [job for kind in _CHILDREN for job in self._children(name, *kind)]
+
+    def billed(self, automl: JobSnapshot) -> JobSnapshot:
+        """Return an ended AutoML job with the seconds that its jobs were billed for, each per instance.
+
+        Its instance type is theirs where they all have the same, else None: then the seconds have no one price.
+        """
+        jobs = self.children(automl.name)
+        types = {each.instance_type for each in jobs}
+        seconds = sum((each.billable_seconds or 0) * each.instance_count for each in jobs)
+        return replace(
+            automl,
+            billable_seconds=seconds,
+            instance_type=types.pop() if len(types) == 1 else None,
+            instance_count=1,
+        )
+
+    def _children(
+        self, name: str, listing: str, key: str, noun: str, method: str
+    ) -> Iterator[JobSnapshot]:
+        pages = self._client.get_paginator(listing).paginate(NameContains=name)
+        with refusals_typed(f"the jobs of {name}"):
+            names = [each[f"{noun}Name"] for page in pages for each in page[key]]
+        for child in names:
+            if not child.startswith(f"{name}-"):
+                continue
+            answer = self._described(method, f"{noun}Name", child)
+            if answer is not None and answer.get("AutoMLJobArn", "").endswith(f"/{name}"):
+                yield masked_snapshot(answer)
+
+    def _described(self, method: str, name_key: str, name: str) -> Mapping[str, Any] | None:
+        call = partial(getattr(self._client, f"describe_{method}"), **{name_key: name})
+        return answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)

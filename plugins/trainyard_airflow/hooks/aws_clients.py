@@ -1,0 +1,268 @@
+"""One Airflow connection's AWS clients, sync and async, all for the same region, endpoint and settings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook, BaseSessionFactory
+from botocore.config import Config
+from botocore.exceptions import UnknownRegionError
+
+from trainyard.errors import Finding, SpecError
+from trainyard.sagemaker_api.names import deployment_prefix
+from trainyard_airflow.hooks.encryption import encrypt_writes, encrypting
+from trainyard_airflow.hooks.known_members import known_members
+from trainyard_airflow.hooks.retries import patient_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
+
+_FALLBACK_REGION_MESSAGE = (
+    "set region_name in the connection's extra, in the operator, or AWS_DEFAULT_REGION"
+)
+_TAG_VALUE = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,256}")
+_TAG_VALUE_WORDS = "1 to 256 of A-Z a-z 0-9 space _ . : / = + @ -"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionArguments:
+    """Name of a connection and overrides of its parts; travels between worker and triggerer as JSON."""
+
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    verify: bool | str | None = None
+    botocore_config: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments as JSON-safe data."""
+        config = None if self.botocore_config is None else dict(self.botocore_config)
+        return {
+            "aws_conn_id": self.aws_conn_id,
+            "region_name": self.region_name,
+            "verify": self.verify,
+            "botocore_config": config,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote, in this release or in a later one, which may know more members.
+
+        Raises:
+            TypeError: it is no mapping.
+        """
+        return cls(**known_members(cls, data))
+
+
+def load_model(service: str) -> None:
+    """Read a service's model into the store that all async clients of this process share."""
+    session = BaseSessionFactory(conn=None).get_async_session()  # type: ignore[no-untyped-call]
+    loader = session.get_component("data_loader")
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        loader.load_service_model(service, kind)
+
+
+class _SharedSessionHook(AwsBaseHook):
+    """A hook that makes its clients from a given session: each session reads the models of its services anew."""
+
+    session: Any = None
+
+    def get_session(self, region_name: str | None = None, deferrable: bool = False) -> Any:
+        """Return the shared session; for async clients, and before there is one, a new one."""
+        if deferrable or self.session is None:
+            return super().get_session(region_name=region_name, deferrable=deferrable)
+        return self.session
+
+
+class AwsClients:
+    """The clients of one connection, each made once and with the same region, endpoint and settings.
+
+    The stock hooks lose the region between services; here every service gets the region of this
+    object.
+    """
+
+    def __init__(self, connection: ConnectionArguments) -> None:
+        self.connection = connection
+        self._hooks: dict[tuple[str, bool], _SharedSessionHook] = {}
+
+    def client(self, service: str) -> Any:
+        """Return the boto3 client of a service, such as `sagemaker`, `s3` or `logs`, with patient retries."""
+        client = self._hook(service, is_patient=True).conn
+        return encrypt_writes(client, self.kms_key_id) if service == "s3" else client
+
+    @cached_property
+    def session(self) -> Any:
+        """The connection's boto3 session: its credentials and region; endpoints belong to the clients."""
+        return self._hook("sagemaker").get_session()
+
+    async def async_client(self, service: str) -> AbstractAsyncContextManager[Any]:
+        """Return a context manager that opens an aiobotocore client of a service.
+
+        It has botocore's own retries: whoever waits in the triggerer asks again by itself, and says so.
+        """
+        hook = self._hook(service)
+        opened: AbstractAsyncContextManager[Any] = await hook.get_async_conn()  # type: ignore[no-untyped-call]
+        return encrypting(opened, self.kms_key_id) if service == "s3" else opened
+
+    @cached_property
+    def region(self) -> str:
+        """The region of every client.
+
+        Raises:
+            SpecError: neither the operator, the connection nor the environment names one.
+        """
+        region = self._hook("sagemaker").region_name or self._session_region()
+        if not region:
+            raise self._region_refused("is not set")
+        return region
+
+    @cached_property
+    def partition(self) -> str:
+        """The AWS partition: `aws`, `aws-cn` or `aws-us-gov`.
+
+        Raises:
+            SpecError: the region is in none.
+        """
+        try:
+            return str(self.session.get_partition_for_region(self.region))
+        except UnknownRegionError:
+            raise self._region_refused(
+                "is none of AWS's", got=repr(self.region), allowed="such as 'us-east-1'"
+            ) from None
+
+    @cached_property
+    def account(self) -> str:
+        """The account's number, asked of STS once."""
+        return str(self.client("sts").get_caller_identity()["Account"])
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The `trainyard` part of the connection's extra, such as `bucket` and `execution_role_arn`."""
+        extra = self._hook("sagemaker").conn_config.extra_config.get("trainyard", {})
+        return extra if isinstance(extra, dict) else {}
+
+    @property
+    def deployment(self) -> str | None:
+        """The name of this Airflow among those that share the account; None if the connection gives none.
+
+        Raises:
+            SpecError: it cannot be the value of a tag.
+        """
+        name = self.defaults.get("deployment")
+        if not name:
+            return None
+        if not isinstance(name, str) or not _TAG_VALUE.fullmatch(name):
+            raise self._refused(
+                "deployment", name, what="cannot be the value of a tag", allowed=_TAG_VALUE_WORDS
+            )
+        return name
+
+    @property
+    def kms_key_id(self) -> str | None:
+        """The key of what this connection writes to S3; None where the bucket's default decides."""
+        key = self.defaults.get("kms_key_id")
+        return str(key) if key else None
+
+    @property
+    def shortest_poll_s(self) -> float | None:
+        """The shortest time between two looks at a job, in seconds; None for the usual one.
+
+        Raises:
+            SpecError: it is no positive number.
+        """
+        given = self.defaults.get("shortest_poll_s")
+        if given is None:
+            return None
+        if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+            raise self._refused(
+                "shortest_poll_s", given, what="is no number of seconds", allowed="more than 0"
+            )
+        return float(given)
+
+    @property
+    def root(self) -> str:
+        """The S3 folder of tasks without a run's own prefix: `s3://<bucket>/trainyard[/<deployment>]`.
+
+        Raises:
+            SpecError: the connection names no bucket.
+        """
+        return f"s3://{self.bucket()}/{deployment_prefix('trainyard', self.deployment)}"
+
+    def bucket(self, override: str | None = None) -> str:
+        """Return the bucket for code, data sets and runs: the override, else the connection's.
+
+        Raises:
+            SpecError: neither is there.
+        """
+        return override or self._default("bucket", param="bucket")
+
+    def _region_refused(
+        self, what: str, *, got: str | None = None, allowed: str | None = None
+    ) -> SpecError:
+        finding = Finding(
+            where="AWS region",
+            what=what,
+            got=got,
+            allowed=allowed,
+            next_step=_FALLBACK_REGION_MESSAGE,
+        )
+        return SpecError([finding])
+
+    def _refused(self, key: str, got: object, *, what: str, allowed: str) -> SpecError:
+        where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
+        return SpecError([Finding(where=where, what=what, got=repr(got), allowed=allowed)])
+
+    def execution_role(self, override: str | None = None) -> str:
+        """Return the ARN of the role that jobs run under: the override (an ARN or a name), else the connection's.
+
+        Raises:
+            SpecError: neither is there.
+        """
+        role = override or self._default("execution_role_arn", param="role")
+        if role.startswith("arn:"):
+            return role
+        return f"arn:{self.partition}:iam::{self.account}:role/{role}"
+
+    def _default(self, key: str, *, param: str) -> str:
+        value = self.defaults.get(key)
+        if not value:
+            where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
+            example = (
+                '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
+            )
+            raise SpecError(
+                [
+                    Finding(
+                        where=where,
+                        what="is not set",
+                        next_step=f"put it there, as in {example}, or set the run's param {param!r}",
+                    )
+                ]
+            )
+        return str(value)
+
+    def _session_region(self) -> str | None:
+        region: str | None = self.session.region_name
+        return region
+
+    def _hook(self, service: str, *, is_patient: bool = False) -> _SharedSessionHook:
+        if (service, is_patient) not in self._hooks:
+            given = self.connection.botocore_config
+            config = None if given is None else Config(**given)
+            if is_patient:
+                config = patient_config(self._hook("sagemaker").conn_config.botocore_config)
+            hook = self._hooks[service, is_patient] = self._hook_with(service, config)
+            hook.session = self.session if is_patient else None
+        return self._hooks[service, is_patient]
+
+    def _hook_with(self, service: str, config: Config | None) -> _SharedSessionHook:
+        return _SharedSessionHook(
+            aws_conn_id=self.connection.aws_conn_id,
+            client_type=service,
+            region_name=self.connection.region_name,
+            verify=self.connection.verify,
+            config=config,
+        )

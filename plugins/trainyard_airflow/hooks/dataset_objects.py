@@ -1,0 +1,82 @@
+"""S3 as sharding sees it (`trainyard.sharding.Objects`): files in, heads and streams out, safe from several threads."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from trainyard.sharding.objects import ObjectHead, changed_object
+from trainyard_airflow.hooks.object_stream import whole_object
+from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.refusals import (
+    answer_or_none,
+    is_absent_object,
+    refusals_typed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class S3DatasetObjects:
+    """Objects in S3 through one boto3 client, which is thread safe."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def put_file(self, path: Path, uri: str, *, sha256: str | None) -> None:
+        """Upload the file in flat memory, large ones in parts, with its digest, if there is one, as metadata."""
+        at = S3Address.parse(uri)
+        extra = {} if sha256 is None else {"Metadata": {"sha256": sha256}}
+        with refusals_typed(uri):
+            self._client.upload_file(str(path), at.bucket, at.key, ExtraArgs=extra)
+
+    def head(self, uri: str) -> ObjectHead | None:
+        """Return the object's head with its digest; None when there is no such object."""
+        at = S3Address.parse(uri)
+        call = partial(self._client.head_object, Bucket=at.bucket, Key=at.key)
+        answer = answer_or_none(call, where=uri, is_absent=is_absent_object)
+        if answer is None:
+            return None
+        return ObjectHead(
+            uri=uri,
+            size=answer["ContentLength"],
+            etag=answer["ETag"].strip('"'),
+            sha256=answer.get("Metadata", {}).get("sha256"),
+        )
+
+    def list(self, prefix: str) -> Iterator[ObjectHead]:
+        """Yield the objects whose address starts with the prefix, in key order."""
+        at = S3Address.parse(prefix)
+        pages = self._client.get_paginator("list_objects_v2")
+        with refusals_typed(prefix):
+            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
+                for each in page.get("Contents", ()):
+                    uri = f"s3://{at.bucket}/{each['Key']}"
+                    yield ObjectHead(uri=uri, size=each["Size"], etag=each["ETag"].strip('"'))
+
+    def open(self, uri: str, *, etag: str | None = None) -> BinaryIO:
+        """Return a stream of the object's content; the caller closes it.
+
+        Args:
+            uri: the object's address.
+            etag: the version to read; None reads any.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            DataError: the object is not of that version any more.
+        """  # noqa: DOC501 - the named function returns a DataError
+        at = S3Address.parse(uri)
+        version = {} if etag is None else {"IfMatch": f'"{etag}"'}
+        call = partial(self._client.get_object, Bucket=at.bucket, Key=at.key, **version)
+        answer = answer_or_none(call, where=uri, is_absent=_is_absent_version)
+        if answer is None:
+            if etag is not None:
+                raise changed_object(uri, etag)
+            raise FileNotFoundError(uri)
+        return whole_object(self._client, answer, bucket=at.bucket, key=at.key)
+
+
+def _is_absent_version(code: str, message: str) -> bool:
+    return code in {"412", "PreconditionFailed"} or is_absent_object(code, message)

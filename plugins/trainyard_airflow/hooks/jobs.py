@@ -1,0 +1,144 @@
+"""Creates, describes, stops and tags SageMaker jobs; every refusal becomes a typed error."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.errors import ThrottledError, TrainingRunError
+from trainyard.sagemaker_api.failures import is_name_taken, is_unknown_job
+from trainyard.sagemaker_api.stop_cause import StopCause, stop_cause
+from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG, JobKind
+from trainyard_airflow.hooks.redaction import masked_snapshot
+from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+log = logging.getLogger(__name__)
+
+
+class NameTakenError(TrainingRunError):
+    """A job of this name exists already: somebody was faster, re-attach to it."""
+
+
+class SageMakerJobs:
+    """The jobs of one kind in one account and region."""
+
+    def __init__(self, clients: AwsClients, kind: JobKind) -> None:
+        self._client = clients.client("sagemaker")
+        self._api = JOB_APIS[kind]
+
+    def describe(self, name: str) -> JobSnapshot | None:
+        """Return the job as it is now; None when there is no such job.
+
+        Raises:
+            TrainingRunError: the service refused (access, throttling, ...).
+        """
+        call = partial(
+            getattr(self._client, f"describe_{self._api.method}{self._api.version}"),
+            **{self._api.name_key: name},
+        )
+        answer = answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)
+        return None if answer is None else masked_snapshot(answer)
+
+    def create(self, request: Mapping[str, Any]) -> str:
+        """Create the job and return its ARN.
+
+        Raises:
+            NameTakenError: a job of this name exists, or was created although the service said nothing or failed.
+            ThrottledError: the service is too busy, or failed; it has no such job.
+            BotoCoreError: it did not answer; it has no such job, or does not tell.
+            TrainingRunError: it refused for another reason.
+        """
+        where = f"job {request[self._api.name_key]}"
+        call = partial(
+            getattr(self._client, f"create_{self._api.method}{self._api.version}"), **request
+        )
+        try:
+            answer = answer_or_none(call, where=where, is_absent=is_name_taken)
+        except (ThrottledError, BotoCoreError) as error:
+            if self._was_created(request[self._api.name_key]):
+                raise NameTakenError(f"{where} was created unheard", where=where) from error
+            raise
+        if answer is None:
+            raise NameTakenError(f"{where} exists already", where=where)
+        return str(answer[f"{self._api.noun}Arn"])
+
+    def _was_created(self, name: str) -> bool:
+        """Return whether a Create without an answer made the job after all; False where that cannot be told."""
+        try:
+            return self.describe(name) is not None
+        except (TrainingRunError, BotoCoreError) as error:
+            log.warning("Whether job %s was created is unknown: %s", name, error)
+            return False
+
+    def stop(self, name: str, *, is_kill: bool = False) -> bool:
+        """Ask the service to stop the job; return False when it had ended or never was.
+
+        Args:
+            name: the job.
+            is_kill: whether its task was cleared or marked; the job is tagged so (see `was_killed`).
+
+        Raises:
+            TrainingRunError: the service refused although the job runs.
+        """
+        snapshot = self.describe(name)
+        if snapshot is None or snapshot.status != "InProgress":
+            return False
+        if is_kill:
+            self._mark_killed(snapshot)
+        with refusals_typed(f"job {name}"):
+            getattr(self._client, f"stop_{self._api.method}")(**{self._api.name_key: name})
+        return True
+
+    def _mark_killed(self, snapshot: JobSnapshot) -> None:
+        try:
+            self._client.add_tags(ResourceArn=snapshot.arn, Tags=[KILLED_TAG])
+        except ClientError as error:
+            log.warning("Job %s is stopped without a mark why: %s", snapshot.name, error)
+
+    def was_killed(self, arn: str) -> bool:
+        """Return whether the job was stopped because its task was cleared or marked, and not by a person."""
+        with refusals_typed(arn):
+            return KILLED_TAG in self._client.list_tags(ResourceArn=arn)["Tags"]
+
+    def tags(self, arn: str) -> list[dict[str, str]]:
+        """Return the job's tags.
+
+        Raises:
+            TrainingRunError: the service refused.
+        """
+        with refusals_typed(arn):
+            return list(self._client.list_tags(ResourceArn=arn)["Tags"])
+
+    def tags_known(self, arn: str) -> dict[str, str]:
+        """Return the job's tags by key; none, with a warning, where they cannot be read."""
+        try:
+            return {each["Key"]: each["Value"] for each in self.tags(arn)}
+        except (TrainingRunError, BotoCoreError) as error:
+            log.warning("The tags of %s cannot be read: %s", arn, error)
+            return {}
+
+    def add_tag(self, arn: str, tag: Mapping[str, str]) -> None:
+        """Tag a job.
+
+        Raises:
+            TrainingRunError: the service refused.
+        """
+        with refusals_typed(arn):
+            self._client.add_tags(ResourceArn=arn, Tags=[tag])
+
+    def stop_cause(self, arn: str) -> StopCause | None:
+        """Return why Trainyard itself stopped the job; None when it did not, or when the tags cannot be read."""
+        try:
+            return stop_cause(self._client.list_tags(ResourceArn=arn)["Tags"])
+        except (ClientError, BotoCoreError) as error:
+            log.warning("Why %s was stopped cannot be read from its tags: %s", arn, error)
+            return None

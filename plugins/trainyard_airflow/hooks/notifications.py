@@ -1,0 +1,127 @@
+"""Messages about a run to an SNS topic: each once, and none of them worth a run.
+
+Before a message is published its marker is written to S3, under a name made of the event alone and only if there is
+none yet: a retry, a restarted triggerer or a cleared task finds it and stays silent. A process killed between the two
+loses the message; one that SNS refuses takes its marker away again, so that the next try tells.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.errors import SpecError
+from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.hooks.shared_clients import shared_clients
+
+if TYPE_CHECKING:
+    from trainyard.runs.notifier import Notice, Notifier
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+log = logging.getLogger(__name__)
+
+_IS_THERE = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+_FAULTS = (ClientError, BotoCoreError, SpecError, OSError)
+
+
+def notify(clients: AwsClients, notifier: Notifier | None, notice: Notice) -> bool:
+    """Publish a notice, unless the run does not tell of such occasions or has told of it; return whether it was told.
+
+    Whatever goes wrong is a warning in the log, never an error. `notifier` None tells nobody.
+    """
+    if notifier is None or not notifier.tells(notice):
+        return False
+    try:
+        was_told = _tell(clients.client("s3"), clients.client("sns"), notifier, notice)
+    except _FAULTS as error:
+        return _warn(notifier, notice, error)
+    return was_told and _log(notifier, notice)
+
+
+async def notify_from_trigger(
+    clients: AwsClients, notifier: Notifier | None, notice: Notice
+) -> bool:
+    """Do as `notify` does, in an event loop."""
+    if notifier is None or not notifier.tells(notice):
+        return False
+    try:
+        async with shared_clients(clients.connection, "s3", "sns") as opened:
+            was_told = await _tell_async(opened["s3"], opened["sns"], notifier, notice)
+    except _FAULTS as error:
+        return _warn(notifier, notice, error)
+    return was_told and _log(notifier, notice)
+
+
+def _tell(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
+    """Return False where the notice was told before.
+
+    Raises:
+        ClientError: S3 or SNS refuses.
+    """
+    marker = _marker(notifier, notice)
+    try:
+        s3.put_object(**marker)
+    except ClientError as error:
+        if _is_there(error):
+            return False
+        raise
+    try:
+        sns.publish(**notifier.message(notice))
+    except _FAULTS:
+        s3.delete_object(Bucket=marker["Bucket"], Key=marker["Key"])
+        raise
+    return True
+
+
+async def _tell_async(s3: Any, sns: Any, notifier: Notifier, notice: Notice) -> bool:
+    """Do as `_tell` does, with async clients.
+
+    Raises:
+        ClientError: S3 or SNS refuses.
+    """
+    marker = _marker(notifier, notice)
+    try:
+        await s3.put_object(**marker)
+    except ClientError as error:
+        if _is_there(error):
+            return False
+        raise
+    try:
+        await sns.publish(**notifier.message(notice))
+    except _FAULTS:
+        await s3.delete_object(Bucket=marker["Bucket"], Key=marker["Key"])
+        raise
+    return True
+
+
+def _marker(notifier: Notifier, notice: Notice) -> dict[str, Any]:
+    """Return the PutObject request that succeeds once."""
+    at = S3Address.parse(notifier.marker(notice))
+    content = {"occasion": str(notice.occasion), "event": notice.event, "at": time.time()}
+    return {
+        "Bucket": at.bucket,
+        "Key": at.key,
+        "Body": json.dumps(content).encode(),
+        "ContentType": "application/json",
+        "IfNoneMatch": "*",
+    }
+
+
+def _is_there(error: ClientError) -> bool:
+    return code_and_message(error)[0] in _IS_THERE
+
+
+def _warn(notifier: Notifier, notice: Notice, error: Exception) -> bool:
+    topic = notifier.notifications.topic_arn
+    log.warning("Topic %s was not told (%s): %s", topic, notice.says, error)
+    return False
+
+
+def _log(notifier: Notifier, notice: Notice) -> bool:
+    log.info("Topic %s was told: %s", notifier.notifications.topic_arn, notice.says)
+    return True

@@ -1,0 +1,111 @@
+"""Objects in S3 by their `s3://` address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard_airflow.hooks.object_stream import whole_object
+from trainyard_airflow.hooks.refusals import (
+    answer_or_none,
+    is_absent_object,
+    refusals_typed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Address:
+    """A bucket and a key."""
+
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, uri: str) -> Self:
+        """Return the address of `s3://bucket/key`.
+
+        Raises:
+            SpecError: the text is no such address.
+        """
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        if not uri.startswith("s3://") or not bucket:
+            raise SpecError(
+                [Finding(where="S3 address", what="is none", got=uri, allowed="s3://bucket/key")]
+            )
+        return cls(bucket=bucket, key=key)
+
+
+def newest_object_at(client: Any, uri: str) -> float | None:
+    """Return when the newest object below the folder `uri` was written, epoch seconds; None when there is none.
+
+    Raises:
+        TrainingRunError: the listing was refused.
+    """
+    at = S3Address.parse(uri.rstrip("/") + "/")
+    pages = client.get_paginator("list_objects_v2")
+    with refusals_typed(uri):
+        moments = [
+            each["LastModified"].timestamp()
+            for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
+            for each in page.get("Contents", ())
+        ]
+    return max(moments, default=None)
+
+
+class S3Objects:
+    """Reads and writes whole objects."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def exists(self, uri: str) -> bool:
+        """Return whether there is an object at this address."""
+        at = S3Address.parse(uri)
+        call = partial(self._client.head_object, Bucket=at.bucket, Key=at.key)
+        return answer_or_none(call, where=uri, is_absent=is_absent_object) is not None
+
+    def read(self, uri: str) -> bytes:
+        """Return the object's bytes."""
+        with self.stream(uri) as stream:
+            return stream.read()
+
+    def write(self, uri: str, content: bytes, *, content_type: str) -> None:
+        """Store the bytes at this address."""
+        at = S3Address.parse(uri)
+        with refusals_typed(uri):
+            self._client.put_object(
+                Bucket=at.bucket, Key=at.key, Body=content, ContentType=content_type
+            )
+
+    def blocks(self, uri: str) -> Iterator[bytes]:
+        """Yield the object's bytes in blocks of at most 1 MiB."""
+        with self.stream(uri) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
+
+    def stream(self, uri: str) -> BinaryIO:
+        """Return the object's bytes as a stream, to be closed by `with`, also before its end."""
+        at = S3Address.parse(uri)
+        with refusals_typed(uri):
+            answer = self._client.get_object(Bucket=at.bucket, Key=at.key)
+        return whole_object(self._client, answer, bucket=at.bucket, key=at.key)
+
+    def newest(self, prefix: str, *, name: str) -> str | None:
+        """Return the address of the newest object below the prefix with this file name; None when there is none."""
+        at = S3Address.parse(prefix)
+        pages = self._client.get_paginator("list_objects_v2")
+        with refusals_typed(prefix):
+            found = [
+                (each["LastModified"], each["Key"])
+                for page in pages.paginate(Bucket=at.bucket, Prefix=at.key)
+                for each in page.get("Contents", ())
+                if each["Key"].rpartition("/")[2] == name
+            ]
+        return f"s3://{at.bucket}/{max(found)[1]}" if found else None

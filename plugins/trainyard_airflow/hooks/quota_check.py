@@ -1,0 +1,76 @@
+"""The account's service quotas against what a run needs, before anything is started."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding, Severity, SpecError, ThrottledError
+from trainyard.planning.quota_needs import SERVICE_CODE
+from trainyard_airflow.hooks.account_check import asked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trainyard.planning.quota_needs import QuotaNeed
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+_MOST_PAGES = 100
+"""Of 100 quotas each; SageMaker has some thousands."""
+
+
+def quota_findings(clients: AwsClients, needs: Sequence[QuotaNeed]) -> Iterator[Finding]:
+    """Yield the quotas that are too small; that nobody could tell them is a warning.
+
+    A rung of a capacity ladder is a warning while another one fits. So is a quota that the service does not list: the
+    region may lack the type, but Service Quotas leaves out some quotas that were never changed, too.
+    """
+    try:
+        values = asked(
+            lambda: _values(clients, {each.name for each in needs}),
+            where="service quotas",
+            got=SERVICE_CODE,
+        )
+    except (SpecError, ConnectionError, ThrottledError) as error:
+        yield Finding(
+            where="service quotas",
+            what=f"cannot be looked at: {' '.join(str(error).split())}",
+            next_step="allow servicequotas:ListServiceQuotas, or look them up by hand",
+            severity=Severity.WARNING,
+        )
+        return
+    for each in needs:
+        if each.name not in values:
+            yield Finding(
+                where=each.where,
+                what="has a quota that is not listed: the region may lack the type",
+                got=f"{each.amount} of {each.name!r} in {clients.region}",
+                next_step=f"look the quota up by hand, or {_instead(each)}",
+                severity=Severity.WARNING,
+            )
+    small = [each for each in needs if each.amount > values.get(each.name, each.amount)]
+    others = [each for each in needs if each.is_alternative and each not in small]
+    for each in small:
+        yield Finding(
+            where=each.where,
+            what="needs more than the account's quota",
+            got=f"{each.amount} of {each.name!r}",
+            allowed=f"at most {values[each.name]:g} in {clients.region}",
+            next_step=f"ask for an increase in Service Quotas, or {_instead(each)}",
+            severity=Severity.WARNING if each.is_alternative and others else Severity.ERROR,
+        )
+
+
+def _instead(need: QuotaNeed) -> str:
+    return need.next_step or "take fewer instances or another type"
+
+
+def _values(clients: AwsClients, names: set[str]) -> dict[str, float]:
+    """Return the values of the quotas of these names; the listing ends with the last one that is looked for."""
+    pages = clients.client("service-quotas").get_paginator("list_service_quotas")
+    found: dict[str, float] = {}
+    for page in islice(pages.paginate(ServiceCode=SERVICE_CODE), _MOST_PAGES):
+        found |= {q["QuotaName"]: q["Value"] for q in page["Quotas"] if q["QuotaName"] in names}
+        if len(found) == len(names):
+            break
+    return found

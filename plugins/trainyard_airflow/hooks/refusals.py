@@ -1,0 +1,85 @@
+"""The service's refusals (`ClientError`) as errors of ours, or as the answer that there is no such thing."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from botocore.exceptions import ClientError
+
+from trainyard.sagemaker_api.failures import service_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trainyard.errors import TrainingRunError
+
+T = TypeVar("T")
+_CREDENTIAL_CODES = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "InvalidSignatureException",
+    }
+)
+
+
+def typed(error: ClientError, *, where: str) -> TrainingRunError:
+    """Return the service's refusal as an error of ours."""
+    code, message = code_and_message(error)
+    return service_error(code, message, operation=error.operation_name, where=where)
+
+
+def code_and_message(error: ClientError) -> tuple[str, str]:
+    """Return the code and the text of a refusal; empty where the service gave none."""
+    detail = error.response.get("Error", {})
+    return str(detail.get("Code", "")), str(detail.get("Message", ""))
+
+
+def has_old_credentials(error: ClientError) -> bool:
+    """Return whether the service refused the credentials, which the connection may have renewed meanwhile."""
+    return code_and_message(error)[0] in _CREDENTIAL_CODES
+
+
+@contextmanager
+def refusals_typed(where: str) -> Iterator[None]:
+    """Turn a refusal of the service inside the `with` into an error of ours that names the place.
+
+    Raises:
+        TrainingRunError: the service refused.
+    """
+    try:
+        yield
+    except ClientError as error:
+        ours = typed(error, where=where)
+        raise ours from error
+
+
+def answer_or_none(
+    call: Callable[[], T], *, where: str, is_absent: Callable[[str, str], bool]
+) -> T | None:
+    """Return what the call returns; None when it is refused because there is no such thing.
+
+    Args:
+        call: one call of the service.
+        where: the place that an error names.
+        is_absent: told the refusal's code and message.
+
+    Raises:
+        TrainingRunError: the service refused for another reason.
+    """
+    try:
+        return call()
+    except ClientError as error:
+        if is_absent(*code_and_message(error)):
+            return None
+        ours = typed(error, where=where)
+        raise ours from error
+
+
+def is_absent_object(code: str, message: str) -> bool:  # noqa: ARG001  # one of the two is enough
+    """Return whether S3 refused because there is no such object."""
+    return code in {"404", "NoSuchKey", "NotFound"}

@@ -1,0 +1,146 @@
+"""One instance's part of a data set, in the container of a processing job.
+
+    python3 -m trainyard_airflow.hooks.shard_part --plan s3://bucket/.../parts/plan.json
+
+Every instance lists the source, takes the files whose names hash to its number, and writes its shards straight to S3:
+nothing of the source is copied to the volume first. Travels to the container with what it imports
+(`operators.sharding_code`); knows no Airflow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+
+from trainyard.errors import ContractError, DataError, TrainingRunError
+from trainyard.sharding.listing import list_files
+from trainyard.sharding.parts import files_of_part, write_part
+from trainyard.sharding.plan import DatasetPlan, finished_index
+from trainyard.sharding.settings import Source
+from trainyard.sharding.source_files import fingerprint
+from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+from trainyard_airflow.hooks.retries import patient_config
+
+if TYPE_CHECKING:
+    from trainyard.sharding.objects import Objects
+    from trainyard.sharding.source_files import SourceFile
+
+log = logging.getLogger(__name__)
+
+_MOST_REASON_CHARACTERS = 1024
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write this instance's part; returns the exit code, 1 after an error that is also the job's ExitMessage."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # before numpy is loaded: its threads would spin
+    base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+    client = boto3.client("s3", config=patient_config(None))
+    try:
+        write_own_part(
+            S3DatasetObjects(client),
+            plan_uri=options.plan,
+            max_source_bytes=options.max_source_bytes,
+            base=base,
+        )
+    except TrainingRunError as error:
+        _leave_reason(f"{type(error).__name__}: {error}", base)
+        return 1
+    except Exception as error:  # noqa: BLE001  # told as the job's reason, whatever it is
+        traceback.print_exception(error)
+        _leave_reason(f"{type(error).__name__}: {error}", base)
+        return 1
+    return 0
+
+
+def write_own_part(objects: Objects, *, plan_uri: str, max_source_bytes: int, base: Path) -> None:
+    """Write the part of this instance, unless the data set is complete already.
+
+    Args:
+        objects: where the plan, the source and the shards are.
+        plan_uri: the plan of the data set.
+        max_source_bytes: the cap that the plan was made with; 0 for none.
+        base: the container's `/opt/ml`: who we are stands in it, and there is room in it.
+    """
+    with objects.open(plan_uri) as stream:
+        plan = DatasetPlan.from_json(stream.read())
+    if finished_index(plan, objects) is not None:
+        log.info("data set is already at %s, nothing to do", plan.uri)
+        return
+    source = Source(
+        uri=plan.source["uri"], data_format=plan.data_format, max_source_bytes=max_source_bytes
+    )
+    _, files = list_files(source, objects)
+    _check_unchanged(plan, files)
+    part = _this_part(base / "config" / "resourceconfig.json", num_parts=plan.num_parts)
+    own = files_of_part(files, part=part, num_parts=plan.num_parts)
+    log.info("part %d of %d: %d of %d files", part, plan.num_parts, len(own), len(files))
+    write_part(plan, own, objects, part=part, work_dir=base / "processing" / "scratch")
+
+
+def _check_unchanged(plan: DatasetPlan, files: list[SourceFile]) -> None:
+    """Refuse files that are not those the plan was made for: every instance must see the same.
+
+    Raises:
+        DataError: the source has changed.
+    """
+    found = fingerprint(files, checksums=plan.settings.checksums)
+    if found != plan.source["fingerprint"]:
+        raise DataError(
+            "the source has changed since the data set was planned",
+            job_name="sharding",
+            where=plan.source["uri"],
+            got=f"fingerprint {found[:16]}, {len(files)} files",
+            allowed=f"fingerprint {plan.source['fingerprint'][:16]}, {plan.source['files']} files",
+            next_step="start a new run when nothing writes to the source any more",
+        )
+
+
+def _this_part(resource_config: Path, *, num_parts: int) -> int:
+    """Return this instance's place among the hosts of the job.
+
+    Raises:
+        ContractError: the job has not as many hosts as the data set has parts.
+    """
+    config = json.loads(resource_config.read_text())
+    hosts = sorted(config["hosts"], key=lambda host: int(host.rpartition("-")[2]))
+    if len(hosts) != num_parts:
+        raise ContractError(
+            "the job has another number of instances than the data set has parts",
+            got=len(hosts),
+            allowed=str(num_parts),
+        )
+    return hosts.index(config["current_host"])
+
+
+def _leave_reason(text: str, base: Path) -> None:
+    """Print the reason as one line, which stays whole where a service quotes a log, and leave it as ExitMessage."""
+    reason = "; ".join(line.strip() for line in text.splitlines())
+    sys.stderr.write(f"{reason}\n")
+    try:
+        (base / "output").mkdir(parents=True, exist_ok=True)
+        (base / "output" / "message").write_text(reason[:_MOST_REASON_CHARACTERS])
+    except OSError as problem:
+        log.warning("the reason could not be written: %s", problem)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="shard_part", description="Write one part of a data set.")
+    parser.add_argument("--plan", required=True, help="s3:// address of the plan")
+    parser.add_argument("--max-source-bytes", type=int, default=0)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The SageMaker SDK v3's session over an Airflow connection, for code that wants one.
+
+The SDK's own session reads the machine's credentials and configuration files, asks one fixed STS endpoint, makes its
+default bucket where there is none, and uploads the same code anew for every job. This one has the connection's clients,
+bucket and role, and keeps what it uploads under the SHA-256 of its content. The SDK takes seconds to import: only tasks
+reach this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainyard_airflow.hooks.encryption import encrypt_writes
+from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.refusals import refusals_typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+STAGED = "trainyard/staged"
+
+
+def trainer_session(clients: AwsClients) -> Any:
+    """Return a `sagemaker.core.helper.session_helper.Session` of the connection.
+
+    A trainer without a `role` gets the connection's, and one without an output path the connection's bucket.
+
+    Raises:
+        SpecError: the connection names no region, bucket or execution role.
+    """
+    from sagemaker.core.helper.session_helper import Session  # type: ignore[import-untyped]
+
+    bucket = clients.bucket()
+
+    class TrainerSession(Session):  # type: ignore[misc]  # the SDK ships no types
+        """Uploads by content, and makes no bucket."""
+
+        def default_bucket(self) -> str:
+            return bucket
+
+        def upload_data(
+            self,
+            path: str,
+            bucket: str | None = None,
+            key_prefix: str = "data",
+            callback: Any = None,  # noqa: ARG002
+            extra_args: Mapping[str, Any] | None = None,
+        ) -> str:
+            return staged(
+                self.s3_client,
+                Path(path),
+                place=f"s3://{bucket or self.default_bucket()}/{STAGED}",
+                name=key_prefix.rpartition("/")[2],
+                extra_args=extra_args or {},
+            )
+
+    return TrainerSession(
+        boto_session=_ConnectionSession(clients),
+        default_bucket=bucket,
+        sagemaker_config=_configuration(clients.execution_role()),
+    )
+
+
+def staged(client: Any, path: Path, *, place: str, name: str, extra_args: Mapping[str, Any]) -> str:
+    """Return the address of a file's or folder's content, uploaded where it is not there yet.
+
+    Args:
+        client: of S3.
+        path: the file or folder; Python's caches are left out.
+        place: `s3://bucket/prefix`; the content goes to `<place>/<SHA-256>/<name>`.
+        name: what it is, such as the channel's name.
+        extra_args: how it is kept, such as its encryption; part of the hash.
+
+    Raises:
+        TrainingRunError: S3 refuses.
+    """
+    files = dict(_files(path))
+    digest = hashlib.sha256(repr(sorted(extra_args.items())).encode())
+    for key, each in sorted(files.items()):
+        content = each.read_bytes()
+        digest.update(f"{key}\0{len(content)}\0".encode() + content)
+    uri = f"{place}/{digest.hexdigest()}/{name}"
+    at = S3Address.parse(uri)
+    with refusals_typed(uri):
+        there = set(_keys(client, at))
+        for key, each in files.items():
+            if f"{at.key}/{key}" not in there:
+                client.upload_file(
+                    str(each), at.bucket, f"{at.key}/{key}", ExtraArgs={**extra_args}
+                )
+    return uri if path.is_dir() else f"{uri}/{path.name}"
+
+
+def _files(path: Path) -> Iterable[tuple[str, Path]]:
+    if path.is_file():
+        yield path.name, path
+        return
+    for each in path.rglob("*"):
+        if each.is_file() and "__pycache__" not in each.parts:
+            yield each.relative_to(path).as_posix(), each
+
+
+def _keys(client: Any, at: S3Address) -> Iterable[str]:
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=f"{at.key}/")
+    return (each["Key"] for page in pages for each in page.get("Contents", ()))
+
+
+def _configuration(role: str) -> dict[str, Any]:
+    """Return the SDK's configuration: it replaces the files that the SDK would look for on this machine."""
+    quiet = {"Modules": {"TelemetryOptOut": True}}
+    parts = {"PythonSDK": quiet, "TrainingJob": {"RoleArn": role}}
+    return {"SchemaVersion": "1.0", "SageMaker": parts}
+
+
+class _ConnectionSession:
+    """A boto3 session whose clients are the connection's, whatever endpoint the SDK asks for."""
+
+    def __init__(self, clients: AwsClients) -> None:
+        self._clients = clients
+        self._session = clients.session
+
+    @property
+    def region_name(self) -> str:
+        return self._clients.region
+
+    def client(self, service_name: str, *_: Any, **__: Any) -> Any:
+        return self._clients.client(service_name)
+
+    def resource(self, service_name: str, *_: Any, **__: Any) -> Any:
+        endpoint = self.client(service_name).meta.endpoint_url
+        resource = self._session.resource(
+            service_name, region_name=self.region_name, endpoint_url=endpoint
+        )
+        if service_name == "s3":
+            encrypt_writes(resource.meta.client, self._clients.kms_key_id)
+        return resource
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)

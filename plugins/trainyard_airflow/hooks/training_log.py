@@ -1,0 +1,67 @@
+"""The lines that a training script printed for Trainyard, from CloudWatch, of every start of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.runs.continuity import LogLine
+from trainyard.runs.continuity.log_lines import PREFIX, without_rank
+from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+from trainyard_airflow.hooks.refusals import code_and_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def training_log(logs: Any, *, job_name: str) -> Iterator[LogLine]:
+    """Yield the `trainyard ` lines of all streams of a training job, a page at a time.
+
+    Every host of every start has a stream of its own. A job that never started has none.
+
+    Raises:
+        ClientError: the service refuses (no permission, throttled for long).
+        BotoCoreError: it cannot be reached.
+
+    Args:
+        logs: a boto3 client of CloudWatch Logs.
+        job_name: the training job.
+    """
+    group = JOB_APIS[JobKind.TRAINING].log_group
+    for stream in _streams(logs, group=group, job_name=job_name):
+        for event in _events(logs, group=group, stream=stream):
+            text = without_rank(str(event["message"]).rstrip("\r\n"))
+            if text.startswith(PREFIX):
+                yield LogLine(
+                    job=job_name, stream=stream, time_ms=int(event["timestamp"]), text=text
+                )
+
+
+def _streams(logs: Any, *, group: str, job_name: str) -> Iterator[str]:
+    from botocore.exceptions import ClientError
+
+    pages = logs.get_paginator("describe_log_streams").paginate(
+        logGroupName=group, logStreamNamePrefix=f"{job_name}/"
+    )
+    try:
+        for page in pages:
+            for stream in page["logStreams"]:
+                yield stream["logStreamName"]
+    except ClientError as error:
+        if code_and_message(error)[0] != "ResourceNotFoundException":  # no job has logged yet
+            raise
+
+
+def _events(logs: Any, *, group: str, stream: str) -> Iterator[dict[str, Any]]:
+    """Yield a stream's events from its head; the token that comes back unchanged ends it."""
+    where: dict[str, Any] = {
+        "logGroupName": group,
+        "logStreamName": stream,
+        "startFromHead": True,
+    }
+    token = None
+    while True:
+        page = logs.get_log_events(**where, **({"nextToken": token} if token else {}))
+        yield from page["events"]
+        if page["nextForwardToken"] == token:
+            return
+        token = page["nextForwardToken"]

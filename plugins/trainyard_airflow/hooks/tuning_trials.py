@@ -1,0 +1,83 @@
+"""The trials of searches as the service tells them; every refusal becomes a typed error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.tuning_snapshot import SearchFacts, trial_of
+from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
+from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.tuning.trials import Trial
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+LISTING = "list_training_jobs_for_hyper_parameter_tuning_job"
+NAME_KEY = "HyperParameterTuningJobName"
+
+
+class TuningTrials:
+    """The searches of one account and region, and their trials.
+
+    Every method raises a TrainingRunError where the service refuses.
+    """
+
+    def __init__(self, clients: AwsClients) -> None:
+        self._client = clients.client("sagemaker")
+
+    def facts(self, name: str) -> SearchFacts:
+        """Return what Describe says of the search."""
+        with refusals_typed(f"job {name}"):
+            answer = self._client.describe_hyper_parameter_tuning_job(**{NAME_KEY: name})
+        return SearchFacts.from_describe(answer)
+
+    def trials(self, name: str, *, usd_per_s: float | None = None) -> list[Trial]:
+        """Return the trials of the search by their numbers, each with what it was billed, without their secrets.
+
+        Args:
+            name: the search's.
+            usd_per_s: the price of a trial's second, where the catalogue alone does not tell.
+        """
+        trials = []
+        for summary in self._summaries(name):
+            answer = self._described(summary["TrainingJobName"])
+            if answer is None:
+                trials.append(trial_of(summary, usd_per_s=usd_per_s))
+                continue
+            trial = trial_of(summary, job=masked_snapshot(answer), usd_per_s=usd_per_s)
+            trials.append(without_secrets(trial, description_secrets(answer)))
+        return sorted(trials, key=lambda each: each.training_job_name)
+
+    def job(self, name: str) -> JobSnapshot | None:
+        """Return a trial's training job; None where it never came to be."""
+        answer = self._described(name)
+        return None if answer is None else masked_snapshot(answer)
+
+    def billed(self, search: JobSnapshot) -> JobSnapshot:
+        """Return an ended search with the seconds that its trials were billed for, each per instance."""
+        seconds = sum(each.billable_seconds or 0.0 for each in self.trials(search.name))
+        return replace(search, billable_seconds=round(seconds))
+
+    def _described(self, name: str) -> Mapping[str, Any] | None:
+        call = partial(self._client.describe_training_job, TrainingJobName=name)
+        return answer_or_none(call, where=f"job {name}", is_absent=is_unknown_job)
+
+    def _summaries(self, name: str) -> Iterator[Mapping[str, Any]]:
+        pages = self._client.get_paginator(LISTING).paginate(
+            **{NAME_KEY: name}, PaginationConfig={"PageSize": 100}
+        )
+        with refusals_typed(f"job {name}"):
+            for page in pages:
+                yield from page["TrainingJobSummaries"]
+
+
+def without_secrets(trial: Trial, secrets: tuple[str, ...]) -> Trial:
+    """Return the trial with no secret of its job in what it quotes from the script."""
+    reason = trial.failure_reason
+    return replace(trial, failure_reason=reason and masked(reason, secrets))

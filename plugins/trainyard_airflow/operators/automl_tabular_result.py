@@ -1,0 +1,118 @@
+"""The money of an AutoML job before it starts, and what its task hands on afterwards. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.instances import catalogue
+from trainyard.cost.job_cost import job_cost
+from trainyard.errors import BudgetExceededError, Finding, SpecError
+from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.specs.automl_job import AutoMLJobSpec
+
+MIN_RUNTIME_S = 60
+"""In less time no candidate is ready."""
+TIME_IS_UP = "MaxAutoMLJobRuntimeReached"
+
+
+def runtime_ceiling(spec: AutoMLJobSpec, *, paid_usd: float) -> int | None:
+    """Return the seconds that the job may last within its budget; None without a budget.
+
+    Worked example: 0.50 USD, 2 candidates at a time on ml.m5.4xlarge at 0.922 USD/h: 0.5 x 3600 / (2 x 0.922) = 976 s.
+
+    Raises:
+        SpecError: nobody knows the price.
+        BudgetExceededError: what is left buys less than MIN_RUNTIME_S.
+    """
+    if spec.budget_usd is None:
+        return None
+    rate = _usd_per_s(spec)
+    if rate is None:
+        raise SpecError(
+            [
+                Finding(
+                    where="budget_usd",
+                    what="cannot be held: the price of candidate_instance_type is not in the catalogue",
+                    got=spec.candidate_instance_type,
+                    next_step="take a type of the catalogue, or drop budget_usd and set max_runtime_s",
+                )
+            ]
+        )
+    left_usd = spec.budget_usd - paid_usd
+    seconds = int(left_usd / rate)
+    if seconds >= MIN_RUNTIME_S:
+        return seconds if spec.max_runtime_s is None else min(seconds, spec.max_runtime_s)
+    needed_usd = paid_usd + MIN_RUNTIME_S * rate
+    raise BudgetExceededError(
+        "what is left of the AutoML job's budget buys no candidate",
+        budget_usd=spec.budget_usd,
+        needed_usd=needed_usd,
+        where="budget_usd",
+        got=f"{format_usd(paid_usd)} paid for earlier jobs, {format_usd(max(0.0, left_usd))} left",
+        allowed=f"{format_usd(spec.budget_usd)} together; {format_duration(MIN_RUNTIME_S)} cost "
+        f"{format_usd(MIN_RUNTIME_S * rate)}",
+        next_step="raise budget_usd, or lower num_parallel",
+    )
+
+
+def automl_result(
+    spec: AutoMLJobSpec,
+    *,
+    job: JobSnapshot,
+    facts: AutoMLFacts,
+    candidates: Sequence[Candidate],
+    leaderboard_uri: str,
+) -> dict[str, Any]:
+    """Return what the task hands on besides the job's snapshot, JSON-safe.
+
+    Args:
+        spec: what was asked for.
+        job: as it ended, with what its jobs were billed (`AutoMLCandidates.billed`).
+        facts: with a best candidate.
+        candidates: the best first.
+        leaderboard_uri: where they are written.
+    """
+    best = facts.best
+    assert best is not None  # noqa: S101  # the caller has seen it
+    is_cut = job.secondary_status == TIME_IS_UP
+    rate = _usd_per_s(spec)
+    limit_s = spec.max_runtime_s
+    return {
+        "automl_job_name": job.name,
+        "automl_job_arn": job.arn,
+        "status": job.status,
+        "ended_by": "time" if is_cut else "service",
+        "is_complete": not is_cut,
+        "problem_type": facts.problem_type,
+        "objective": {
+            "metric_name": facts.metric_name,
+            "type": "Maximize" if facts.maximize else "Minimize",
+        },
+        "best": best.to_dict(),
+        "model_artifact": best.model_artifact,
+        "image_uri": best.image_uri,
+        "num_candidates": dict(Counter(each.status for each in candidates)),
+        "partial_failures": list(facts.partial_failures),
+        "billable_seconds": job.billable_seconds,
+        "cost_usd": job_cost(job.to_dict()).cost_usd,
+        "budget_usd": spec.budget_usd,
+        "estimated_cost_usd": None if rate is None or limit_s is None else rate * limit_s,
+        "leaderboard_uri": leaderboard_uri,
+        "explainability_uri": best.explainability_uri,
+        "insights_uri": best.insights_uri,
+    }
+
+
+def _usd_per_s(spec: AutoMLJobSpec) -> float | None:
+    """Return the on-demand price of a second with `num_parallel` candidates; None where it is unknown."""
+    known = catalogue().types.get(spec.candidate_instance_type)
+    if known is None or known.price_usd_per_hour is None:
+        return None
+    return known.price_usd_per_hour * spec.num_parallel / SECONDS_PER_HOUR

@@ -1,0 +1,290 @@
+"""`CheckRulesOperator`: watches the training of another task by rules, while it runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from trainyard.errors import error_from_dict
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard.runs.notifier import Notifier
+from trainyard.sagemaker_api.names import job_name
+from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.triggers.interruptible import run_interruptible
+from trainyard_airflow.triggers.watched_task import NOT_BEGUN, RESTING, WatchedTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+_SETTLING_LOOKS = 20
+
+
+class CheckRulesOperator(ConnectedOperator):
+    """Judges the training job of `watched_task_id` by rules, beside it, and stops it where a rule says so.
+
+    It reads the statistics that the job's ranks write into its checkpoint folder, by what S3 has of them, and tells
+    what the service's own Debugger says, where the job has its rules. A stop is asked of the service, after the job
+    was tagged with the rule and the step: the watched task (`WatchedTrainingJobOperator`) ends with a verdict.
+
+    The job's own end ends the watch; a next attempt of the watched task is watched as well. While that task rests,
+    before its next try or for a human's answer, this one waits without a worker; where nothing follows, it returns what
+    it found last. Whatever happens to this task, the training goes on.
+
+    Returns the name of the last job, what was found (`issues`), what stopped it (`stopped_by`), and where the document
+    of all verdicts lies (`rules_uri`).
+
+    Args:
+        watch: a `WatchPlan`, the mapping of its fields, or a function `(context, jinja_env)` that returns either.
+        watched_task_id: the task whose job is watched.
+        job_name: a job's name in place of a task.
+        deferrable: watch in the triggerer, without a worker slot.
+        notifier: whom to tell of issues of severity error, as `Notifier.to_dict` or its JSON; None tells nobody.
+        aws_conn_id: the connection.
+        region_name: overrides the connection's region.
+    """
+
+    template_fields: Sequence[str] = (
+        "watch",
+        "job_name",
+        "notifier",
+        "aws_conn_id",
+        "region_name",
+    )
+    ui_color = "#fdeeea"
+
+    def __init__(
+        self,
+        *,
+        watch: Any = None,
+        watched_task_id: str | None = None,
+        job_name: str | None = None,
+        notifier: Mapping[str, Any] | str | None = None,
+        deferrable: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if (watched_task_id is None) == (job_name is None):
+            raise ValueError("name one of watched_task_id and job_name")
+        super().__init__(**kwargs)
+        self.watch = {} if watch is None else watch
+        self.watched_task_id = watched_task_id
+        self.job_name = job_name
+        self.notifier = notifier
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return what was found once the job has ended.
+
+        Raises:
+            SpecError: the plan's rules are wrong.
+            AirflowRescheduleException: the watched task has not begun, and no triggerer waits for it.
+        """
+        from trainyard.rules.reactions import planned_reactions
+
+        planned_reactions(self._plan)
+        if not self.deferrable:
+            self._wait_for_begin(context)
+        return self.execute_complete(context, self._watch(context))
+
+    def execute_complete(
+        self,
+        context: Context,
+        event: Mapping[str, Any],
+        watched: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return what was found, or watch on: the next attempt, or a job that is still not there.
+
+        Args:
+            context: the task's.
+            event: of the trigger.
+            watched: what was found of the job before, if there was one.
+
+        Raises:
+            TrainingRunError: the job could not be watched.
+            AirflowRescheduleException: the watched task still has not begun.
+        """
+        if "absent" in event and watched is None:
+            self._wait_for_begin(context)
+        while True:
+            if "error" in event:
+                error = error_from_dict(event["error"])
+                raise error
+            watched = event.get("watched") or watched
+            if self._is_all(context, event):
+                return self._told(watched)
+            before_s = 0.0 if "watched" in event else event["absent_s"]
+            event = self._watch(context, before_s=before_s, watched=watched)
+
+    def _wait_for_begin(self, context: Context) -> None:
+        """Come again later if the watched task has not begun: `dag.test()` runs it only after this one.
+
+        Raises:
+            AirflowRescheduleException: it has not.
+        """
+        if self.watched_task_id is None or self._watched_state(context) not in NOT_BEGUN:
+            return
+        from airflow.sdk.exceptions import AirflowRescheduleException
+
+        again = datetime.now(UTC) + timedelta(seconds=self._plan.absence_s())
+        raise AirflowRescheduleException(again)  # type: ignore[no-untyped-call]  # Airflow's
+
+    def _is_all(self, context: Context, event: Mapping[str, Any]) -> bool:
+        """Return whether no job follows what a trigger told."""
+        if not self.watched_task_id:
+            return True
+        if "watched" not in event:
+            return self._has_ended(context, 1)
+        # A stop may be followed by a retry of the plan's: then the watched task says when all is over.
+        is_last = bool(event["watched"]["stopped_by"]) and not self._plan.on_stop
+        has_verdict = is_last or event["watched"]["job_status"] == "Completed"
+        return has_verdict or self._has_ended(context, _SETTLING_LOOKS)
+
+    @cached_property
+    def jobs(self) -> SageMakerJobs:
+        """The service's training jobs."""
+        from trainyard_airflow.hooks.job_kinds import JobKind
+        from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+        return SageMakerJobs(self.clients, JobKind.TRAINING)
+
+    @cached_property
+    def _plan(self) -> WatchPlan:
+        """The plan, with the pause between two looks that the connection's extra says, if it says none itself."""
+        plan = WatchPlan.of(self.watch)
+        told = self.clients.defaults.get("rules_poll_interval_s")
+        return replace(plan, poll_interval_s=plan.poll_interval_s or (told and float(told)))
+
+    def _watch(
+        self, context: Context, *, before_s: float = 0.0, watched: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the event of one watch in the worker; in the triggerer `execute_complete` gets it.
+
+        Args:
+            context: the task's.
+            before_s: for how long the job was waited for before this watch.
+            watched: what was found of the job before.
+        """
+        name = self._name(context)
+        absent_s = self._plan.absence_s(before_s)
+        self.log.info("Watching job %s every %g s", name, self._plan.pause_s)
+        if self.deferrable:
+            self._defer(context, name, absent_s, watched)
+        from trainyard_airflow.triggers.rule_look import watch_job
+
+        event = run_interruptible(
+            watch_job(
+                name,
+                plan=self._plan,
+                connection=self.connection,
+                absent_s=absent_s,
+                notifier=Notifier.from_dict(self.notifier),
+            )
+        )
+        return {**event, "absent_s": absent_s}
+
+    def _defer(
+        self, context: Context, name: str, absent_s: float, watched: dict[str, Any] | None
+    ) -> NoReturn:
+        from trainyard_airflow.triggers.follow import VERSION
+        from trainyard_airflow.triggers.rules import RulesTrigger
+
+        task = self._watched_task(context) if self.watched_task_id else None
+        self.defer(
+            trigger=RulesTrigger(
+                v=VERSION,
+                job_name=name,
+                absent_s=absent_s,
+                plan=self._plan.to_dict(),
+                connection=self.connection.to_dict(),
+                notifier=told.to_dict() if (told := Notifier.from_dict(self.notifier)) else None,
+                watched_task=asdict(task) if task else None,
+            ),
+            method_name=self.execute_complete.__name__,
+            kwargs={"watched": watched},
+        )
+
+    def _name(self, context: Context) -> str:
+        """Return the job to watch: the given one, or of the watched task the first that has not ended."""
+        if self.job_name:
+            return self.job_name
+        attempt = 1
+        while (snapshot := self.jobs.describe(self._name_of(context, attempt))) is not None:
+            # The last job of a task that has ended is watched too: its statistics are still there.
+            is_last = self.jobs.describe(self._name_of(context, attempt + 1)) is None
+            if not snapshot.is_terminal or (is_last and self._has_ended(context, 1)):
+                break
+            attempt += 1
+        return self._name_of(context, attempt)
+
+    def _name_of(self, context: Context, attempt: int) -> str:
+        from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+
+        ti = context["ti"]
+        return job_name(
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            task_id=str(self.watched_task_id),
+            map_index=-1,
+            attempt=attempt,
+            longest=JOB_APIS[JobKind.TRAINING].longest_name,
+            deployment=self.clients.deployment,
+        )
+
+    def _has_ended(self, context: Context, looks: int) -> bool:
+        """Return whether the watched task has ended; a task whose job has just ended needs a moment for that."""
+        for look in range(looks):
+            if looks > 1 and self._goes_on(context):
+                return False
+            state = self._watched_state(context)
+            if state in ENDED or state in RESTING:
+                return state in ENDED
+            if look + 1 < looks:
+                time.sleep(1.0)
+        return False
+
+    def _goes_on(self, context: Context) -> bool:
+        """Return whether the watched task has a job that has not ended: its next attempt."""
+        attempt = 1
+        while (snapshot := self.jobs.describe(self._name_of(context, attempt))) is not None:
+            if not snapshot.is_terminal:
+                return True
+            attempt += 1
+        return False
+
+    def _watched_task(self, context: Context) -> WatchedTask:
+        ti = context["ti"]
+        return WatchedTask(dag_id=ti.dag_id, run_id=ti.run_id, task_id=str(self.watched_task_id))
+
+    def _watched_state(self, context: Context) -> str | None:
+        ti: Any = context["ti"]
+        return self._watched_task(context).state(ti.get_task_states)
+
+    def _told(self, result: dict[str, Any] | None) -> dict[str, Any]:
+        if result is None:
+            self.log.info("There was no job to watch")
+            return {"watched_job": None, "issues": []}
+        for each in result["issues"]:
+            self.log.info(
+                "%s at step %s: %s (%s)",
+                each["name"],
+                each["step"],
+                each["evidence"],
+                each["action"],
+            )
+        stop = result["stopped_by"]
+        self.log.info(
+            "Job %s %s, %d records judged, %d issues%s",
+            result["watched_job"],
+            result["job_status"],
+            result["num_records"],
+            result["num_issues"],
+            f"; stopped by {stop['name']} at step {stop['step']}" if stop else "",
+        )
+        return result

@@ -1,0 +1,94 @@
+"""Choice of who judges a training by rules, made before its job is created and again if that is refused."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import QuotaExceededError, QuotaTooSmallError, RejectedRequestError, SpecError
+from trainyard.planning.linter.linter import debugger_refusals
+from trainyard.sagemaker_api.images import rule_evaluator_image
+from trainyard.sagemaker_api.service_debugger import (
+    judged_by_service,
+    judged_by_us,
+    members_of_service,
+    request_without_rules,
+    settings_of_service,
+)
+from trainyard.specs.service_debugger import Debugger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+log = logging.getLogger(__name__)
+
+DEBUGGER, WHY = "debugger", "debugger_why"
+"""Facts about a job: who judges it, and why not whom its spec asked for."""
+_OF_QUOTA = (QuotaExceededError, QuotaTooSmallError)
+
+
+def debugged(
+    spec: TrainingJobSpec, *, region: str, image_uri: str | None = None
+) -> tuple[TrainingJobSpec, dict[str, Any]]:
+    """Return the job as the one sees it who is to judge it, and facts of who that is; none where nobody was asked.
+
+    With `debugger: service` it is the service, unless the combination is known not to be evaluated, or the region has
+    no evaluator: then it is our evaluator, where something watches, and a warning says why and what was dropped.
+
+    Args:
+        spec: the job.
+        region: where it is to run.
+        image_uri: the image that was looked up for a spec that names none: it tells the framework's version.
+    """
+    if spec.debugger != Debugger.SERVICE:
+        return spec, {}
+    looked_up = None if spec.algorithm_name else image_uri
+    refusals = debugger_refusals(replace(spec, image_uri=spec.image_uri or looked_up))
+    if refusals:
+        first = refusals[0]
+        why = f"{first.where} {first.what}: {first.why} ({first.source})"
+        return judged_by_us(spec), _fall_back(why, dropped=settings_of_service(spec))
+    try:
+        image = rule_evaluator_image(region)
+    except SpecError:
+        why = f"region {region} has no rule evaluator image (table of the SageMaker SDK)"
+        return judged_by_us(spec), _fall_back(why, dropped=settings_of_service(spec))
+    return judged_by_service(spec, evaluator_image=image), {DEBUGGER: Debugger.SERVICE.value}
+
+
+def create_debugged(
+    jobs: SageMakerJobs, request: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Create the job; without the service's rules where it is refused with them. Return the facts that changed.
+
+    What the service tells an account that has no Debugger is nowhere written down, so that any refusal of a request
+    with rules is met by one without. A refused request made no job: there is never a second one to pay.
+
+    Raises:
+        RejectedRequestError: the service refused the job, and not for its rules.
+        TrainingRunError: otherwise as `SageMakerJobs.create`.
+    """
+    try:
+        jobs.create(request)
+    except RejectedRequestError as error:
+        if facts.get(DEBUGGER) != Debugger.SERVICE or isinstance(error, _OF_QUOTA):
+            raise
+        jobs.create(request_without_rules(request))
+        why = f"the service refused the job with its rules: {error}"
+        return _fall_back(why, dropped=members_of_service(request))
+    return {}
+
+
+def _fall_back(why: str, *, dropped: str) -> dict[str, Any]:
+    log.warning(
+        "debugger is service, and SageMaker's Debugger will not judge this training: %s. A task that watches it "
+        "(watch_rules) judges by its own plan; without one only the run's report does. These settings were dropped: "
+        "%s.",
+        why,
+        dropped,
+    )
+    return {DEBUGGER: Debugger.OWN.value, WHY: why}

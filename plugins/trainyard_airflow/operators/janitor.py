@@ -1,0 +1,129 @@
+"""`JanitorOperator`: stops what costs money and no live run owns."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError, TrainingRunError
+from trainyard.runs.orphans import Verdict, judge
+from trainyard.runs.run_tags import DAG, RUN
+from trainyard_airflow.operators.connected import ConnectedOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from trainyard.runs.orphans import PaidThing
+    from trainyard.runs.run_tags import Owner
+
+
+class JanitorOperator(ConnectedOperator):
+    """Finds by tag the jobs, endpoints and warm pools of this deployment that no queued or running DAG run owns.
+
+    A task may not read the metadata database: whether a run is live is asked of the execution API, by the task SDK's
+    `get_dr_count`. A run that was deleted counts as none. What bears no tag of this deployment is never touched.
+
+    Args:
+        is_dry_run: only tell what would be stopped. Templated: true, false, or text that says so.
+        grace_minutes: what exists for less is left alone.
+        aws_conn_id: the connection; its extra's `trainyard.deployment` names the deployment.
+    """
+
+    template_fields: Sequence[str] = ("is_dry_run", "grace_minutes", "aws_conn_id")
+    ui_color = "#f7ecd8"
+
+    def __init__(
+        self,
+        *,
+        is_dry_run: bool | str = False,
+        grace_minutes: float | str = 5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.is_dry_run = is_dry_run
+        self.grace_minutes = grace_minutes
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return `dry_run`, and of each of the `things` found `kind, name, run, age_s, verdict, is_stopped`.
+
+        Raises:
+            SpecError: the connection names no deployment.
+            TrainingRunError: the service refused to list; or the tags or the stop of a thing: the others were stopped.
+        """
+        from trainyard_airflow.hooks.paid_things import PaidThings
+
+        things, deployment = PaidThings(self.clients), self._deployment()
+        rows, refusals = [], []
+        for thing in things.live():
+            verdict = self._verdict(context, thing, deployment=deployment)
+            is_stopped = False
+            if verdict is Verdict.ORPHAN and not self._only_tells:
+                try:
+                    things.stop(thing)
+                    is_stopped = True
+                except TrainingRunError as error:
+                    refusals.append(error)
+            rows.append(_row(thing, verdict, is_stopped=is_stopped))
+        refusals += things.refusals
+        self._tell(rows)
+        found = {"dry_run": self._only_tells, "things": rows}
+        if refusals:
+            context["ti"].xcom_push(key="return_value", value=found)
+            raise refusals[0]
+        return found
+
+    @property
+    def _only_tells(self) -> bool:
+        return str(self.is_dry_run).lower() == "true"
+
+    def _deployment(self) -> str:
+        deployment = self.clients.deployment
+        if not deployment:
+            raise SpecError(
+                [
+                    Finding(
+                        where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
+                        what="is not set: without it an orphan of this Airflow cannot be told from another's job",
+                        allowed="a name that no other Airflow in this account has",
+                        next_step="set it; jobs that were started before it was set are never cleaned up",
+                    )
+                ]
+            )
+        return str(deployment)
+
+    def _verdict(self, context: Context, thing: PaidThing, *, deployment: str) -> Verdict:
+        def is_live(owner: Owner) -> bool:
+            ti: Any = context["ti"]
+            states = ["queued", "running"]
+            runs = ti.get_dr_count(dag_id=owner.dag_id, run_ids=[owner.run_id], states=states)
+            return bool(runs)
+
+        return judge(
+            thing,
+            deployment=deployment,
+            now=time.time(),
+            grace_s=60 * float(self.grace_minutes),
+            is_live=is_live,
+        )
+
+    def _tell(self, rows: Sequence[dict[str, Any]]) -> None:
+        stopped = sum(row["is_stopped"] for row in rows)
+        self.log.info("%d things cost money now, %d were stopped", len(rows), stopped)
+        for row in rows:
+            line = "%-14s %-63s %8d s  %-7s %s (%s)"
+            done = "stopped" if row["is_stopped"] else "left"
+            told = (row["kind"], row["name"], row["age_s"], done, row["verdict"], row["run"])
+            self.log.info(line, *told)
+
+
+def _row(thing: PaidThing, verdict: Verdict, *, is_stopped: bool) -> dict[str, Any]:
+    return {
+        "kind": str(thing.kind),
+        "name": thing.name,
+        "run": f"{thing.tags.get(DAG, '?')}/{thing.tags.get(RUN, '?')}",
+        "age_s": round(time.time() - thing.since),
+        "verdict": str(verdict),
+        "is_stopped": is_stopped,
+    }

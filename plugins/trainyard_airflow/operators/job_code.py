@@ -1,0 +1,108 @@
+"""The code and the image of a job: the source folder uploaded once under its own SHA-256, AWS's image looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trainyard
+from trainyard.sagemaker_api.images import image_uri
+from trainyard.sagemaker_api.source_archive import source_archive
+
+if TYPE_CHECKING:
+    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+ARCHIVE_NAME = "sourcedir.tar.gz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedCode:
+    """Place and digest of a job's code."""
+
+    s3_uri: str
+    sha256: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-safe data."""
+        return {"s3_uri": self.s3_uri, "sha256": self.sha256}
+
+
+def project_root() -> Path:
+    """Return the folder that relative source folders are relative to: the checkout."""
+    return Path(str(trainyard.__file__)).resolve().parents[2]
+
+
+def uploaded_code(
+    clients: AwsClients, *, source_dir: str | None, entry_point: str, prefix_uri: str
+) -> UploadedCode:
+    """Return the code of a local source folder, uploaded unless the same bytes are there already.
+
+    Args:
+        clients: of the connection that may write there.
+        source_dir: absolute, or relative to the project's root; None for the root itself.
+        entry_point: must be in it.
+        prefix_uri: `s3://bucket/prefix/code`; the archive goes to
+            `<prefix>/<sha256>/sourcedir.tar.gz`.
+
+    Raises:
+        SpecError: no such folder, or the entry point is not in it.
+    """
+    from trainyard_airflow.hooks.objects import S3Objects
+
+    archive = source_archive(project_root() / (source_dir or "."), entry_point=entry_point)
+    uri = f"{prefix_uri.rstrip('/')}/{archive.sha256}/{ARCHIVE_NAME}"
+    objects = S3Objects(clients.client("s3"))
+    if not objects.exists(uri):
+        objects.write(uri, archive.content, content_type="application/gzip")
+    return UploadedCode(s3_uri=uri, sha256=archive.sha256)
+
+
+def training_code(clients: AwsClients, spec: TrainingJobSpec) -> UploadedCode | None:
+    """Return the code of a training, uploaded; None where it has no entry point, or its source is on S3 already.
+
+    Raises:
+        SpecError: no such folder, or the entry point is not in it.
+    """
+    if not spec.entry_point or (spec.source_dir or "").startswith("s3://"):
+        return None
+    return uploaded_code(
+        clients,
+        source_dir=spec.source_dir,
+        entry_point=spec.entry_point,
+        prefix_uri=spec.code_location or f"{clients.root}/code",
+    )
+
+
+def job_image(spec: TrainingJobSpec | ProcessingJobSpec, *, region: str) -> str | None:
+    """Return the image the job runs in: the spec's own, else AWS's for its framework and instance type.
+
+    Raises:
+        SpecError: AWS has no such image; the message lists what it has.
+    """
+    if spec.image_uri:
+        return spec.image_uri
+    if getattr(spec, "algorithm_name", None):
+        return None
+    return image_uri(
+        region=region,
+        instance_type=_instance_type(spec),
+        framework=spec.framework,
+        framework_version=spec.framework_version,
+        py_version=spec.py_version,
+        has_model_parallel=_has_model_parallel(spec),
+    )
+
+
+def _has_model_parallel(spec: TrainingJobSpec | ProcessingJobSpec) -> bool:
+    launch = getattr(spec, "launch", None)
+    return launch is not None and launch.strategy.name == "smp_v2"
+
+
+def _instance_type(spec: TrainingJobSpec | ProcessingJobSpec) -> str:
+    if spec.instance_type:
+        return spec.instance_type
+    choices = (*getattr(spec, "instance_groups", ()), *getattr(spec, "instance_preferences", ()))
+    return str(choices[0].instance_type) if choices else "ml.m5.large"

@@ -1,0 +1,271 @@
+"""Rung of a capacity ladder for a task's next job: a function of the jobs before it. Pure.
+
+What a job ran on and how it ended is in its snapshot, so nothing has to be remembered: a worker, a triggerer or a
+scheduler that is lost loses no rung.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.instances import catalogue
+from trainyard.cost.attempt_budget import attempt_ceiling, left_over, paid_usd
+from trainyard.errors import BudgetExceededError, CapacityError, QuotaExceededError
+from trainyard.sagemaker_api.failures import failure_error
+from trainyard.specs.capacity_rung import CapacityRung
+from trainyard.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.specs.training_job import TrainingJobSpec
+
+# What StoppingCondition.MaxPendingTimeInSeconds takes (botocore 1.44); it holds for accelerated types only.
+_LEAST_PENDING_S = 1800
+_MOST_PENDING_S = 28 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Rung of an attempt, and why.
+
+    Attributes:
+        index: of the rung, from 0.
+        num_rungs: of the ladder.
+        reason: why this rung, in words.
+        waited_s: what the attempt before waited for instances in vain, where that is the reason.
+    """
+
+    rung: CapacityRung
+    index: int
+    num_rungs: int
+    reason: str
+    waited_s: float | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """True if no rung comes after it."""
+        return self.index + 1 == self.num_rungs
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the job's result says about it, JSON-safe."""
+        return {
+            "rung": self.index,
+            "rung_name": str(self.rung),
+            "rung_reason": self.reason,
+            "rung_waited_s": self.waited_s,
+            "rung_max_wait_s": self.rung.max_wait_s,
+            "is_last_rung": self.is_last,
+        }
+
+
+def rungs_of(spec: TrainingJobSpec) -> tuple[CapacityRung, ...]:
+    """Return the spec's ladder with every instance count; its own instances where it has no ladder.
+
+    A cluster that is no single instance type (groups, preferences, serverless) has no rungs.
+    """
+    count = spec.instance_count or 1
+    if spec.capacity_ladder:
+        return tuple(
+            replace(each, instance_count=each.instance_count or count)
+            for each in spec.capacity_ladder
+        )
+    if spec.instance_type is None:
+        return ()
+    return (
+        CapacityRung(
+            instance_type=spec.instance_type,
+            instance_count=count,
+            use_spot_instances=spec.use_spot_instances,
+        ),
+    )
+
+
+def rung_index(rungs: Sequence[CapacityRung], job: JobSnapshot) -> int | None:
+    """Return the rung that a job stands on, by what it runs on; None for none of them."""
+    kind = (job.instance_type, job.instance_count, job.is_spot)
+    return next(
+        (
+            index
+            for index, each in enumerate(rungs)
+            if (each.instance_type, each.instance_count, each.use_spot_instances) == kind
+        ),
+        None,
+    )
+
+
+def place_next(
+    rungs: Sequence[CapacityRung],
+    earlier: Sequence[JobSnapshot],
+    *,
+    max_run_s: int,
+    full_rungs: Sequence[int] = (),
+) -> Placement:
+    """Return where the attempt after `earlier` stands.
+
+    After a job that got no capacity the next rung is tried, after any other the same one. A ladder that is used up
+    starts again from its first rung. Rungs whose money does not reach for another attempt are passed over.
+
+    Args:
+        rungs: at least one, with their counts.
+        earlier: the task's jobs before, oldest first, all ended.
+        max_run_s: how long the attempt may run.
+        full_rungs: indexes of rungs to pass over because the account's quota for them had no room.
+
+    Raises:
+        BudgetExceededError: no rung has the money.
+    """
+    start, reason, waited_s = _start(rungs, earlier)
+    if full_rungs:
+        reason = f"the account's quota for rung {full_rungs[-1]} had no room"
+    passed: list[str] = []
+    for offset in range(len(rungs)):
+        index = (start + offset) % len(rungs)
+        if index in full_rungs:
+            continue
+        too_dear = _too_dear(rungs[index], index, earlier, rungs, max_run_s)
+        if too_dear is None:
+            return Placement(
+                rung=rungs[index],
+                index=index,
+                num_rungs=len(rungs),
+                reason="; ".join([reason, *passed]),
+                waited_s=waited_s,
+            )
+        passed.append(too_dear)
+    passed += [f"rung {index} ({rungs[index]}) has no quota" for index in full_rungs]
+    error = _ladder_used_up(rungs, earlier, passed, max_run_s)
+    raise error
+
+
+def place_of(
+    rungs: Sequence[CapacityRung],
+    job: JobSnapshot,
+    earlier: Sequence[JobSnapshot],
+) -> Placement | None:
+    """Return where a job stands that was submitted already; None when it stands on no rung."""
+    index = rung_index(rungs, job)
+    if index is None:
+        return None
+    start, reason, waited_s = _start(rungs, earlier)
+    if start != index:
+        reason, waited_s = f"rung {start} was full or had no money left", None
+    return Placement(
+        rung=rungs[index], index=index, num_rungs=len(rungs), reason=reason, waited_s=waited_s
+    )
+
+
+def lacked_capacity(job: JobSnapshot, rung: CapacityRung | None) -> str | None:
+    """Return why an ended job says that its rung has no capacity; None when it ended for another reason."""
+    if job.status == "Failed" and isinstance(
+        failure_error(job), (CapacityError, QuotaExceededError)
+    ):
+        return "the service had none" + _after(job)
+    if job.secondary_status == "MaxWaitTimeExceeded":
+        return "max_wait passed" + _after(job)
+    waited_s = _waited_s(job)
+    limit_s = rung.max_wait_s if rung else None
+    if job.status == "Stopped" and limit_s is not None and (waited_s or 0.0) >= limit_s:
+        return f"it waited {format_duration(waited_s or 0.0)} of at most {format_duration(limit_s)}"
+    return None
+
+
+def spec_on_rung(spec: TrainingJobSpec, rung: CapacityRung) -> TrainingJobSpec:
+    """Return the spec of one job on this rung.
+
+    The service's own bounds are set where they fit: `max_wait` (of waiting and running together) on spot,
+    `max_pending_time_in_seconds` for accelerated types on demand.
+    """
+    return replace(
+        spec,
+        capacity_ladder=(),
+        instance_type=rung.instance_type,
+        instance_count=rung.instance_count,
+        use_spot_instances=rung.use_spot_instances,
+        max_wait=_max_wait_s(spec, rung),
+        max_pending_time_in_seconds=_max_pending_s(spec, rung),
+    )
+
+
+def _start(
+    rungs: Sequence[CapacityRung], earlier: Sequence[JobSnapshot]
+) -> tuple[int, str, float | None]:
+    if not earlier:
+        return 0, "the first attempt takes the first rung", None
+    last = earlier[-1]
+    on = rung_index(rungs, last)
+    if on is None:
+        return 0, f"{last.name} stood on no rung of this ladder", None
+    why = lacked_capacity(last, rungs[on])
+    if why is None:
+        return on, f"the attempt before ended as {last.secondary_status or last.status}", None
+    return (on + 1) % len(rungs), f"no capacity on rung {on} ({rungs[on]}): {why}", _waited_s(last)
+
+
+def _too_dear(
+    rung: CapacityRung,
+    index: int,
+    earlier: Sequence[JobSnapshot],
+    rungs: Sequence[CapacityRung],
+    max_run_s: int,
+) -> str | None:
+    """Return why this rung's own money does not reach for another attempt; None when it does."""
+    if rung.max_cost_usd is None:
+        return None
+    paid = paid_usd([job.to_dict() for job in earlier if rung_index(rungs, job) == index])
+    ceiling = attempt_ceiling(rung, max_run_s=max_run_s)
+    if left_over(rung.max_cost_usd, paid=paid, ceiling=ceiling) is not False:
+        return None
+    return (
+        f"rung {index} ({rung}) has cost {format_usd(paid)}, another attempt up to "
+        f"{format_usd(ceiling or 0.0)}, of {format_usd(rung.max_cost_usd)}"
+    )
+
+
+def _ladder_used_up(
+    rungs: Sequence[CapacityRung],
+    earlier: Sequence[JobSnapshot],
+    passed: Sequence[str],
+    max_run_s: int,
+) -> BudgetExceededError:
+    paid = paid_usd([each.to_dict() for each in earlier])
+    least = min(attempt_ceiling(each, max_run_s=max_run_s) or 0.0 for each in rungs)
+    return BudgetExceededError(
+        "no rung of the capacity ladder has the money for another attempt",
+        budget_usd=sum(each.max_cost_usd or 0.0 for each in rungs),
+        needed_usd=paid + least,
+        where="capacity_ladder",
+        got="; ".join(passed),
+        next_step="raise max_cost_usd of a rung, or lower max_run",
+    )
+
+
+def _waited_s(job: JobSnapshot) -> float | None:
+    wait = job.last_wait
+    return None if wait is None or wait[1] is None else max(0.0, wait[1] - wait[0])
+
+
+def _after(job: JobSnapshot) -> str:
+    waited_s = _waited_s(job)
+    return "" if waited_s is None else f" after {format_duration(waited_s)} of waiting"
+
+
+def _max_wait_s(spec: TrainingJobSpec, rung: CapacityRung) -> int | None:
+    if not rung.use_spot_instances:
+        return None
+    if rung.max_wait_s is None:
+        return spec.max_wait or 2 * spec.max_run
+    bounded = spec.max_run + rung.max_wait_s
+    return min(spec.max_wait or bounded, bounded)
+
+
+def _max_pending_s(spec: TrainingJobSpec, rung: CapacityRung) -> int | None:
+    if spec.max_pending_time_in_seconds is not None:
+        return spec.max_pending_time_in_seconds
+    known = catalogue().types.get(rung.instance_type)
+    is_bounded = rung.max_wait_s is not None and rung.max_wait_s >= _LEAST_PENDING_S
+    if rung.use_spot_instances or not is_bounded or known is None or not known.accelerator:
+        return None
+    return min(rung.max_wait_s or 0, _MOST_PENDING_S)

@@ -1,0 +1,165 @@
+"""A training job written as the SageMaker SDK v3's `ModelTrainer`, made into a `TrainingJobSpec` inside the task.
+
+The SDK makes the request itself, so that whatever a trainer can say is in it. The request is read back into a spec, and
+from there on the job is one like any other: attempts, linter, budget, ledger. Importing the SDK takes seconds, and a
+trainer asks IAM when it is made: that is why a DAG file hands over a function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.sagemaker_api.training_request_reading import training_job_fields
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard_airflow.operators.trainer_request import launch_of, trainer_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+SESSION_ARGUMENT = "sagemaker_session"
+_MERGED = ("inputs", "environment", "hyperparameters", "tags")
+_LADDER_REPLACES = ("instance_type", "use_spot_instances")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerFunction:
+    """A function that returns a ModelTrainer, and what a trainer cannot say."""
+
+    make: Callable[..., Any]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow shows and keeps of it: the same at each reading of the DAG file."""
+        name = f"{self.make.__module__}.{self.make.__qualname__}"
+        return {"model_trainer": name, **self.fields}
+
+    def trainer(self, clients: AwsClients, context: Mapping[str, Any]) -> Any:
+        """Return the trainer, made with the connection's session and with what else of the context it asks for.
+
+        Raises:
+            SpecError: the function returned something else.
+        """
+        from trainyard_airflow.hooks.trainer_session import trainer_session
+
+        session = trainer_session(clients)
+        offered = {**context, SESSION_ARGUMENT: session}
+        trainer = self.make(**_asked_for(self.make, offered))
+        if not is_model_trainer(trainer):
+            finding = Finding(
+                where=f"spec: {self.make.__name__}()",
+                what="returned no ModelTrainer",
+                got=type(trainer).__name__,
+                allowed="sagemaker.train.ModelTrainer",
+            )
+            raise SpecError([finding])
+        trainer.sagemaker_session = session
+        return trainer
+
+
+def from_model_trainer(make: Callable[..., Any], /, **fields: Any) -> TrainerFunction:
+    """Return the spec of the job that a ModelTrainer describes, for `TrainingJobOperator(spec=...)`.
+
+    Args:
+        make: returns the trainer, inside the task. Its parameters name what it wants: `sagemaker_session`, the
+            connection's, and anything of Airflow's context (`params`, `ti`, `dag_run`, ...).
+        fields: fields of `TrainingJobSpec` that a trainer has not, such as `budget_usd`, `capacity_ladder`,
+            `heartbeat_timeout_s`, `rules` or `debugger_hook_config`. `inputs`, `environment`, `hyperparameters` and
+            `tags` are added to the trainer's, others replace what it says.
+    """
+    return TrainerFunction(make=make, fields=fields)
+
+
+def is_model_trainer(value: object) -> bool:
+    """Return whether a value is the SDK's ModelTrainer, without importing the SDK."""
+    return any(
+        each.__name__ == "ModelTrainer" and each.__module__.startswith("sagemaker.")
+        for each in type(value).__mro__
+    )
+
+
+def checked_spec(spec: Any) -> Any:
+    """Return an operator's `spec`, a function that asks for the SDK's session made a TrainerFunction.
+
+    Raises:
+        SpecError: it is a ModelTrainer that was made while the DAG file was read.
+    """
+    if is_model_trainer(spec):
+        finding = Finding(
+            where="spec",
+            what="is a ModelTrainer made while the DAG file is read: seconds and calls to AWS at each reading",
+            next_step=f"write a function ({SESSION_ARGUMENT}) that returns it, and pass the function",
+        )
+        raise SpecError([finding], subject="TrainingJobOperator")
+    asks = callable(spec) and SESSION_ARGUMENT in inspect.signature(spec).parameters
+    return from_model_trainer(spec) if asks else spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerJob:
+    """The spec of a trainer's job, and what its driver does in the words of a spec's `distribution`."""
+
+    spec: TrainingJobSpec
+    distribution: Mapping[str, Any]
+
+
+def trainer_job(
+    function: TrainerFunction, *, clients: AwsClients, context: Mapping[str, Any], run_uri: str
+) -> TrainerJob:
+    """Return the job that a trainer describes, its code and the SDK's drivers uploaded.
+
+    Args:
+        function: makes the trainer.
+        clients: of the connection.
+        context: Airflow's.
+        run_uri: S3 prefix below which the trainer's checkpoints are kept when it names no place.
+
+    Raises:
+        SpecError: the trainer says what no task's training job can have, or what the SDK would break.
+    """
+    trainer = function.trainer(clients, context)
+    launch = launch_of(trainer)
+    fields = training_job_fields(trainer_request(trainer, run_uri=run_uri))
+    spec = TrainingJobSpec.from_mapping(_with_fields(fields, function.fields), where="spec")
+    return TrainerJob(spec=spec, distribution=launch)
+
+
+def launched_by(spec: TrainingJobSpec, distribution: Mapping[str, Any]) -> TrainingJobSpec:
+    """Return the spec as the linter has to see it: what the SDK's driver does said as `distribution`.
+
+    Where that cannot be said of the job (several instance groups: the SDK starts ranks on all) the spec as it is.
+    """
+    if not distribution:
+        return spec
+    own = {name: each for name, each in spec.hyperparameters.items() if name != "mp_parameters"}
+    try:
+        return replace(
+            spec,
+            distribution=distribution,
+            hyperparameters=own,
+            entry_point="script.py",
+            container_entry_point=(),
+            container_arguments=(),
+        )
+    except SpecError:
+        return spec
+
+
+def _with_fields(fields: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the trainer's fields with the author's: mappings are merged, the author's members win."""
+    merged = {name: {**fields.get(name, {}), **added[name]} for name in _MERGED if name in added}
+    left_out = _LADDER_REPLACES if added.get("capacity_ladder") else ()
+    kept = {name: value for name, value in fields.items() if name not in left_out}
+    return {**kept, **added, **merged}
+
+
+def _asked_for(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a function's parameters name; all of them for one that takes `**context`."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return dict(offered)
+    return {each.name: offered[each.name] for each in parameters if each.name in offered}

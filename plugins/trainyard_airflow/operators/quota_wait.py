@@ -1,0 +1,59 @@
+"""Wait of a job that does not exist yet for the account's quota. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard_airflow.hooks.known_members import known_members
+from trainyard_airflow.triggers.pace import backoff_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_LONGEST_PAUSE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaWait:
+    """Progress of the wait; it travels with the deferral.
+
+    Attributes:
+        began_at: epoch seconds; `rung_began_at` likewise, for the rung it waits on now.
+        refusals: Create calls that were refused, all rungs together.
+        full_rungs: indexes of rungs that were given up: their quota stayed full for longer than they allow, or could
+            never hold the job.
+    """
+
+    began_at: float
+    rung_began_at: float
+    refusals: int = 0
+    full_rungs: Sequence[int] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the waiting of its fields, which another release may have written."""
+        return cls(**known_members(cls, data))
+
+    @classmethod
+    def begin(cls, now: float) -> Self:
+        """Return the waiting that begins now."""
+        return cls(began_at=now, rung_began_at=now)
+
+    def is_over(self, max_wait_s: int, *, now: float) -> bool:
+        """Return whether the rung has been waited for as long as it allows, in seconds; 0 allows for ever."""
+        return max_wait_s > 0 and now - self.rung_began_at >= max_wait_s
+
+    def refused(self) -> Self:
+        """Return the waiting after one more refusal."""
+        return replace(self, refusals=self.refusals + 1)
+
+    def given_up(self, rung: int, *, now: float) -> Self:
+        """Return the waiting for the rung after this one, which is given up."""
+        return replace(self, rung_began_at=now, full_rungs=(*self.full_rungs, rung))
+
+    def pause_s(self, shortest_s: float) -> float:
+        """Return the seconds until the next try: `shortest_s`, twice that, ..., at most 5 minutes."""
+        return min(
+            _LONGEST_PAUSE_S, shortest_s * backoff_s(self.refusals, longest_s=_LONGEST_PAUSE_S)
+        )

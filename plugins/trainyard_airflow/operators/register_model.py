@@ -1,0 +1,150 @@
+"""`RegisterModelOperator`: a trained model becomes a version in the model registry, with where it came from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.sagemaker_api.request_check import validate_request
+from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Asset, Context
+
+    from trainyard_airflow.hooks.model_registry import ModelRegistry
+
+_LONGEST_VALUE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVersion:
+    """Model version to register.
+
+    Attributes:
+        group: the model package group; made when it is not there.
+        model_artifact: S3 address of model.tar.gz.
+        image_uri: the image that serves the model; None registers the model without an InferenceSpecification, as one
+            that no image can serve by itself: its address is then in the metadata, and is the package's SourceUri.
+        source: what makes this version one and the same when it is registered twice: the training
+            job's name.
+        metrics_s3_uri: S3 address of the evaluation's JSON; None when there is none.
+        lineage: names to values kept with the version, such as the data's fingerprint and the
+            code's SHA-256.
+    """
+
+    group: str
+    model_artifact: str
+    source: str
+    image_uri: str | None = None
+    approval_status: str = "PendingManualApproval"
+    metrics_s3_uri: str | None = None
+    lineage: Mapping[str, Any] = field(default_factory=dict)
+
+
+def render_model_package(version: ModelVersion) -> dict[str, Any]:
+    """Return the CreateModelPackage request, checked against the service's model.
+
+    Raises:
+        SpecError: whatever the service would refuse, all at once.
+    """
+    request: dict[str, Any] = {
+        "ModelPackageGroupName": version.group,
+        "ModelPackageDescription": f"training job {version.source}",
+        "ModelApprovalStatus": version.approval_status,
+        **_model(version),
+        "CustomerMetadataProperties": {
+            key: str(value)[:_LONGEST_VALUE]
+            for key, value in {**version.lineage, "model_artifact": version.model_artifact}.items()
+            if value not in (None, "")
+        },
+        "ClientToken": hashlib.sha256(f"{version.group}/{version.source}".encode()).hexdigest()[
+            :36
+        ],
+    }
+    if version.metrics_s3_uri:
+        statistics = {"ContentType": "application/json", "S3Uri": version.metrics_s3_uri}
+        request["ModelMetrics"] = {"ModelQuality": {"Statistics": statistics}}
+    validate_request("CreateModelPackage", request)
+    return request
+
+
+def _model(version: ModelVersion) -> dict[str, Any]:
+    """Return the members that say what serves the model; none if nothing does."""
+    if version.image_uri is None:
+        return {}
+    container = {"Image": version.image_uri, "ModelDataUrl": version.model_artifact}
+    return {
+        "InferenceSpecification": {
+            "Containers": [container],
+            "SupportedContentTypes": ["application/json"],
+            "SupportedResponseMIMETypes": ["application/json"],
+        }
+    }
+
+
+class RegisterModelOperator(ConnectedOperator):
+    """Registers a model once, however often the task is started; returns the version's ARN.
+
+    Args:
+        version: a `ModelVersion`, a mapping of its fields (templated), or a function `(context,
+            jinja_env)` that returns either.
+        asset: gets an event with the version's ARN and lineage.
+        aws_conn_id: the connection.
+        region_name: overrides the connection's region.
+    """
+
+    template_fields: Sequence[str] = ("version", "aws_conn_id", "region_name")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"version": "json"}
+    ui_color = "#f3eafa"
+
+    def __init__(
+        self,
+        *,
+        version: Any,
+        asset: Asset | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
+        outlets = [*kwargs.pop("outlets", []), *([asset] if asset else [])]
+        super().__init__(outlets=outlets, **kwargs)
+        self.version = version
+        self.asset = asset
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return `model_package_arn`, `model_package_group` and the lineage.
+
+        Raises:
+            SpecError: the version is wrong.
+            RejectedRequestError: the service refused it.
+        """
+        version = self._version()
+        request = render_model_package(version)
+        arn, is_new = self.registry.ensure_version(request)
+        if version.image_uri is None:
+            self.registry.name_source(arn, version.model_artifact)
+        self.log.info("%s model version %s", "Registered" if is_new else "Found", arn)
+        result = {
+            "model_package_arn": arn,
+            "model_package_group": version.group,
+            "approval_status": version.approval_status,
+            "lineage": request["CustomerMetadataProperties"],
+        }
+        if self.asset:
+            context["outlet_events"][self.asset].extra = result
+        return result
+
+    @cached_property
+    def registry(self) -> ModelRegistry:
+        """The account's model registry."""
+        from trainyard_airflow.hooks.model_registry import ModelRegistry
+
+        return ModelRegistry(self.clients)
+
+    def _version(self) -> ModelVersion:
+        given = self.version
+        return given if isinstance(given, ModelVersion) else ModelVersion(**given)

@@ -1,0 +1,118 @@
+"""Asks a human how a training that a rule stopped goes on: Airflow's "Required Actions", answered there or by REST."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from trainyard.rules.rule_retry import Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from trainyard.rules.rule_retry import RuleRetry
+
+OPTIONS: Mapping[Remedy, str] = {
+    Remedy.CONTINUE: "Continue from the last checkpoint",
+    Remedy.LOWER: "Lower the learning rate",
+    Remedy.SKIP: "Skip the bad batches",
+    Remedy.END: "End the training",
+}
+
+
+def ask_human(
+    context: Context,
+    verdict: Mapping[str, Any],
+    retry: RuleRetry,
+    *,
+    then: str,
+    kwargs: dict[str, Any],
+) -> NoReturn:
+    """Park the task until a human has answered, or for `timeout_s`; it takes no worker and no triggerer meanwhile.
+
+    Airflow keeps one question a try, and a second one would show the first one's text: so `RuleRetry` asks once.
+
+    Args:
+        context: the task's.
+        verdict: of the training.
+        retry: how long to wait, and what follows where nobody answers.
+        then: the method that goes on, which gets Airflow's `event` and the keyword arguments.
+        kwargs: those, JSON-safe.
+
+    Raises:
+        TaskAwaitingInput: always; Airflow parks the task by it.
+    """
+    from airflow.sdk.exceptions import TaskAwaitingInput
+    from airflow.sdk.execution_time.hitl import upsert_hitl_detail
+
+    upsert_hitl_detail(
+        ti_id=context["ti"].id,
+        options=[OPTIONS[each] for each in remedies_of(verdict)],
+        subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how does it go on?",
+        body=question(verdict, retry),
+        defaults=[OPTIONS[default_of(retry, verdict)]],
+        params={},  # Airflow 3.3 refuses None
+    )
+    timeout = timedelta(seconds=retry.timeout_s)
+    raise TaskAwaitingInput(method_name=then, kwargs=kwargs, timeout=timeout)
+
+
+def remedies_of(verdict: Mapping[str, Any]) -> list[Remedy]:
+    """Return what may follow a verdict: no batches are left out where the rule told no step."""
+    return [each for each in OPTIONS if verdict["step"] or each is not Remedy.SKIP]
+
+
+def default_of(retry: RuleRetry, verdict: Mapping[str, Any]) -> Remedy:
+    """Return what follows without an answer: the plan's default, or the end where that cannot be."""
+    default = Remedy(retry.default)
+    return default if default in remedies_of(verdict) else Remedy.END
+
+
+def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
+    """Return what a human must know to decide, as Markdown."""
+    wait, default = timedelta(seconds=retry.timeout_s), OPTIONS[default_of(retry, verdict)]
+    lower = f"times {retry.factor:g}"
+    if verdict["step"]:
+        lower += f", from {retry.rollback_steps} step(s) before or earlier"
+    meanings = {
+        Remedy.CONTINUE: "nothing is changed.",
+        Remedy.LOWER: f"{lower}.",
+        Remedy.SKIP: "from before the bad steps, without their batches.",
+        Remedy.END: "the verdict is the result, and what follows is skipped.",
+    }
+    choices = "\n".join(f"- *{OPTIONS[each]}*: {meanings[each]}" for each in remedies_of(verdict))
+    return f"""**{verdict["evidence"] or "No evidence was kept"}** (rule {verdict["rule"]}, step {verdict["step"]})
+
+- Last checkpoint: {verdict["last_checkpoint"] or "none"}
+- All verdicts: {verdict["rules_uri"]}
+
+What may follow:
+
+{choices}
+
+Nothing is paid while this waits. Without an answer within {wait}: *{default}*.
+"""
+
+
+def answer_of(
+    event: Mapping[str, Any], retry: RuleRetry, verdict: Mapping[str, Any]
+) -> tuple[Remedy, str]:
+    """Return the remedy that was chosen, and by whom; the default where nobody answered, or nothing that was offered.
+
+    Args:
+        event: what Airflow resumes a parked task with.
+        retry: the plan's.
+        verdict: that the question was about.
+    """
+    chosen = event.get("chosen_options") or ()
+    by_option = {OPTIONS[remedy]: remedy for remedy in remedies_of(verdict)}
+    default = default_of(retry, verdict)
+    if event.get("timedout") or not chosen:
+        return default, f"nobody within {timedelta(seconds=retry.timeout_s)}"
+    user = event.get("responded_by_user") or {}
+    who = str(user.get("name") or user.get("id") or "somebody")
+    if chosen[0] not in by_option:
+        return default, f"the plan, for {who} said {chosen[0]!r}, which was not offered"
+    return by_option[chosen[0]], who

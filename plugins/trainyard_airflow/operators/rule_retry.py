@@ -1,0 +1,172 @@
+"""The training after a rule's stop: the request's learning rate and checkpoints, changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.rules.conf_facts import decoded
+from trainyard.rules.rule_retry import ASK, Remedy, skipped_steps, steps_text
+from trainyard.sagemaker_api.request_parts import folder_uri, place_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.rules.rule_retry import RuleRetry
+
+log = logging.getLogger(__name__)
+
+STEP_FOLDER = re.compile(r"(?:^|/)step-(\d+)/")
+WHOLE = "/manifest.json"
+"""What is written last into a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierStop:
+    """A stop by a rule of an earlier job of the task.
+
+    Attributes:
+        step: the rule's; None or 0 where it is not known. onset: the first violation that led to it; likewise.
+        checkpoints: S3 URI of the job's.
+        is_verdict: whether it was the task's result, after which somebody cleared the task.
+        chosen: the remedy that a human chose; None where nobody did.
+    """
+
+    step: int | None
+    checkpoints: str
+    onset: int | None = None
+    is_verdict: bool = False
+    chosen: Remedy | None = None
+
+
+def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[Remedy]:
+    """Return how the training went on, or goes on, after each stop.
+
+    After a stop that was the task's result nothing is changed any more: who clears the task goes on where the last job
+    ended.
+    """
+    if retry.action == ASK:
+        chosen = [each.chosen or Remedy.CONTINUE for each in stops]
+        return [Remedy.CONTINUE if each is Remedy.END else each for each in chosen]
+    number = min(len(stops) - stops[-1].is_verdict, retry.most)
+    return [Remedy(retry.action)] * number + [Remedy.CONTINUE] * (len(stops) - number)
+
+
+def learning_rate_of(request: Mapping[str, Any]) -> float:
+    """Return the learning rate that a Create request sends.
+
+    Raises:
+        SpecError: it sends none, so that a retry could not lower it.
+    """
+    sent = request.get("HyperParameters", {}).get("learning_rate")
+    try:
+        return float(json.loads(sent))
+    except (TypeError, ValueError):
+        fault = Finding(
+            where="hyperparameters.learning_rate",
+            what="is what on_rule_stop lowers, and is no number" if sent else "is missing",
+            got="none" if sent is None else sent,
+            allowed="a number, or an empty on_rule_stop",
+        )
+        raise SpecError([fault], subject="on_rule_stop") from None
+
+
+def checkpoints_in(s3: Any, uri: str) -> dict[int, str]:
+    """Return the whole checkpoints of the script's making below a prefix: step to folder."""
+    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.refusals import refusals_typed
+
+    at = S3Address.parse(folder_uri(uri))
+    found = {}
+    with refusals_typed(uri):
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key):
+            for key in (each["Key"] for each in page.get("Contents", ())):
+                step = STEP_FOLDER.search(key)
+                if step and key.endswith(WHOLE):
+                    found[int(step[1])] = f"s3://{at.bucket}/{key.rpartition('/')[0]}"
+    return found
+
+
+def change_request(
+    s3: Any, request: dict[str, Any], retry: RuleRetry, *, stops: Sequence[EarlierStop]
+) -> dict[str, Any]:
+    """Change the Create request of the job after these stops; return the facts for its result.
+
+    Args:
+        s3: a boto3 client.
+        request: of the next job; changed in place.
+        retry: how.
+        stops: of each earlier job that a rule ended.
+
+    Raises:
+        SpecError: the request sends no learning rate, and it is to be lowered.
+    """
+    last, taken = stops[-1], remedies(retry, stops)
+    number = sum(each is not Remedy.CONTINUE for each in taken)
+    facts: dict[str, Any] = {"rule_retries": number}
+    hyperparameters = request["HyperParameters"]
+    if retry.lowers:
+        rate = learning_rate_of(request) * retry.factor ** taken.count(Remedy.LOWER)
+        hyperparameters["learning_rate"] = json.dumps(rate)
+        facts["learning_rate"] = rate
+    pairs = list(zip(stops, taken, strict=True))
+    spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is Remedy.SKIP and s.step]
+    if spans:
+        facts["skip_steps"] = steps_text(_skipped_already(hyperparameters), spans)
+        hyperparameters["skip_steps"] = json.dumps(facts["skip_steps"])
+    config = request.get("CheckpointConfig")
+    if config and (taken[-1] is Remedy.CONTINUE or not last.step):
+        _set_checkpoints(request, last.checkpoints)
+    elif config and last.step:
+        target = folder_uri(f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}")
+        bad = skipped_steps(last.step, last.onset)[0] if taken[-1] is Remedy.SKIP else last.step
+        before = bad - retry.rollback_steps
+        facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
+        _set_checkpoints(request, target)
+    log.info("A rule ended the training before: %s", facts)
+    return facts
+
+
+def _set_checkpoints(request: dict[str, Any], uri: str) -> None:
+    request["CheckpointConfig"] = {**request["CheckpointConfig"], "S3Uri": uri}
+    variables, places = request.get("Environment") or {}, place_variables(uri)
+    told = {name: places[name] for name in places.keys() & variables.keys()}
+    if told:
+        request["Environment"] = {**variables, **told}
+
+
+def _skipped_already(hyperparameters: Mapping[str, str]) -> str | None:
+    given = decoded(hyperparameters).get("skip_steps")
+    return str(given) if given else None
+
+
+def _roll_back(s3: Any, source: str, target: str, *, before: int) -> int:
+    """Copy the newest checkpoint up to a step to a prefix of its own; return its step, 0 for none.
+
+    What is there already, of a try before this one, stays.
+    """
+    from trainyard_airflow.hooks.objects import S3Address
+    from trainyard_airflow.hooks.refusals import refusals_typed
+
+    there = checkpoints_in(s3, target)
+    if there:
+        return max(there)
+    old = {step: uri for step, uri in checkpoints_in(s3, source).items() if step <= before}
+    if not old:
+        return 0
+    step = max(old)
+    at, to = S3Address.parse(old[step] + "/"), S3Address.parse(target)
+    folder = old[step].rpartition("/")[2]
+    with refusals_typed(target):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
+        keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+        for key in sorted(
+            keys, key=lambda each: each.endswith(WHOLE)
+        ):  # what makes it whole comes last
+            name = f"{to.key}{folder}/{key.removeprefix(at.key)}"
+            s3.copy({"Bucket": at.bucket, "Key": key}, to.bucket, name)
+    return step

@@ -1,0 +1,87 @@
+"""Traces of a job that a rule stopped: on the job itself, beside its output, in its checkpoints."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.rule import RuleAction
+from trainyard.rules.rule_retry import Remedy
+from trainyard.rules.training_log import divergence_of
+from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, service_stop
+from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.operators.rule_retry import EarlierStop, checkpoints_in
+from trainyard_airflow.triggers.rule_findings import document_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStops:
+    """The stops of one task's jobs."""
+
+    jobs: SageMakerJobs
+    clients: AwsClients
+
+    def of(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
+        """Return the rule that stopped a job, with the service's words where it was one of its; None where none did."""
+        if snapshot.status != "Stopped":
+            return None
+        service = service_stop(snapshot.rule_evaluations)
+        if service is not None:
+            return service
+        stop = RuleStop.from_tags(self.jobs.tags(snapshot.arn))
+        return None if stop is None else (stop, "")
+
+    def earlier(self, name: str, *, is_verdict: bool, asks: bool) -> EarlierStop | None:
+        """Return how a rule ended a job, also by the script's own guard; None where none did, or there is no such job.
+
+        Args:
+            name: the job's.
+            is_verdict: whether it was the task's result.
+            asks: whether a human is asked after a stop, and so may have chosen.
+        """
+        job = self.jobs.describe(name)
+        if job is None:
+            return None
+        found, diverged = self.of(job), divergence_of(job.failure_reason)
+        if not found and not diverged:
+            return None
+        chosen = remedy_of(self.jobs.tags(job.arn)) if asks else None
+        return EarlierStop(
+            step=found[0].step if found else (diverged or (None,))[0],
+            onset=found[0].onset if found else None,
+            chosen=None if chosen is None else Remedy(chosen),
+            checkpoints=str(job.checkpoint_s3_uri),
+            is_verdict=is_verdict,
+        )
+
+    def evidence(self, snapshot: JobSnapshot) -> str:
+        """Return what the watcher wrote down when it stopped the job; empty where it cannot be read."""
+        objects, uri = S3Objects(self.clients.client("s3")), document_uri(snapshot)
+        if not objects.exists(uri):
+            return ""
+        document: Mapping[str, Any] = json.loads(objects.read(uri))
+        return str((document.get("stopped_by") or {}).get("evidence", ""))
+
+    def verdict(self, snapshot: JobSnapshot, stop: RuleStop, evidence: str) -> dict[str, Any]:
+        """Return the verdict on a job as the task's result has it: also its last whole checkpoint, None for none."""
+        found = (
+            checkpoints_in(self.clients.client("s3"), snapshot.checkpoint_s3_uri)
+            if snapshot.checkpoint_s3_uri
+            else {}
+        )
+        return {
+            "rule": stop.rule,
+            "step": stop.step,
+            "action": RuleAction.FAIL if stop.fails else RuleAction.STOP,
+            "evidence": evidence,
+            "last_checkpoint": found[max(found)] if found else None,
+            "rules_uri": document_uri(snapshot),
+        }

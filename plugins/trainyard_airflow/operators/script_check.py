@@ -1,0 +1,97 @@
+"""Asks training scripts what they would refuse of their jobs' hyperparameters, before any of them is paid.
+
+`trainer/judging.py`, beside the scripts, answers in a process of its own: with the very code that reads them in the
+container, and what a script says it is judged by. A script that says nothing, as one of the user's own, is not judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+JUDGE = "trainer.judging"
+LIMIT_S = 60.0
+ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
+"""What the judge hears of the worker's, beside LC_*: it imports modules that users edit, and needs no secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptJob:
+    """A job as its script sees it; `where` its hyperparameters are in the user's input."""
+
+    where: str
+    entry_point: str
+    hyperparameters: Mapping[str, Any]
+    ranks: int
+
+
+def script_findings(
+    scripts: Path, jobs: Sequence[ScriptJob], *, limit_s: float = LIMIT_S
+) -> list[list[Finding]]:
+    """Return what the scripts would refuse of each job; nothing for a folder of scripts that judge nothing.
+
+    A job that cannot be judged has a warning: a loaded worker, or one without the script's libraries, fails no run.
+    """
+    if not scripts.joinpath(*JUDGE.split(".")).with_suffix(".py").is_file():
+        return [[] for _ in jobs]
+    try:
+        ended = subprocess.run(  # noqa: S603  # our own interpreter
+            [sys.executable, "-m", JUDGE],
+            input=json.dumps([asdict(each) for each in jobs]),
+            cwd=scripts,
+            env=_environment(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        reason = f"no answer within {limit_s:g} s"
+        return [[_unjudged(str(scripts), "the scripts", reason)] for _ in jobs]
+    if ended.returncode:
+        return [[_silence(scripts, ended.stderr)] for _ in jobs]
+    return [_findings(job, told) for job, told in zip(jobs, json.loads(ended.stdout), strict=True)]
+
+
+def _environment(whole: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in whole.items()
+        if name in ENVIRONMENT or name.startswith("LC_")
+    }
+
+
+def _findings(job: ScriptJob, told: list[str] | str) -> list[Finding]:
+    if isinstance(told, str):
+        return [_unjudged(job.where, job.entry_point, told)]
+    return [
+        Finding(where=job.where, what=f"{job.entry_point} would refuse: {each}") for each in told
+    ]
+
+
+def _unjudged(where: str, who: str, reason: str) -> Finding:
+    return Finding(
+        where=where,
+        what=f"{who} cannot be asked about hyperparameters: {reason}",
+        next_step=f"see what `python -m {JUDGE}` says in the folder of the scripts",
+        severity=Severity.WARNING,
+    )
+
+
+def _silence(scripts: Path, said: str) -> Finding:
+    reason = (said.strip().splitlines() or ["no reason given"])[-1]
+    return Finding(
+        where=str(scripts),
+        what=f"holds scripts that cannot judge their hyperparameters: {reason}",
+        next_step=f"see what `python -m {JUDGE}` says there; in the container they would fail alike",
+    )

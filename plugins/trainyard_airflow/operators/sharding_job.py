@@ -1,0 +1,145 @@
+"""Sharding on several instances: the code that travels to them, and the processing job that runs it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trainyard
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.processing_job import ProcessingJobSpec
+from trainyard_airflow.operators.job_code import uploaded_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.sharding.settings import ShardSettings, Source
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.operators.job_code import UploadedCode
+
+_MODULE = "trainyard_airflow.hooks.shard_part"
+_OF_LIBRARY = (
+    "__init__.py",
+    "errors.py",
+    "units.py",
+    "sagemaker_api/__init__.py",
+    "sagemaker_api/failures.py",
+    "sagemaker_api/failure_table.py",
+    "sagemaker_api/stop_cause.py",
+    "sharding/*.py",
+)
+_OF_PLUGIN = (
+    "__init__.py",
+    "hooks/__init__.py",
+    "hooks/dataset_objects.py",
+    "hooks/object_stream.py",
+    "hooks/objects.py",
+    "hooks/refusals.py",
+    "hooks/retries.py",
+    "hooks/shard_part.py",
+)
+# AWS's PyTorch images have boto3, numpy and pandas, but not every one has pyarrow: pip installs what
+# is missing, and does nothing (and needs no network) where all of it is there.
+_REQUIREMENTS = "boto3\nnumpy\npandas\npyarrow\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingJob:
+    """The instances that shard a data set instead of the worker.
+
+    Attributes:
+        role: ARN of the execution role; it reads the source and writes the shards.
+        code_location: S3 prefix the code is uploaded under.
+        image_uri: an image with Python 3.11 or newer; AWS's PyTorch image when absent. What it lacks
+            of pandas and pyarrow is installed with pip, which needs a way to a package index.
+        volume_size: GiB for each instance; only shards under way lie on it.
+        max_run: seconds.
+    """
+
+    instance_count: int
+    role: str
+    code_location: str
+    instance_type: str = "ml.m5.xlarge"
+    image_uri: str | None = None
+    volume_size: int = 30
+    max_run: int = 86400
+
+
+def check_shardable(source: Source, settings: ShardSettings) -> None:
+    """Refuse what instances cannot reach: they see S3, and nothing of this worker's disk.
+
+    Raises:
+        SpecError: the source or the tokenizer is on this worker.
+    """
+    findings = []
+    if not source.uri.startswith("s3://"):
+        findings.append(
+            Finding(
+                where="source",
+                what="cannot be read by the instances of a sharding job",
+                got=source.uri,
+                allowed="s3://bucket/prefix",
+                next_step="copy the data to S3, or set shard_instance_count to 0",
+            )
+        )
+    if settings.tokenizer != "bytes":
+        findings.append(
+            Finding(
+                where="tokenizer",
+                what="is a file of this worker, which a sharding job's instances do not have",
+                got=settings.tokenizer,
+                allowed="bytes",
+                next_step="set shard_instance_count to 0",
+            )
+        )
+    if findings:
+        raise SpecError(findings, subject="sharding job")
+
+
+def sharding_job_spec(
+    job: ShardingJob, *, code_s3_uri: str, plan_uri: str, max_source_bytes: int
+) -> ProcessingJobSpec:
+    """Return the processing job whose every instance writes one part of the planned data set."""
+    return ProcessingJobSpec(
+        role=job.role,
+        instance_type=job.instance_type,
+        instance_count=job.instance_count,
+        image_uri=job.image_uri,
+        command=("python3", "-m"),
+        entry_point=_MODULE,
+        source_dir=code_s3_uri,
+        arguments=("--plan", plan_uri, "--max-source-bytes", str(max_source_bytes)),
+        volume_size=job.volume_size,
+        max_run=job.max_run,
+    )
+
+
+def uploaded_sharding_code(clients: AwsClients, *, prefix_uri: str) -> UploadedCode:
+    """Return the sharding code, the same that runs in a worker, uploaded unless it is there already."""
+    with tempfile.TemporaryDirectory(prefix="sharding-code-") as folder:
+        for name, path in _files():
+            target = Path(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        Path(folder, "requirements.txt").write_text(_REQUIREMENTS)
+        return uploaded_code(
+            clients,
+            source_dir=folder,
+            entry_point=f"{_MODULE.replace('.', '/')}.py",
+            prefix_uri=prefix_uri,
+        )
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """Yield what travels: the name in the archive and the file."""
+    plugin = Path(__file__).resolve().parents[1]
+    for root, patterns in (
+        (Path(str(trainyard.__file__)).resolve().parent, _OF_LIBRARY),
+        (plugin, _OF_PLUGIN),
+    ):
+        for pattern in patterns:
+            for path in root.glob(pattern):
+                yield f"{root.name}/{path.relative_to(root)}", path

@@ -1,0 +1,82 @@
+"""Reads a training script without running it: does it compile, and are its own packages all there."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def entry_point_findings(source_dir: Path, entry_point: str) -> list[Finding]:
+    """Return what would keep the entry point from starting: missing, not Python, or an import of its own missing.
+
+    Follows the imports of modules that lie in the source folder; what the image has to provide is
+    not judged.
+    """
+    script = source_dir / entry_point
+    if not source_dir.is_dir():
+        return [Finding(where="source_dir", what="is no folder", got=str(source_dir))]
+    if not script.is_file():
+        there = ", ".join(sorted(path.name for path in source_dir.glob("*.py"))) or "no scripts"
+        return [
+            Finding(
+                where="entry_point",
+                what=f"is not in {source_dir}",
+                got=entry_point,
+                allowed=there,
+            )
+        ]
+    return list(_module_findings(source_dir, script, seen=set()))
+
+
+def _module_findings(root: Path, module: Path, *, seen: set[Path]) -> Iterator[Finding]:
+    seen.add(module)
+    where = str(module.relative_to(root))
+    try:
+        tree = ast.parse(module.read_bytes(), filename=where)
+        compile(tree, where, "exec")
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        place = f"{where}:{line}" if line else where
+        text = getattr(error, "msg", None) or str(error)
+        yield Finding(where=place, what=f"does not compile: {text}")
+        return
+    for line, name in _imports(tree):
+        found = _own_module(root, name)
+        if found is None:
+            continue
+        if not found.exists():
+            yield Finding(
+                where=f"{where}:{line}",
+                what=f"imports {name}, which is not in the source folder",
+                next_step=f"add {found.relative_to(root)} or correct the import",
+            )
+        elif found.is_file() and found not in seen:
+            yield from _module_findings(root, found, seen=seen)
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module
+
+
+def _own_module(root: Path, name: str) -> Path | None:
+    """Return where a module of the source folder lies or should lie; None when it is not the folder's own."""
+    top, *rest = name.split(".")
+    if not rest:
+        single = root / f"{top}.py"
+        package = root / top / "__init__.py"
+        return single if single.is_file() else package if package.is_file() else None
+    if not (root / top).is_dir():
+        return None
+    module = root.joinpath(top, *rest).with_suffix(".py")
+    package = root.joinpath(top, *rest)
+    return package / "__init__.py" if package.is_dir() else module

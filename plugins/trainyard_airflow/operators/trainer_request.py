@@ -1,0 +1,144 @@
+"""The request of a ModelTrainer, made by the SDK itself; what the SDK gets wrong is mended or refused."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.sagemaker_api import mpi_all_hosts_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
+    """Return the request of `trainer.train()`, without its job name; code and drivers are uploaded by its session.
+
+    Args:
+        trainer: a ModelTrainer.
+        run_uri: S3 prefix below which checkpoints are kept when the trainer names no place.
+
+    Raises:
+        SpecError: the trainer is no training job's, or the SDK would break the job.
+    """
+    findings = list(_findings(trainer))
+    if findings:
+        raise SpecError(findings, subject="ModelTrainer")
+    if trainer.checkpoint_config and not trainer.checkpoint_config.s3_uri:
+        # The SDK's own place has the time in it: the next attempt would find no checkpoint there.
+        place = f"{run_uri}/{trainer.base_job_name}/checkpoints"
+        trainer.checkpoint_config = trainer.checkpoint_config.model_copy(update={"s3_uri": place})
+    with _mpi_on_all_hosts(trainer):
+        # Private, of a pinned SDK: the way the SDK's own queue for AWS Batch takes a trainer's request.
+        request: dict[str, Any] = trainer._create_training_job_args(boto3=True)  # noqa: SLF001
+    foreign = [each for name, value in request.items() for each in _foreign(value, name)]
+    if foreign:
+        raise SpecError(foreign, subject="ModelTrainer")
+    return {name: value for name, value in request.items() if name != "TrainingJobName"}
+
+
+def launch_of(trainer: Any) -> dict[str, Any]:
+    """Return what the trainer's driver does in the words of a spec's `distribution`; empty where it has none.
+
+    An own `DistributedConfig` is nothing that anybody but its author knows.
+    """
+    distributed = trainer.distributed
+    if distributed is None:
+        return {}
+    told: dict[str, Any] = {"enabled": True}
+    if distributed.__class__.__name__ not in {"Torchrun", "MPI"}:
+        return {}
+    if distributed.process_count_per_node:
+        told["processes_per_host"] = distributed.process_count_per_node
+    if distributed.__class__.__name__ == "MPI":
+        options = " ".join(distributed.mpi_additional_options or ())
+        return {"mpi": {**told, "custom_mpi_options": options}}
+    smp = distributed.smp
+    if smp is None:
+        return {"torch_distributed": told}
+    parameters = smp.model_dump(exclude_none=True)
+    parallel = {"modelparallel": {"enabled": True, "parameters": parameters}}
+    return {"torch_distributed": told, "smdistributed": parallel}
+
+
+def _findings(trainer: Any) -> Iterator[Finding]:
+    if trainer.training_mode.value != "SAGEMAKER_TRAINING_JOB":
+        yield Finding(
+            where="training_mode",
+            what="runs docker beside the worker, and is no training job",
+            got=trainer.training_mode.value,
+            next_step="leave it out; without an AWS account use the local engine's connection",
+        )
+    if trainer.source_code is None:
+        return
+    for name, value in (trainer.hyperparameters or {}).items():
+        if "'" in str(value):
+            yield Finding(
+                where=f"hyperparameters.{name}",
+                what="has a single quote, on which the SDK's container script breaks off",
+                got=repr(value)[:80],
+                next_step="put the value into a file in a channel, or write it without",
+                source="sagemaker-train 1.27.0, container_drivers/scripts/environment.py: export NAME='value'",
+            )
+
+
+@contextmanager
+def _mpi_on_all_hosts(trainer: Any) -> Iterator[None]:
+    """Let the trainer's MPI start ranks on every host; see `mpi_all_hosts_driver`. Own drivers stay their authors'."""
+    from sagemaker.train.distributed import MPI  # type: ignore[import-untyped]  # ships no types
+
+    if type(trainer.distributed) is not MPI or not _has_several_hosts(trainer.compute):
+        yield
+        return
+    given, driver = trainer.distributed, Path(mpi_all_hosts_driver.__file__)
+    with tempfile.TemporaryDirectory(prefix="trainyard-drivers-") as folder:
+        shutil.copy(driver, folder)
+        trainer.distributed = _own_driver(MPI, folder=folder, script=driver.name)(
+            **given.model_dump()
+        )
+        try:
+            yield
+        finally:
+            trainer.distributed = given
+
+
+def _own_driver(mpi: Any, *, folder: str, script: str) -> Any:
+    """Return the SDK's MPI with another driver beside its own: what its base class is for."""
+
+    class MPI(mpi):  # type: ignore[misc]  # the SDK's class, which is known inside the task only
+        @property
+        def driver_dir(self) -> str:
+            return folder
+
+        @property
+        def driver_script(self) -> str:
+            return script
+
+    return MPI
+
+
+def _has_several_hosts(compute: Any) -> bool:
+    return bool(compute.instance_groups or compute.instance_preferences) or (
+        (compute.instance_count or 1) > 1
+    )
+
+
+def _foreign(value: object, where: str) -> Iterator[Finding]:
+    """Yield what is no plain data, such as a variable of a SageMaker pipeline."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _foreign(each, f"{where}.{name}")
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _foreign(each, f"{where}[{index}]")
+    elif not isinstance(value, (str, int, float, bool, type(None))):
+        yield Finding(
+            where=where,
+            what="is no plain value; a pipeline's variables exist in SageMaker Pipelines only",
+            got=type(value).__name__,
+            next_step="take the value from Airflow's params or an earlier task's XCom",
+        )

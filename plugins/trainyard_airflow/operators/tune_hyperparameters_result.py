@@ -1,0 +1,145 @@
+"""The result of an ended search: who ended it, which trial won, what all of them cost. Pure."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from trainyard.errors import JobFailedError
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.specs.tuning_job_ranges import CategoricalRange, Scaling
+from trainyard.tuning.ceiling import estimate
+from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
+from trainyard.tuning.trials import best_trial, plain_text
+from trainyard_airflow.hooks.redaction import is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.sagemaker_api.tuning_snapshot import SearchFacts
+    from trainyard.specs.tuning_job import TuningJobSpec
+    from trainyard.tuning.trials import Trial
+
+log = logging.getLogger(__name__)
+
+_ENDS = ("Completed", "Failed", "Stopped")
+
+
+def ended_by(search: JobSnapshot, cause: StopCause | None) -> EndedBy:
+    """Return who ended the search.
+
+    Args:
+        search: as it ended.
+        cause: why Trainyard stopped it, where it did. A search that reached its own time limit the service stops, and
+            says no more about it than of one that a person stopped.
+    """
+    if search.status != "Stopped":
+        return EndedBy.SERVICE
+    if cause is StopCause.BUDGET:
+        return EndedBy.BUDGET
+    lasted_s, limit_s = search.wall_seconds, search.max_run_s
+    is_over = limit_s is not None and lasted_s is not None and lasted_s >= limit_s
+    return EndedBy.TIME if cause is StopCause.TIME or is_over else EndedBy.PERSON
+
+
+def usable_best(search: JobSnapshot, facts: SearchFacts, trials: Sequence[Trial]) -> BestTrial:
+    """Return the winner by the service's word, else by the trials'; its model is not known here.
+
+    Raises:
+        JobFailedError: no trial has a finite objective.
+    """
+    if facts.best_name and facts.best_value is not None and math.isfinite(facts.best_value):
+        tuned = {name: plain_text(value) for name, value in facts.best_tuned.items()}
+        name, value = facts.best_name, facts.best_value
+    else:
+        best = best_trial(trials, maximize=facts.maximize)
+        if best is None or best.objective is None:
+            raise JobFailedError(
+                f"search {search.name} ended as {search.status}, and none of its {len(trials)} trials has an objective",
+                job_name=search.name,
+                next_step=f"look whether a trial's log has lines that the regex of {facts.metric_name} matches",
+            )
+        tuned, name, value = (
+            dict(best.tuned_hyperparameters),
+            best.training_job_name,
+            best.objective,
+        )
+    return BestTrial(
+        training_job_name=name,
+        value=value,
+        tuned_hyperparameters=tuned,
+        hyperparameters={**_plain(facts.static), **tuned},
+    )
+
+
+def tuning_result(
+    spec: TuningJobSpec,
+    *,
+    search: JobSnapshot,
+    facts: SearchFacts,
+    trials: Sequence[Trial],
+    best: BestTrial,
+    ended_by: EndedBy,
+    trials_uri: str,
+    earlier_cost_usd: float = 0.0,
+) -> TuningResult:
+    """Return the result of an ended search that has a winner; searches before it have cost `earlier_cost_usd`."""
+    counts = Counter(each.status for each in trials)
+    costs = [each.cost_usd for each in trials]
+    known = [each for each in costs if each is not None]
+    return TuningResult(
+        tuning_job_name=search.name,
+        tuning_job_arn=search.arn,
+        status=search.status,
+        ended_by=ended_by,
+        is_complete=ended_by is EndedBy.SERVICE,
+        strategy=facts.strategy,
+        objective=Objective(metric_name=facts.metric_name, type=facts.objective_type),
+        best=best,
+        num_trials={status: counts[status] for status in _ENDS},
+        billable_seconds=sum(each.billable_seconds or 0.0 for each in trials),
+        cost_usd=sum(known) if len(known) == len(costs) else None,
+        earlier_cost_usd=earlier_cost_usd,
+        budget_usd=spec.budget_usd,
+        estimated_cost_usd=estimate(spec).total_usd,
+        trials_uri=trials_uri,
+        importance=_importance(spec, trials),
+    )
+
+
+def _importance(spec: TuningJobSpec, trials: Sequence[Trial]) -> dict[str, float]:
+    """Return each tuned hyperparameter's share; empty where the trials do not tell."""
+    from trainyard.tuning.importance import importance
+
+    logs = {
+        name
+        for name, each in spec.ranges.items()
+        if not isinstance(each, CategoricalRange) and each.scaling_type is Scaling.LOGARITHMIC
+    }
+    ended = [
+        (_values(each, spec), each.objective)
+        for each in trials
+        if each.status == "Completed" and each.is_usable
+    ]
+    try:
+        found = importance(ended, log_scaled=logs)
+    except Exception as error:  # noqa: BLE001  # the search is paid for: its result is worth more than this
+        log.warning("How much each hyperparameter mattered is not known: %r", error)
+        return {}
+    if found.why_unknown:
+        log.info("How much each hyperparameter mattered is not known: %s", found.why_unknown)
+    return found.to_dict()
+
+
+def _values(trial: Trial, spec: TuningJobSpec) -> dict[str, str | float]:
+    return {
+        name: value if name in spec.categorical else float(value)
+        for name, value in trial.tuned_hyperparameters.items()
+    }
+
+
+def _plain(static: Mapping[str, str]) -> dict[str, str]:
+    return {name: plain_text(value) for name, value in static.items() if not is_secret_name(name)}

@@ -1,0 +1,154 @@
+"""Evidence beside the report: the training's continuity with its proof, and the rules' findings."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.errors import SpecError
+from trainyard.rules.document import merged
+from trainyard.rules.judging import judge_log
+from trainyard.runs.continuity import Continuity, measure_continuity
+from trainyard.runs.continuity.log_file import read_log, write_log
+from trainyard_airflow.hooks.training_log import training_log
+from trainyard_airflow.triggers.rule_findings import document_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from trainyard.runs.continuity import LogLine
+    from trainyard.runs.record import JobRecord
+    from trainyard_airflow.hooks.objects import S3Objects
+
+log = logging.getLogger(__name__)
+
+LOG_NAME, INDEX_NAME = "training_log.jsonl.gz", "index.json"
+CONTINUITY_NAME, RULES_NAME = "continuity.json", "rules.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Continuity from the log; and rules.json, if the training was evaluated or could be."""
+
+    continuity: Continuity
+    rules: dict[str, Any] | None
+
+
+def write_proof(
+    logs: Any,
+    objects: S3Objects,
+    *,
+    jobs: Sequence[JobRecord],
+    shard_index: Mapping[str, Any] | None,
+    conf: Mapping[str, Any],
+    to: str,
+    output: str | None = None,
+) -> Proof:
+    """Write training log, shard index, continuity.json and rules.json below `to`; return the last two.
+
+    The rules' verdicts are those that the task beside the training wrote, of its ranks' statistics, where it did so for
+    every job that started. Else the log is judged, which holds less. `judged` in rules.json says which, and `unwatched`
+    names the jobs without verdicts where others have some.
+
+    The log passes through a file, so that memory holds a page of it. A log that cannot be read is
+    left out, with a warning, and the continuity says why it is not known.
+
+    Args:
+        logs: a boto3 client of CloudWatch Logs.
+        objects: where to write.
+        jobs: the training task's jobs, oldest first.
+        shard_index: the parsed index.json of the data set; None if there is none.
+        conf: of the run: its rules, and what it says of the training.
+        to: the report's prefix, `s3://bucket/...`.
+        output: the training's output path, below which the verdicts of its jobs lie; None if nothing watched it.
+
+    Raises:
+        TrainingRunError: the bucket refuses.
+    """
+    with TemporaryDirectory(prefix="trainyard-log-") as folder:
+        file = Path(folder) / LOG_NAME
+        why_no_log = _copy_log(logs, jobs, file)
+        continuity = measure_continuity(read_log(file), jobs, why_no_log=why_no_log)
+        rules, unwatched = _watched(objects, jobs, output)
+        if (rules is None or unwatched) and not why_no_log:
+            rules = _judged(file, conf, continuity, jobs) or rules
+        if rules is not None and unwatched:
+            rules["unwatched"] = unwatched
+        objects.write(f"{to}/{LOG_NAME}", file.read_bytes(), content_type="application/gzip")
+    if shard_index is not None:
+        index = json.dumps(shard_index, indent=1).encode()
+        objects.write(f"{to}/{INDEX_NAME}", index, content_type="application/json")
+    document = continuity.to_json().encode()
+    objects.write(f"{to}/{CONTINUITY_NAME}", document, content_type="application/json")
+    if rules is not None:
+        found = json.dumps(rules, indent=1, allow_nan=False).encode()
+        objects.write(f"{to}/{RULES_NAME}", found, content_type="application/json")
+    return Proof(continuity=continuity, rules=rules)
+
+
+def _watched(
+    objects: S3Objects, jobs: Sequence[JobRecord], output: str | None
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the verdicts that were written beside the training's jobs, and the jobs that started and have none.
+
+    None, and no job, if no verdicts were written, or only some of nothing: without a record of the ranks, or a word
+    of the service's rules.
+    """
+    if output is None:
+        return None, []
+    addresses = {job.name: document_below(output, job.name) for job in jobs}
+    documents = {
+        name: json.loads(objects.read(each))
+        for name, each in addresses.items()
+        if objects.exists(each)
+    }
+    told = [each for each in documents.values() if each["num_records"] or each.get("service_rules")]
+    if not told:
+        return None, []
+    unwatched = [
+        job.name for job in jobs if job.started_at is not None and job.name not in documents
+    ]
+    if unwatched:
+        log.warning("No verdicts were written beside job %s", ", ".join(unwatched))
+    return {**merged(told), "judged": "statistics"}, unwatched
+
+
+def _judged(
+    file: Path, conf: Mapping[str, Any], continuity: Continuity, jobs: Sequence[JobRecord]
+) -> dict[str, Any] | None:
+    """Return what the rules find in the log; None for a log without a line."""
+    rows = [
+        {"time_ms": each.time_ms, "job": each.job, "stream": each.stream, "line": each.text}
+        for each in read_log(file)
+    ]
+    failures = {job.name: job.failure_reason for job in jobs}
+    if not rows:
+        return None
+    try:
+        found = judge_log(rows, conf, continuity=continuity.to_dict(), failures=failures)
+    except SpecError as error:
+        log.warning("The rules cannot be evaluated, the report goes without them: %s", error)
+        return None
+    return {**found, "judged": "log"}
+
+
+def _copy_log(logs: Any, jobs: Sequence[JobRecord], file: Path) -> str | None:
+    """Write the lines of all jobs to the file; return why it is empty if they cannot be read."""
+    try:
+        write_log(file, _lines(logs, jobs))
+    except (ClientError, BotoCoreError) as error:
+        log.warning("The training log cannot be read, the report goes without it: %s", error)
+        write_log(file, ())
+        return f"the training log could not be read: {error}"
+    return None
+
+
+def _lines(logs: Any, jobs: Sequence[JobRecord]) -> Iterator[LogLine]:
+    for job in jobs:
+        yield from training_log(logs, job_name=job.name)

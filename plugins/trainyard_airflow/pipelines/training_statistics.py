@@ -1,0 +1,149 @@
+"""The statistics that a training synced to S3: brought into the worker, and beside the run's report."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.statistics_bundles import BUNDLE, files_in
+from trainyard.rules.statistics_place import STATISTICS_FOLDER
+from trainyard.runs.profile.traces import Trace, in_order, trace_of
+from trainyard.units import format_bytes
+from trainyard_airflow.hooks.objects import S3Address, S3Objects
+from trainyard_airflow.hooks.refusals import refusals_typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 512 * 2**20  # of JSON lines: about a minute of reading
+MOST_TRACE_BYTES = 64 * 2**20  # of one trace
+MOST_TRACES_BYTES = 256 * 2**20  # of all of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Fetched files.
+
+    Attributes:
+        files: compressed JSON lines, one file for each that the training wrote.
+        traces: also those that stayed where they are, for their size, with their address.
+        why_none: why there are no files; empty if there are some.
+    """
+
+    files: tuple[Path, ...] = ()
+    traces: tuple[Trace, ...] = ()
+    why_none: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    bucket: str
+    key: str
+    num_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def fetch_statistics(client: Any, *, sources: Sequence[str], folder: Path, to: str) -> Fetched:
+    """Copy the statistics below the sources to the folder, and with the traces to `<to>/statistics/`.
+
+    Of the objects that hosts put, each rank's files become files again.
+
+    What is beyond the bounds is not copied: of statistics nothing then, since a part of them would tell another story.
+
+    Args:
+        client: a boto3 client of S3.
+        sources: S3 prefixes, at least one.
+        folder: an existing one in the worker.
+        to: the report's prefix.
+
+    Raises:
+        TrainingRunError: S3 refuses, or an object is none of statistics.
+    """
+    objects = S3Objects(client)
+    source = " and ".join(sources)
+    found = [each for uri in sources for each in _listed(client, S3Address.parse(uri))]
+    lines = [each for each in found if each.name.endswith(".jsonl") or BUNDLE.search(each.key)]
+    traces = in_order(_copied_traces(client, found, to))
+    size = sum(each.num_bytes for each in lines)
+    if not lines:
+        why = (
+            f"no statistics below {source}: switched off (hyperparameter statistics), or the training ended before "
+            "its first step"
+        )
+        return Fetched(traces=traces, why_none=why)
+    if size > MOST_BYTES:
+        why = (
+            f"the statistics below {source} are {format_bytes(size)}, more than the {format_bytes(MOST_BYTES)} that "
+            f"the report reads; copy them to runs/<run id>/{STATISTICS_FOLDER} and use make profile"
+        )
+        return Fetched(traces=traces, why_none=why)
+    contents: dict[str, bytearray] = {}
+    for each in lines:
+        content = objects.read(each.uri)
+        is_bundle = BUNDLE.search(each.key)
+        pieces = files_in(content, where=each.uri) if is_bundle else ((each.name, content),)
+        for file, piece in pieces:
+            contents.setdefault(file, bytearray()).extend(piece)
+    files = []
+    for file in sorted(contents):
+        content = gzip.compress(contents.pop(file), mtime=0)
+        name = f"{file}.gz"
+        objects.write(f"{to}/{STATISTICS_FOLDER}/{name}", content, content_type="application/gzip")
+        path = folder / name
+        path.write_bytes(content)
+        files.append(path)
+    return Fetched(files=tuple(files), traces=traces)
+
+
+def lines_of(files: Sequence[Path]) -> dict[str, Iterator[str]]:
+    """Return the lines of each file by its name, read as they are asked for."""
+    return {each.name: _lines(each) for each in files}
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        yield from file
+
+
+def _listed(client: Any, at: S3Address) -> Iterator[_Found]:
+    pages = client.get_paginator("list_objects_v2")
+    with refusals_typed(f"s3://{at.bucket}/{at.key}"):
+        for page in pages.paginate(Bucket=at.bucket, Prefix=at.key):
+            for each in page.get("Contents", ()):
+                yield _Found(bucket=at.bucket, key=each["Key"], num_bytes=each["Size"])
+
+
+def _copied_traces(client: Any, found: Sequence[_Found], to: str) -> Iterator[Trace]:
+    left = MOST_TRACES_BYTES
+    target = S3Address.parse(to)
+    for each in found:
+        place = f"{STATISTICS_FOLDER}/{each.name}"
+        trace = trace_of(place, num_bytes=each.num_bytes)
+        if trace is None:
+            continue
+        address = each.uri
+        if each.num_bytes > min(MOST_TRACE_BYTES, left):
+            log.warning("%s stays there: %s", address, format_bytes(each.num_bytes))
+            stays = trace_of(address, num_bytes=each.num_bytes)
+            yield stays or trace
+            continue
+        left -= each.num_bytes
+        with refusals_typed(address):
+            client.copy_object(
+                Bucket=target.bucket,
+                Key=f"{target.key}/{place}",
+                CopySource={"Bucket": each.bucket, "Key": each.key},
+            )
+        yield trace

@@ -1,0 +1,62 @@
+"""Airflow's listener that puts a run's note beside it: how it ended and what it cost, in every list of runs.
+
+A run that a rule stopped succeeds, as far as Airflow knows: without the note it looks like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.listeners import hookimpl
+from sqlalchemy.orm import object_session
+
+from trainyard_airflow.pipelines import run_state
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+__all__ = ["on_dag_run_failed", "on_dag_run_success"]
+
+log = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_dag_run_success(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
+    """Note how the run ended."""
+    note_end(dag_run)
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: Any, msg: str) -> None:  # noqa: ARG001  # as Airflow's hook names them
+    """Note how the run ended."""
+    note_end(dag_run)
+
+
+def note_end(dag_run: Any) -> None:
+    """Give a run the note that its report returned; a note that it has already stays.
+
+    It runs in the scheduler, with the run's own session: another one would wait for the row that the scheduler holds.
+    Without a session, by hand or in `dag.test()`, there is no note. No error leaves it.
+    """
+    try:
+        session = object_session(dag_run)
+        if session is None or dag_run.note:
+            return
+        note = _returned(session, dag_run).get("note")
+        if isinstance(note, str):
+            dag_run.note = note
+    except Exception:
+        log.exception("Run %s has no note", dag_run.run_id)
+
+
+def _returned(session: Session, dag_run: Any) -> dict[str, Any]:
+    """Return what the run's report returned; empty if there is none."""
+    from airflow.models.xcom import XComModel  # noqa: TID251  # the scheduler has the database
+
+    query = XComModel.get_many(
+        run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=run_state.REPORT, key="return_value"
+    )
+    row = session.execute(query).first()
+    returned = XComModel.deserialize_value(row[0]) if row else None
+    return returned if isinstance(returned, dict) else {}

@@ -1,0 +1,52 @@
+"""Looks at an AutoML job: tells its candidates as a leaderboard when there is news of one."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate, leaderboard
+from trainyard_airflow.hooks.automl_candidates import LISTING, NAME_KEY
+from trainyard_airflow.triggers.follow import Look
+
+if TYPE_CHECKING:
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_CANDIDATES = frozenset({"Starting", "AnalyzingData"})
+
+
+@dataclass(slots=True)
+class AutoMLLook(Look):
+    """A look that lists the candidates from the time that there are any."""
+
+    told: dict[str, tuple[str, float | None]] = field(default_factory=dict)
+
+    async def now(self) -> JobSnapshot:
+        """Return the job as it is; log its candidates where there is news of one."""
+        snapshot = await super(
+            AutoMLLook, self
+        ).now()  # a slotted dataclass is another class than `super()` thinks
+        if snapshot.secondary_status not in _WITHOUT_CANDIDATES:
+            self._tell(await self._listed())
+        return snapshot
+
+    async def _listed(self) -> list[Candidate]:
+        pages = self.sagemaker.get_paginator(LISTING).paginate(**{NAME_KEY: self.followed.job_name})
+        return [Candidate.from_wire(each) async for page in pages for each in page["Candidates"]]
+
+    def _tell(self, candidates: list[Candidate]) -> None:
+        news = {each.name: (each.status, each.value) for each in candidates}
+        if news == self.told:
+            return
+        facts = AutoMLFacts.from_describe(self.described)
+        log.info(
+            "AutoML job %s: %d of its %d candidates have ended\n%s",
+            self.followed.job_name,
+            sum(each.is_terminal for each in candidates),
+            len(candidates),
+            leaderboard(candidates, metric=facts.metric_name, maximize=facts.maximize),
+        )
+        self.told = news

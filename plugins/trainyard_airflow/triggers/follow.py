@@ -1,0 +1,532 @@
+"""Follows one job to its end: describes it, passes its log lines on, outlives an endpoint that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from botocore.exceptions import ClientError
+
+from trainyard.errors import ContractError
+from trainyard.runs.notifier import Notifier, interruption_notice
+from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+from trainyard_airflow.hooks.notifications import notify_from_trigger
+from trainyard_airflow.hooks.redaction import description_secrets, masked, masked_snapshot
+from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.hooks.shared_clients import shared_clients
+from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
+from trainyard_airflow.triggers.job_feed import (
+    JobFeed,
+    JobState,
+    Subscription,
+    service_time,
+    subscribed,
+)
+from trainyard_airflow.triggers.log_tail import LogTail, newest_heartbeat
+from trainyard_airflow.triggers.pace import Pace, jittered
+from trainyard_airflow.triggers.renewed_clients import RenewedClients
+from trainyard_airflow.triggers.stopping import note_follower, stop_job
+from trainyard_airflow.triggers.watch import Patience, Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+
+log = logging.getLogger(__name__)
+
+_LOG_FAILURES_IN_A_ROW = 8
+_LAST_LINES_S = 1.5
+_SILENCE_SHARE = 0.25
+_UNLISTED_S = 15.0
+VERSION = 1
+"""Of a trigger's arguments in Airflow's database; a release reads all of them (docs/adr/0057)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """A job to follow, and how closely. JSON-safe through `to_dict`.
+
+    Attributes:
+        poll_interval_s: the longest time between two looks.
+        stream_logs: whether the log lines of all hosts are passed on.
+        patience: how long the job may be silent or wait for instances before it is stopped.
+        notifier: whom to tell of spot interruptions; None tells nobody.
+        has_secrets: whether the job's request has values that its log must not show: they are asked of the service.
+    """
+
+    kind: JobKind
+    job_name: str
+    connection: ConnectionArguments
+    poll_interval_s: float = 15.0
+    stream_logs: bool = True
+    patience: Patience = field(default_factory=Patience)
+    notifier: Notifier | None = None
+    has_secrets: bool = True
+
+    @property
+    def wants_lines(self) -> bool:
+        """True if the job's lines are of use: to pass on, or to hear that it is alive."""
+        return self.stream_logs or bool(self.patience.heartbeat_timeout_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-safe data; `from_dict` reads it back."""
+        return {
+            "v": VERSION,
+            "kind": str(self.kind),
+            "job_name": self.job_name,
+            "poll_interval_s": self.poll_interval_s,
+            "stream_logs": self.stream_logs,
+            "patience": self.patience.to_dict(),
+            "notifier": self.notifier.to_dict() if self.notifier else None,
+            "has_secrets": self.has_secrets,
+            "connection": self.connection.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote, in this release or in another.
+
+        Unknown keys are a later release's and are ignored, missing ones have their defaults. Version 0 had the members
+        of the connection among its own.
+
+        Raises:
+            KeyError: no kind or job is named.
+            ValueError: this release does not know the kind, or a member is not of its type.
+            TypeError: likewise.
+        """
+        return cls(
+            kind=JobKind(data["kind"]),
+            job_name=_text(data["job_name"]),
+            poll_interval_s=float(data.get("poll_interval_s", 15.0)),
+            stream_logs=bool(data.get("stream_logs", True)),
+            patience=Patience.from_dict(data.get("patience") or {}),
+            notifier=Notifier.from_dict(data.get("notifier")),
+            has_secrets=bool(data.get("has_secrets", True)),
+            connection=ConnectionArguments.from_dict(data.get("connection", data)),
+        )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"job_name must be a text, got {value!r}")
+    return value
+
+
+async def follow_job(followed: Followed, *, follower: str | None = None) -> JobSnapshot:
+    """Return the job's final snapshot, however long that takes; its log lines go to this module's logger.
+
+    A service that does not answer, throttles or fails is asked again with growing waits, for ever:
+    the job runs on meanwhile, and whoever waits for it decides how long to wait. So is one that takes
+    the credentials for expired: each new look reads the connection anew. A log that cannot be read
+    ends nothing: the job is followed without it, after one warning.
+
+    A job that is silent or waits for longer than it may is stopped, with a tag that says why, and then followed to its
+    end like any other. So is a search that would cross its ceiling; of a search the trials are told instead of lines.
+
+    Args:
+        followed: the job.
+        follower: the trigger that follows it, noted on the job (`handover`); None in a worker.
+
+    Raises:
+        TrainingRunError: the service refuses to describe the job (no permission, no such job),
+            several times.
+    """
+    look = _look_class(followed.kind)(followed, unnoted_follower=follower)
+    try:
+        return await _follow(followed, look)
+    finally:
+        await look.clients.close()
+
+
+async def follow_by_feed(
+    followed: Followed, *, follower: str | None, began_at: float, log_since: float
+) -> JobState | JobSnapshot:
+    """Return how the job ended, by the feed that all followers of the connection share in this loop.
+
+    Does as `follow_job`, at a fraction of the calls: a job is described only where more must be known of it than its
+    state. Where the service refuses listings, and for kinds that are not fed, the job is followed by itself.
+
+    Args:
+        followed: the job.
+        follower: the trigger that takes the job over from another triggerer, noted on it; None where it is new.
+        began_at: about when the job began, epoch seconds.
+        log_since: lines before it are not passed on, epoch seconds.
+
+    Raises:
+        TrainingRunError: the service refuses to describe the job, several times.
+    """
+    look = FedLook(followed, unnoted_follower=follower)
+    subscription = Subscription(
+        job_name=followed.job_name,
+        reads_logs=followed.wants_lines,
+        since_ms=int(log_since * 1000),
+        began_at=began_at,
+        longest_s=followed.poll_interval_s,
+    )
+    look.subscription = subscription
+    try:
+        async with subscribed(followed.connection, followed.kind, subscription) as feed:
+            look.feed = feed
+            return await look.end()
+    except _NotFedError:
+        return await follow_job(followed, follower=follower)
+    finally:
+        await look.clients.close()
+
+
+class _NotFedError(Exception):
+    """The service refuses listings."""
+
+
+def _look_class(kind: JobKind) -> type[Look]:
+    if kind is JobKind.TUNING:
+        from trainyard_airflow.triggers.search import SearchLook
+
+        return SearchLook
+    if kind is JobKind.AUTOML:
+        from trainyard_airflow.triggers.automl import AutoMLLook
+
+        return AutoMLLook
+    return Look
+
+
+async def _follow(followed: Followed, look: Look) -> JobSnapshot:
+    answers = Answers(where=f"job {followed.job_name}")
+    while True:
+        try:
+            async with look.clients:
+                snapshot = await look.now()
+                answers.answered()
+                if snapshot.is_terminal:
+                    await look.drain_logs()
+                    return snapshot
+                await look.give_up_on(snapshot)
+        except FAULTS as error:
+            delay = answers.delay_s(error)
+        else:
+            age_s = time.time() - (snapshot.created_at or time.time())
+            phase = snapshot.secondary_status or snapshot.status
+            delay = jittered(look.pace.delay_s(age_s=age_s, phase=phase))
+        await asyncio.sleep(delay)
+
+
+def _starts(snapshot: JobSnapshot) -> int:
+    """Return how often instances began to train: each time they write streams of their own."""
+    return sum(each.status == "Training" for each in snapshot.transitions)
+
+
+@dataclass(slots=True)
+class Look:
+    """Open clients and reading positions of one followed job; clients are renewed after a failure."""
+
+    followed: Followed
+    unnoted_follower: str | None = None
+    clients: RenewedClients = field(init=False)
+    tail: LogTail = field(init=False)
+    phase: str | None = None
+    secrets: tuple[str, ...] = ()
+    reads_logs: bool = field(init=False)
+    log_failures: int = 0
+    now_s: float = 0.0
+    described: dict[str, Any] = field(default_factory=dict)
+    num_interruptions: int = 0
+
+    def __post_init__(self) -> None:
+        self.reads_logs = self.followed.wants_lines
+        services = ("sagemaker", "logs") if self.reads_logs else ("sagemaker",)
+        self.clients = RenewedClients(self.followed.connection, *services)
+        group = JOB_APIS[self.followed.kind].log_group
+        self.tail = LogTail(group=group, job_name=self.followed.job_name)
+
+    @property
+    def pace(self) -> Pace:
+        """The pause between looks, by the connection's extra `trainyard.shortest_poll_s` and the task."""
+        longest_s = self.followed.poll_interval_s
+        shortest_s = self.clients.aws.shortest_poll_s
+        if shortest_s is None:
+            return Pace(longest_s=longest_s)
+        return Pace(shortest_s=shortest_s, longest_s=longest_s)
+
+    @property
+    def sagemaker(self) -> Any:
+        """The open client of SageMaker."""
+        return self.clients["sagemaker"]
+
+    async def now(self) -> JobSnapshot:
+        """Return the job as it is; log a change of state and the new lines."""
+        snapshot = await self._describe()
+        await note_follower(self.sagemaker, snapshot.arn, self.unnoted_follower)
+        self.unnoted_follower = None
+        changed = self._log_phase(
+            snapshot.secondary_status or snapshot.status, snapshot.status_message or ""
+        )
+        await self._tell_interruptions(snapshot)
+        if self.reads_logs:
+            self.tail.num_streams = snapshot.instance_count * max(1, _starts(snapshot))
+            await self._pass_logs_on(look_for_streams=changed)
+        return snapshot
+
+    def _log_phase(self, phase: str, message: str) -> bool:
+        """Log the phase if it is another than before, and return whether it is."""
+        if phase == self.phase:
+            return False
+        log.info("Job %s: %s %s", self.followed.job_name, phase, message)
+        self.phase = phase
+        return True
+
+    async def _tell_interruptions(self, snapshot: JobSnapshot) -> None:
+        """Tell of the spot interruptions since the last look; a follower before this one may have told of them."""
+        told, self.num_interruptions = self.num_interruptions, snapshot.interruptions
+        for number in range(told + 1, snapshot.interruptions + 1):
+            notice = interruption_notice(
+                job_name=snapshot.name,
+                number=number,
+                instances=f"{snapshot.instance_count} x {snapshot.instance_type}",
+            )
+            await notify_from_trigger(self.clients.aws, self.followed.notifier, notice)
+
+    async def give_up_on(self, snapshot: JobSnapshot) -> None:
+        """Stop a job that is silent or waits for longer than it may.
+
+        Nothing is known of the silence of a job whose log is not read, or not yet to its end.
+        """
+        verdict = self._verdict(snapshot)
+        if verdict is not None and verdict.cause is StopCause.HUNG:
+            # Perhaps it is heard of in the stream of a host that was not there when streams were last looked for.
+            await self._pass_logs_on(look_for_streams=True)
+            verdict = self._verdict(snapshot)
+        if verdict is not None:
+            log.warning("Job %s is stopped: %s", snapshot.name, verdict.says)
+            await stop_job(self.followed, tag=verdict.cause.tag)
+
+    def _verdict(self, snapshot: JobSnapshot) -> Verdict | None:
+        return judge(
+            snapshot,
+            patience=self.followed.patience,
+            heard_at=self._heard_at,
+            now=self.now_s,
+        )
+
+    @property
+    def _heard_at(self) -> float | None:
+        is_heard = self.reads_logs and not self.tail.is_behind
+        return self.tail.heard_at if is_heard else None
+
+    async def drain_logs(self) -> None:
+        """Pass on what is left of the logs."""
+        while self.reads_logs and await self._pass_logs_on(look_for_streams=True):
+            pass
+
+    async def _describe(self) -> JobSnapshot:
+        api = JOB_APIS[self.followed.kind]
+        describe = getattr(self.sagemaker, f"describe_{api.method}{api.version}")
+        try:
+            answer = await describe(**{api.name_key: self.followed.job_name})
+        except ClientError as error:
+            if is_unknown_job(*code_and_message(error)):
+                log.warning("The service knows no job %s (yet)", self.followed.job_name)
+            raise
+        if not answer.get(f"{api.noun}Status"):
+            raise ContractError("the service described a job without a status", got=list(answer))
+        self.described, self.now_s = answer, service_time(answer)
+        self.secrets = description_secrets(answer)
+        return masked_snapshot(answer)
+
+    async def _pass_logs_on(self, *, look_for_streams: bool) -> int:
+        """Log the new lines of all hosts, without the job's secrets, and return how many there were."""
+        count = 0
+        try:
+            async for line in self.tail.new_lines(
+                self.clients["logs"], look_for_streams=look_for_streams
+            ):
+                count += 1
+                if self.followed.stream_logs:
+                    log.info("%s", masked(line, self.secrets))
+        except FAULTS as error:
+            self._count_log_failure(error)
+        else:
+            self.log_failures = 0
+        return count
+
+    def _count_log_failure(self, error: Exception) -> None:
+        """Go on without the log when it is refused, or fails once more than is borne; else raise the error again."""
+        self.log_failures += 1
+        is_refused = isinstance(error, ClientError) and is_refusal(error)
+        if not is_refused and self.log_failures < _LOG_FAILURES_IN_A_ROW:
+            raise error
+        self.reads_logs = False
+        log.warning(
+            "The log of job %s cannot be read (%s): it is followed without its log lines",
+            self.followed.job_name,
+            error,
+        )
+
+
+@dataclass(slots=True)
+class FedLook(Look):
+    """A look that the shared feed drives: it describes the job only to know more than its state."""
+
+    subscription: Subscription = field(init=False)
+    feed: JobFeed = field(init=False)
+    snapshot: JobSnapshot | None = None
+    described_in: JobState | None = None
+    is_deaf: bool = False
+    listens_since: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        super(
+            FedLook, self
+        ).__post_init__()  # a slotted dataclass is another class than `super()` thinks
+        self.reads_logs = False  # by itself: the feed does
+        self.clients = RenewedClients(self.followed.connection, "sagemaker")
+
+    async def end(self) -> JobState | JobSnapshot:
+        """Return the job's end.
+
+        Raises:
+            TrainingRunError: the service refuses to describe the job, several times.
+        """
+        answers = Answers(where=f"job {self.followed.job_name}")
+        while True:
+            self._tell_faults()
+            state = self.subscription.state
+            delay_s: float | None = None
+            try:
+                if state is not None and (ended := await self._take(state)) is not None:
+                    return ended
+                answers.answered()
+            except FAULTS as error:
+                delay_s = answers.delay_s(error)
+            self._pass_lines_on()
+            await self._wait(delay_s)
+
+    async def _wait(self, delay_s: float | None) -> None:
+        """Wait for news, or after a fault for so many seconds."""
+        if delay_s is not None:
+            await asyncio.sleep(delay_s)
+            return
+        patience_s = self.followed.patience.heartbeat_timeout_s
+        limits = [patience_s * _SILENCE_SHARE] if patience_s else []
+        if self.subscription.state is not None and not self.subscription.state.is_listed:
+            limits.append(_UNLISTED_S)
+        if self.followed.patience.max_wait_s is not None:
+            limits.append(min(60.0, max(1.0, self.followed.patience.max_wait_s * _SILENCE_SHARE)))
+        try:
+            async with asyncio.timeout(min(limits, default=None)):
+                await self.subscription.news.wait()
+        except TimeoutError:
+            pass
+        self.subscription.news.clear()
+
+    def _tell_faults(self) -> None:
+        told, self.subscription.fault = self.subscription.fault, None
+        if told is not None:
+            log.warning("No answer from the service (%s); asking again in %.0f s", *told)
+        if self.subscription.refusal is not None:
+            raise _NotFedError
+        refused, self.subscription.log_refusal = self.subscription.log_refusal, None
+        if refused is not None and self.followed.wants_lines:
+            self.is_deaf = True
+            log.warning(
+                "The log of job %s cannot be read (%s): it is followed without its log lines",
+                self.followed.job_name,
+                refused,
+            )
+
+    async def _take(self, state: JobState) -> JobState | JobSnapshot | None:
+        """Take a state: note the follower, describe the job if need be; return its end, None while it has none."""
+        if self._is_to_be_described(state):
+            await self.feed.budget.take()
+            async with self.clients:
+                self.snapshot = await self.now()
+                self.described_in = state
+                if not self.snapshot.is_terminal:
+                    if self._is_silent(state):
+                        await self._listen_again()
+                    await self.give_up_on(self.snapshot)
+        elif self.unnoted_follower is not None and not state.is_terminal:
+            await self.feed.budget.take()
+            async with self.clients:
+                await note_follower(self.sagemaker, state.arn, self.unnoted_follower)
+                self.unnoted_follower = None
+        if self.snapshot is not None and self.snapshot.is_terminal:
+            await self._last_lines()
+            return self.snapshot
+        self._log_phase(state.phase, "")
+        if not state.is_terminal:
+            return None
+        await self._last_lines()
+        return state
+
+    def _is_to_be_described(self, state: JobState) -> bool:
+        """Return whether more must be known than the state: of waits, of spot, of secrets, of a silent job."""
+        if not state.is_listed:
+            return True
+        if self.snapshot is None and self.followed.has_secrets and self.followed.wants_lines:
+            return True
+        patience = self.followed.patience
+        needs_each = self.followed.notifier is not None or patience.max_wait_s is not None
+        if needs_each and (state != self.described_in or self._waits(state)):
+            return True
+        return self._is_silent(state)
+
+    def _waits(self, state: JobState) -> bool:
+        return self.followed.patience.max_wait_s is not None and state.phase not in {
+            "Training",
+            "Uploading",
+        }
+
+    def _is_silent(self, state: JobState) -> bool:
+        """Return whether nothing was heard of the training for so long that its log must be asked by itself."""
+        limit_s = self.followed.patience.heartbeat_timeout_s
+        if not limit_s or self.is_deaf or state.phase != "Training":
+            return False
+        heard_at = max(self.subscription.heard_at or 0.0, self.listens_since)
+        return time.time() - heard_at >= limit_s
+
+    async def _pass_logs_on(self, *, look_for_streams: bool) -> int:  # noqa: ARG002  # as of a job by itself
+        """Return 0: the feed reads the lines, and a silent job's streams were read just before it is given up."""
+        return 0
+
+    async def _listen_again(self) -> None:
+        """Read the ends of the job's streams: the feed may be behind, or have begun after the last heartbeat."""
+        self.listens_since = time.time()
+        async with shared_clients(self.followed.connection, "logs") as clients:
+            heard_at = await newest_heartbeat(
+                clients["logs"], group=self.tail.group, job_name=self.followed.job_name
+            )
+        if heard_at is not None:
+            self.subscription.heard_at = max(self.subscription.heard_at or 0.0, heard_at)
+
+    @property
+    def _heard_at(self) -> float | None:
+        return self.subscription.heard_at
+
+    async def _last_lines(self) -> None:
+        if self.followed.wants_lines and not await self.feed.last_lines(limit_s=_LAST_LINES_S):
+            log.warning("The last lines of job %s may be missing here", self.followed.job_name)
+        self._pass_lines_on()
+
+    def _pass_lines_on(self) -> None:
+        """Log the lines that came, without the job's secrets: not before these are known."""
+        if self.followed.has_secrets and self.snapshot is None:
+            return
+        lines = self.subscription.lines
+        while lines:
+            line = lines.popleft()
+            if self.followed.stream_logs:
+                log.info("%s", masked(line, self.secrets))
+        left_out, self.subscription.num_left_out = self.subscription.num_left_out, 0
+        if left_out and self.followed.stream_logs:
+            log.warning(
+                "Lines of job %s are left out here (%d or more): CloudWatch has them, by the task's link",
+                self.followed.job_name,
+                left_out,
+            )

@@ -1,0 +1,106 @@
+"""The trigger of a deferred job task."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import TrainingRunError
+from trainyard_airflow.triggers.cancellation import uncancelled
+from trainyard_airflow.triggers.follow import Followed, follow_by_feed, follow_job
+from trainyard_airflow.triggers.handover import FRESH_S, follower
+from trainyard_airflow.triggers.job_feed import FED
+from trainyard_airflow.triggers.stopping import kill_job
+from trainyard_airflow.triggers.stored import StoredTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airflow.triggers.base import TriggerEvent
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.triggers.job_feed import JobState
+
+_LATE_S = 60.0
+_EARLIER_LINES_S = 60.0
+"""Of a job's log, before its task deferred or its trigger started again, are passed on."""
+
+
+class JobTrigger(StoredTrigger):
+    """Follows one job and fires once, with its status or with the error that ended the following.
+
+    Mark failed, mark success, clear and deletion of the task stop the job. A restart of the triggerer does
+    not, nor does the end of a trigger that another triggerer took over: the trigger starts again from these
+    arguments, and reads the log from a minute before (Airflow keeps what a trigger prints on the triggerer's own disk:
+    nothing there says how far the last one came).
+
+    Args:
+        arguments: the fields of `Followed.to_dict`, with `echoed`, what the task wants back with the event, and
+            `deferred_at`, as `StoredTrigger` has it.
+    """
+
+    @property
+    def followed(self) -> Followed:
+        """The job to follow.
+
+        Raises:
+            KeyError: the arguments cannot be read by this release.
+            ValueError: likewise.
+            TypeError: likewise.
+        """
+        return Followed.from_dict(self.arguments)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: `job`, its name and status, or `error`, with what is to be echoed.
+
+        Raises:
+            Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
+        """
+        yield await self.event(self._followed_to_end())
+
+    async def _followed_to_end(self) -> dict[str, Any]:
+        """Return the event of the job's end."""
+        followed, echoed = self.followed, dict(self.arguments.get("echoed") or {})
+        deferred_at = self.deferred_at
+        waited_s = time.time() - deferred_at
+        is_late = waited_s > _LATE_S
+        if is_late and followed.stream_logs:
+            self.log.info(
+                "The task waits for %.0f s already, so its triggerer was restarted: the job's log goes on with the "
+                "last minute. CloudWatch has what was printed before, by the task's link.",
+                waited_s,
+            )
+        try:
+            log_since = time.time() if is_late else deferred_at
+            noted = None if 0.0 <= waited_s < FRESH_S else self._follower
+            ended = await self._ended(
+                followed, follower=noted, began_at=deferred_at, log_since=log_since
+            )
+        except TrainingRunError as error:
+            return {"error": error.to_dict(), **echoed}
+        return {"job": {"name": followed.job_name, "status": ended.status}, **echoed}
+
+    async def _ended(
+        self, followed: Followed, *, follower: str | None, began_at: float, log_since: float
+    ) -> JobState | JobSnapshot:
+        if followed.kind not in FED:
+            return await follow_job(followed, follower=follower)
+        return await follow_by_feed(
+            followed,
+            follower=follower,
+            began_at=began_at,
+            log_since=log_since - _EARLIER_LINES_S,
+        )
+
+    async def on_kill(self) -> None:
+        """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""
+        self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
+        await uncancelled(kill_job(self.followed, follower=self._follower))
+
+    @property
+    def _follower(self) -> str | None:
+        # Airflow 3.3.2 leaves `triggerer_job_id` None: the process tells two triggerers apart.
+        triggerer = f"{socket.gethostname()}:{os.getpid()}"
+        return follower(self.task_instance, triggerer, deferred_at=self.deferred_at)

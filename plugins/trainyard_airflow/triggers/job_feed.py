@@ -1,0 +1,426 @@
+"""Shared feed: one listing of jobs and one reading of their log group for all that is followed of a connection.
+
+A job that is polled by itself costs a Describe and two log calls each time, and the account's limits hold for all jobs
+together. A listing shows a hundred jobs in a call, also those that have ended, and FilterLogEvents ten thousand lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from botocore.exceptions import ClientError
+
+from trainyard.errors import TrainingRunError
+from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+from trainyard_airflow.hooks.job_logs import host_of
+from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
+from trainyard_airflow.triggers.pace import Pace, jittered
+from trainyard_airflow.triggers.renewed_clients import RenewedClients
+from trainyard_airflow.triggers.watch import is_heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+
+log = logging.getLogger(__name__)
+
+FED = frozenset({JobKind.TRAINING, JobKind.PROCESSING})
+"""Kinds that are followed by a feed; of a search the counters count, which only a Describe tells."""
+SHORTEST_S = 2.0
+_OVERLAP_S = 10.0
+"""Between two listings: the service's LastModifiedTime has whole seconds, and its listing is behind by some."""
+_CENSUS_S = 60.0
+"""Between two listings of all running jobs: a job that a listing of changes left out is missed for no longer."""
+_LOGS_EVERY_S = 5.0
+_LOG_OVERLAP_MS = 15_000
+"""Lines may arrive so much later than they were printed."""
+_LOG_PAGES = 5
+_LOG_ROUNDS_BEHIND = 4
+_MOST_LINES = 2_000
+_LINES_AT_ONCE = 500
+_LOG_FAILURES_IN_A_ROW = 8
+_ENDED = frozenset({"Completed", "Failed", "Stopped"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """A job as a listing shows it; `is_listed` is False for one that it does not show."""
+
+    status: str = "InProgress"
+    secondary_status: str | None = None
+    arn: str = ""
+    is_listed: bool = True
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if the job has ended."""
+        return self.status in _ENDED
+
+    @property
+    def phase(self) -> str:
+        """The secondary status, or the status of a kind without one."""
+        return self.secondary_status or self.status
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Subscription:
+    """A followed job: its state, and its new lines of log, which its follower takes.
+
+    Attributes:
+        began_at: about when the job began, epoch seconds: an old one is asked for more seldom.
+        longest_s: the longest time between two listings.
+        since_ms: lines before it are not wanted, epoch milliseconds.
+        num_left_out: lines that found no room since they were taken last.
+        fault: why the last listing failed, and when the next one comes; its follower takes it.
+        refusal: the service refuses listings: the job must be followed by itself.
+        heard_at: when the newest heartbeat was printed, epoch seconds.
+    """
+
+    job_name: str
+    reads_logs: bool
+    since_ms: int
+    began_at: float = field(default_factory=time.time)
+    longest_s: float = 15.0
+    state: JobState | None = None
+    lines: deque[str] = field(default_factory=deque)
+    num_left_out: int = 0
+    fault: tuple[Exception, float] | None = None
+    refusal: Exception | None = None
+    log_refusal: Exception | None = None
+    heard_at: float | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def delay_s(self, shortest_s: float) -> float:
+        """Return the seconds until the job should be listed again."""
+        phase = self.state.phase if self.state else None
+        pace = Pace(shortest_s=shortest_s, longest_s=self.longest_s, ending_s=shortest_s)
+        return pace.delay_s(age_s=time.time() - self.began_at, phase=phase)
+
+    def note(self, state: JobState) -> None:
+        """Take a state that a listing shows."""
+        if state != self.state:
+            self.state = state
+            self.news.set()
+
+    def take_line(self, event: dict[str, Any]) -> None:
+        """Take a line of the log, once."""
+        at_ms = int(event["timestamp"])
+        if not self.reads_logs or at_ms < self.since_ms or event["eventId"] in self._seen:
+            return
+        self._seen[event["eventId"]] = at_ms
+        if is_heartbeat(event["message"]):
+            self.heard_at = max(self.heard_at or 0.0, at_ms / 1000)
+        if len(self.lines) >= _MOST_LINES:
+            self.num_left_out += 1
+            return
+        host = host_of(event["logStreamName"], job_name=self.job_name)
+        self.lines.append(f"[{host}] {event['message']}")
+        self.news.set()
+
+    def read_to(self, at_ms: int, *, leaves_out: bool) -> None:
+        """Note that the log was read up to a time, or that the rest before it is left out."""
+        self.since_ms = max(self.since_ms, at_ms - _LOG_OVERLAP_MS)
+        self.num_left_out += leaves_out
+        self._seen = {key: at for key, at in self._seen.items() if at >= self.since_ms}
+
+
+class Budget:
+    """Calls that all followers of a connection may make: `rate_per_s`, and `burst` at once after a rest."""
+
+    def __init__(self, *, rate_per_s: float, burst: int) -> None:
+        self._gap_s, self._ahead_s = 1.0 / rate_per_s, burst / rate_per_s
+        self._next_at = 0.0
+
+    async def take(self) -> None:
+        """Wait for the turn."""
+        now = time.monotonic()
+        self._next_at = max(self._next_at, now - self._ahead_s) + self._gap_s
+        await asyncio.sleep(max(0.0, self._next_at - now))
+
+
+_OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, JobKind], JobFeed]] = (
+    WeakKeyDictionary()
+)
+
+
+@asynccontextmanager
+async def subscribed(
+    connection: ConnectionArguments, kind: JobKind, subscription: Subscription
+) -> AsyncIterator[JobFeed]:
+    """Follow a job by the running loop's feed of its connection and kind, for as long as the block runs."""
+    known = _OF_LOOPS.setdefault(asyncio.get_running_loop(), {})
+    key = repr(sorted(connection.to_dict().items())), kind
+    feed = known.get(key)
+    if feed is None:
+        feed = known[key] = JobFeed(connection, kind)
+    feed.add(subscription)
+    try:
+        yield feed
+    finally:
+        if feed.remove(subscription) and known.get(key) is feed:
+            del known[key]
+
+
+class JobFeed:
+    """Lists the jobs of one kind over one connection, and reads their log group, while anybody follows one.
+
+    Args:
+        connection: of all the jobs.
+        kind: one of `FED`.
+    """
+
+    def __init__(self, connection: ConnectionArguments, kind: JobKind) -> None:
+        self.budget = Budget(rate_per_s=5.0, burst=20)
+        self._connection, self._api = connection, JOB_APIS[kind]
+        self._of_job: dict[str, set[Subscription]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wanted, self._log_wanted = asyncio.Event(), asyncio.Event()
+        self._log_rounds_begun = self._log_rounds_ended = 0
+        self._log_round = asyncio.Condition()
+        self._refusal: Exception | None = None
+        self._log_refusal: Exception | None = None
+        self._shortest_s = SHORTEST_S
+
+    def add(self, subscription: Subscription) -> None:
+        """Follow one job more; another follower of the same job gets the same news."""
+        self._of_job.setdefault(subscription.job_name, set()).add(subscription)
+        subscription.refusal, subscription.log_refusal = self._refusal, self._log_refusal
+        self._wanted.set()
+        if not self._tasks:
+            # Not the first follower's context: its log would get what concerns all of them.
+            for each in (self._watch_states, self._read_logs):
+                task = asyncio.get_running_loop().create_task(each(), context=contextvars.Context())
+                self._tasks.append(task)
+
+    def remove(self, subscription: Subscription) -> bool:
+        """Follow one job less; return whether it was the last."""
+        others = self._of_job.get(subscription.job_name, set())
+        others.discard(subscription)
+        if not others:
+            self._of_job.pop(subscription.job_name, None)
+        if self._of_job:
+            return False
+        for each in self._tasks:
+            each.cancel()
+        return True
+
+    @property
+    def _all(self) -> list[Subscription]:
+        return [each for some in self._of_job.values() for each in some]
+
+    @property
+    def _delay_s(self) -> float:
+        return min((each.delay_s(self._shortest_s) for each in self._all), default=1.0)
+
+    @property
+    def _log_pause_s(self) -> float:
+        return _LOGS_EVERY_S * min(1.0, self._shortest_s / SHORTEST_S)
+
+    async def last_lines(self, *, limit_s: float) -> bool:
+        """Wait until the log was read once more from its newest lines; return False where that took too long."""
+        if self._log_refusal is not None:
+            return True
+        wanted = self._log_rounds_begun + 1
+        self._log_wanted.set()
+        try:
+            async with asyncio.timeout(limit_s), self._log_round:
+                await self._log_round.wait_for(lambda: self._log_rounds_ended >= wanted)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _watch_states(self) -> None:
+        clients = RenewedClients(self._connection, "sagemaker")
+        where = f"jobs of connection {self._connection.aws_conn_id}"
+        answers = Answers(where=where, logs=False)
+        changed_after, census_at = 0.0, 0.0
+        try:
+            while self._all:
+                self._wanted.clear()
+                began = time.monotonic()
+                is_census = began >= census_at or any(each.state is None for each in self._all)
+                try:
+                    async with clients:
+                        asked_at = 0.0
+                        if changed_after:
+                            asked_at = await self._list(clients["sagemaker"], changed_after)
+                        if is_census:
+                            counted_at = await self._list(clients["sagemaker"], None)
+                            asked_at = asked_at or counted_at
+                except FAULTS as error:
+                    delay_s = answers.delay_s(error)
+                    self._tell_fault(error, delay_s)
+                else:
+                    answers.answered()
+                    changed_after = asked_at - _OVERLAP_S
+                    census_at = began + _CENSUS_S if is_census else census_at
+                    self._shortest_s = clients.aws.shortest_poll_s or SHORTEST_S
+                    delay_s = jittered(self._delay_s)
+                await _first(self._wanted, delay_s)
+                # Those who join one after another are looked for together.
+                await asyncio.sleep(min(0.25, self._shortest_s / 4))
+        except TrainingRunError as error:
+            self._end_states(error)
+        except Exception as error:
+            log.exception("Listing jobs failed")
+            self._end_states(error)
+        finally:
+            await clients.close()
+
+    def _tell_fault(self, error: Exception, delay_s: float) -> None:
+        for each in self._all:
+            each.fault = error, delay_s
+            each.news.set()
+
+    async def _list(self, sagemaker: Any, changed_after: float | None) -> float:
+        """Note the jobs that changed, or all that run; return the service's time at the first answer."""
+        asked: dict[str, Any] = {"MaxResults": 100}
+        if changed_after is None:
+            asked["StatusEquals"] = "InProgress"
+        else:
+            asked["LastModifiedTimeAfter"] = datetime.fromtimestamp(changed_after, UTC)
+        known, listed, at = self._all, set(), 0.0
+        list_jobs = getattr(sagemaker, f"list_{self._api.method}s")
+        while True:
+            page = await list_jobs(**asked)
+            at = at or service_time(page)
+            for each in page.get(f"{self._api.noun}Summaries", ()):
+                name = each[self._api.name_key]
+                listed.add(name)
+                for subscription in self._of_job.get(name, ()):
+                    subscription.note(self._state(each))
+            if not page.get("NextToken"):
+                break
+            asked["NextToken"] = page["NextToken"]
+        if changed_after is None:
+            for each in known:
+                if each.job_name not in listed and not (each.state and each.state.is_terminal):
+                    each.note(JobState(is_listed=False))
+        return at
+
+    def _state(self, summary: dict[str, Any]) -> JobState:
+        noun = self._api.noun
+        return JobState(
+            status=summary[f"{noun}Status"],
+            secondary_status=summary.get("SecondaryStatus"),
+            arn=summary[f"{noun}Arn"],
+        )
+
+    async def _read_logs(self) -> None:
+        clients = RenewedClients(self._connection, "logs")
+        failures, rounds_behind, since_ms, token = 0, 0, 0, None
+        try:
+            while self._all:
+                self._log_wanted.clear()
+                readers = [each for each in self._all if each.reads_logs]
+                if readers:
+                    self._log_rounds_begun += 1
+                    began_ms = int(time.time() * 1000)
+                    if token is None:
+                        since_ms = min(each.since_ms for each in readers)
+                    try:
+                        async with clients:
+                            token = await self._log_pages(clients["logs"], since_ms, token)
+                    except FAULTS as error:
+                        failures, token = failures + 1, None
+                        is_refused = isinstance(error, ClientError) and is_refusal(error)
+                        if is_refused or failures >= _LOG_FAILURES_IN_A_ROW:
+                            self._end_logs(error)
+                            return
+                    else:
+                        failures, rounds_behind = 0, rounds_behind + 1 if token else 0
+                        if token is None or rounds_behind >= _LOG_ROUNDS_BEHIND:
+                            for each in readers:
+                                each.read_to(began_ms, leaves_out=token is not None)
+                            token, rounds_behind = None, 0
+                    await self._end_log_round()
+                await _first(self._log_wanted, jittered(max(self._delay_s, self._log_pause_s)))
+                await asyncio.sleep(self._log_pause_s / 4)
+        except Exception as error:
+            log.exception("Reading logs failed")
+            self._end_logs(error)
+        finally:
+            await clients.close()
+
+    async def _end_log_round(self) -> None:
+        self._log_rounds_ended = self._log_rounds_begun
+        async with self._log_round:
+            self._log_round.notify_all()
+
+    async def _log_pages(self, logs: Any, since_ms: int, token: str | None) -> str | None:
+        """Hand out a bounded number of pages; return where to read on, None at the end.
+
+        Raises:
+            ClientError: the service refuses.
+        """
+        prefix = _common_start(min(self._of_job), max(self._of_job)) if self._of_job else ""
+        for _ in range(_LOG_PAGES):
+            asked = {"logGroupName": self._api.log_group, "startTime": since_ms, "limit": 10_000}
+            if prefix:
+                asked["logStreamNamePrefix"] = prefix
+            if token:
+                asked["nextToken"] = token
+            try:
+                page = await logs.filter_log_events(**asked)
+            except ClientError as error:
+                if error.response["Error"]["Code"] == "ResourceNotFoundException":
+                    return None  # no job of the account has printed anything
+                raise
+            for number, event in enumerate(page.get("events", ())):
+                job, _, _ = event["logStreamName"].partition(self._api.stream_mark)
+                for each in self._of_job.get(job, ()):
+                    each.take_line(event)
+                if number % _LINES_AT_ONCE == _LINES_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+            token = page.get("nextToken")
+            if token is None:
+                return None
+        return token
+
+    def _end_states(self, error: Exception) -> None:
+        self._refusal = error
+        for each in self._all:
+            each.refusal = error
+            each.news.set()
+
+    def _end_logs(self, error: Exception) -> None:
+        self._log_refusal = error
+        for each in self._all:
+            each.log_refusal = error
+            each.news.set()
+
+
+def service_time(answer: dict[str, Any]) -> float:
+    """Return the service's clock at its answer, epoch seconds; ours where it does not tell."""
+    said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return parsedate_to_datetime(said).timestamp() if said else time.time()
+    except ValueError:
+        return time.time()
+
+
+def _common_start(one: str, other: str) -> str:
+    """Return what two names begin with alike; of the first and the last in order, what all between begin with."""
+    length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+    return one[: min(len(one), len(other)) if length is None else length]
+
+
+async def _first(event: asyncio.Event, limit_s: float) -> None:
+    """Wait for an event, for so many seconds at most."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    except TimeoutError:
+        pass

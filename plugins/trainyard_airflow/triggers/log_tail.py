@@ -1,0 +1,126 @@
+"""Reads the log lines of all hosts of a job from CloudWatch Logs, each line once, in order per host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from trainyard_airflow.hooks.job_logs import host_of
+from trainyard_airflow.triggers.watch import is_heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_PAGES_PER_LOOK = 50
+_MOST_LOOKS_WITHOUT = 32
+_LAST_LINES = 1_000
+
+
+@dataclass(slots=True, kw_only=True)
+class LogTail:
+    """Reading positions in the streams of one job.
+
+    Attributes:
+        group: the log group.
+        job_name: streams are named `<job_name>/<host>...`.
+        num_streams: how many streams there should be; while fewer are known they are listed again, with the 1st, 2nd,
+            4th, ... 32nd look since the last one that asked for it, then with every 32nd: DescribeLogStreams is
+            limited to a few calls a second for the whole account.
+        heard_at: when the newest heartbeat of the training was printed, epoch seconds; None before the first.
+        is_behind: whether the last look left lines unread.
+    """
+
+    group: str
+    job_name: str
+    num_streams: int = 1
+    tokens: dict[str, str | None] = field(default_factory=dict)
+    heard_at: float | None = None
+    is_behind: bool = False
+    _looks_without: int = 0
+
+    async def new_lines(self, logs: Any, *, look_for_streams: bool = True) -> AsyncIterator[str]:
+        """Yield the lines that are new since the last call, each with its host before it.
+
+        Args:
+            logs: an aiobotocore client of CloudWatch Logs.
+            look_for_streams: whether to look for streams even when every host has one (a restarted
+                host opens another).
+        """
+        if look_for_streams or self._searches_again():
+            await self.find_streams(logs)
+        if look_for_streams:
+            self._looks_without = 0
+        self.is_behind = False
+        for stream in sorted(self.tokens):
+            host = host_of(stream, job_name=self.job_name)
+            async for message in self._stream_lines(logs, stream):
+                yield f"[{host}] {message}"
+
+    def _searches_again(self) -> bool:
+        """Return whether this look lists the streams of hosts that have none so far."""
+        if len(self.tokens) >= self.num_streams:
+            return False
+        self._looks_without += 1
+        looks = self._looks_without
+        return (
+            looks & (looks - 1) == 0
+            if looks < _MOST_LOOKS_WITHOUT
+            else looks % _MOST_LOOKS_WITHOUT == 0
+        )
+
+    async def find_streams(self, logs: Any) -> None:
+        """Note the job's streams.
+
+        Raises:
+            ClientError: the service refuses.
+        """
+        pages = logs.get_paginator("describe_log_streams").paginate(
+            logGroupName=self.group, logStreamNamePrefix=f"{self.job_name}/"
+        )
+        try:
+            async for page in pages:
+                for stream in page["logStreams"]:
+                    self.tokens.setdefault(stream["logStreamName"], None)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ResourceNotFoundException":
+                raise
+
+    async def _stream_lines(self, logs: Any, stream: str) -> AsyncIterator[str]:
+        for _ in range(_PAGES_PER_LOOK):
+            token = self.tokens[stream]
+            where = {"logGroupName": self.group, "logStreamName": stream, "startFromHead": True}
+            page = await logs.get_log_events(**where, **({"nextToken": token} if token else {}))
+            for event in page["events"]:
+                if is_heartbeat(event["message"]):
+                    self.heard_at = max(self.heard_at or 0.0, event["timestamp"] / 1000)
+                yield event["message"]
+            self.tokens[stream] = page["nextForwardToken"]
+            if page["nextForwardToken"] == token:
+                return
+        self.is_behind = True
+
+
+async def newest_heartbeat(logs: Any, *, group: str, job_name: str) -> float | None:
+    """Return when the last heartbeat was printed among the last lines of each stream, epoch seconds; None for none.
+
+    Args:
+        logs: an aiobotocore client of CloudWatch Logs.
+        group: the log group.
+        job_name: streams are named `<job_name>/<host>...`.
+
+    Raises:
+        ClientError: the service refuses.
+    """
+    tail = LogTail(group=group, job_name=job_name)
+    await tail.find_streams(logs)
+    heard_ms: list[int] = []
+    for stream in tail.tokens:
+        page = await logs.get_log_events(
+            logGroupName=group, logStreamName=stream, startFromHead=False, limit=_LAST_LINES
+        )
+        heard_ms += [
+            int(each["timestamp"]) for each in page["events"] if is_heartbeat(each["message"])
+        ]
+    return max(heard_ms) / 1000 if heard_ms else None

@@ -1,0 +1,209 @@
+"""Watches one job by rules: describes it, reads what is new of its statistics, reacts to what the rules find."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.rules.live_evaluation import planned_evaluation
+from trainyard.rules.reactions import Reaction, Reactions, planned_reactions
+from trainyard.rules.service_rules import judged_elsewhere, service_issue
+from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard_airflow.hooks.notifications import notify_from_trigger
+from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.triggers.answers import FAULTS, Answers
+from trainyard_airflow.triggers.renewed_clients import RenewedClients
+from trainyard_airflow.triggers.rule_findings import RuleFindings
+from trainyard_airflow.triggers.rule_stopping import RuleStopping, write_document
+from trainyard_airflow.triggers.synced_statistics import SyncedStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trainyard.rules.evaluation import Issue
+    from trainyard.rules.live import Piece
+    from trainyard.rules.live_evaluation import LiveEvaluation
+    from trainyard.rules.watch_plan import WatchPlan
+    from trainyard.runs.notifier import Notifier
+    from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+
+
+async def watch_job(
+    job_name: str,
+    *,
+    plan: WatchPlan,
+    connection: ConnectionArguments,
+    absent_s: float,
+    notifier: Notifier | None = None,
+) -> dict[str, Any]:
+    """Return `{"watched": result}` once the job has ended, `{"absent": name}` where it is not there for so long.
+
+    A service that does not answer, fails or takes the credentials for expired is asked again with growing waits, for
+    ever: the job runs on meanwhile.
+
+    Raises:
+        TrainingRunError: the service refuses, several times; or a line of the statistics is wrong.
+    """
+    clients = RenewedClients(connection, "sagemaker", "s3")
+    gives_up_at = time.time() + absent_s
+    look = RuleLook(job_name, plan, clients, gives_up_at=gives_up_at, notifier=notifier)
+    answers = Answers(where=f"watching job {job_name}")
+    try:
+        while True:
+            try:
+                async with clients:
+                    told = await look.now()
+            except FAULTS as error:
+                delay = answers.delay_s(error)
+            else:
+                answers.answered()
+                if told is not None:
+                    return told
+                delay = plan.pause_s
+            await asyncio.sleep(delay)
+    finally:
+        await clients.close()
+
+
+@dataclass(slots=True)
+class RuleLook:
+    """Reading positions and verdicts of one watched job."""
+
+    job_name: str
+    plan: WatchPlan
+    clients: RenewedClients
+    gives_up_at: float
+    notifier: Notifier | None = None
+    findings: RuleFindings = field(default_factory=RuleFindings)
+    _description: dict[str, Any] = field(default_factory=dict)
+    _judged_by_service: set[str] = field(default_factory=set)
+    _live: LiveEvaluation | None = None
+    _statistics: SyncedStatistics = field(default_factory=lambda: SyncedStatistics(None))
+    _elsewhere: frozenset[str] = frozenset()
+    _noted: frozenset[tuple[object, ...]] = frozenset()
+    _reactions: Reactions = field(init=False)
+    _stopping: RuleStopping = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reactions = planned_reactions(self.plan)
+        self._stopping = RuleStopping(self.findings)
+
+    async def now(self) -> dict[str, Any] | None:
+        """Look once and react; return what the trigger fires, None while there is nothing to fire.
+
+        Raises:
+            ContractError: a line of the statistics is wrong.
+        """
+        snapshot = await self._described()
+        if snapshot is None:
+            return {"absent": self.job_name} if time.time() > self.gives_up_at else None
+        self.findings.log_service_rules(snapshot)
+        self.findings.note(list(self._found_by_service(snapshot)))
+        if snapshot.started_at is not None:
+            try:
+                await self._read(snapshot)
+            except Exception:
+                await self._react(snapshot)  # to what was judged before the failure
+                raise
+            await self._react(snapshot)
+            await self._notify()
+        if not snapshot.is_terminal:
+            return None
+        stopped_by = await self._stopping.what_stopped(self.clients["sagemaker"], snapshot)
+        await write_document(self.clients["s3"], snapshot, self._live, stopped_by=stopped_by)
+        return {"watched": self.findings.result(snapshot, self._live, stopped_by=stopped_by)}
+
+    def _found_by_service(self, snapshot: JobSnapshot) -> Iterator[Reaction]:
+        """Yield what follows each issue that the service's own rules found since the last look."""
+        for each in snapshot.rule_evaluations:
+            rule = self._reactions.rule_named(each["name"])
+            issue = service_issue(each, rule.severity) if rule else None
+            if issue and each["name"] not in self._judged_by_service:
+                self._judged_by_service.add(each["name"])
+                yield self._reactions.of(each["name"], issue)
+
+    async def _described(self) -> JobSnapshot | None:
+        try:
+            answer = await self.clients["sagemaker"].describe_training_job(
+                TrainingJobName=self.job_name
+            )
+        except ClientError as error:
+            if is_unknown_job(*code_and_message(error)):
+                return None
+            raise
+        self._description = answer
+        return JobSnapshot.from_describe(answer)
+
+    async def _read(self, snapshot: JobSnapshot) -> None:
+        """Take what is new of the statistics, and note what is to follow, a bounded piece of work after the other."""
+        elsewhere = judged_elsewhere(snapshot.rule_evaluations)
+        if self._live is None or self._elsewhere - elsewhere:
+            # Of a rule that the service gave up all is read again; what was told before is not told twice.
+            self._elsewhere = elsewhere
+            self._noted = frozenset(_mark(each.name, each.issue) for each in self.findings.found)
+            self._statistics = SyncedStatistics.of(snapshot)
+            self._live = await asyncio.to_thread(
+                planned_evaluation,
+                self.plan,
+                since=float(snapshot.created_at or 0.0),
+                hyperparameters=self._description.get("HyperParameters", {}),
+                judged_elsewhere=elsewhere,
+            )
+        while True:
+            await self._evaluate(self._live, snapshot)
+            if not self._statistics.is_behind:
+                return
+
+    async def _evaluate(self, live: LiveEvaluation, snapshot: JobSnapshot) -> None:
+        """Take what one look at the statistics finds."""
+        statistics, s3 = self._statistics, self.clients["s3"]
+        sizes = await statistics.look(s3)
+        is_final = snapshot.is_terminal and not statistics.is_behind
+        while True:
+            wanted = live.wanted(sizes, is_final=is_final)
+            pieces = [(piece, await statistics.read(s3, piece)) for piece in wanted]
+            # Of many lines it is seconds of work: not on the loop that all triggers share.
+            issues = await asyncio.to_thread(_judged, live, pieces, _trains_since(snapshot))
+            new = [each for each in issues if _mark(*each) not in self._noted]
+            self.findings.note([self._reactions.of(name, issue) for name, issue in new])
+            if not live.is_behind or not any(data for _, data in pieces):
+                return
+
+    async def _react(self, snapshot: JobSnapshot) -> None:
+        sagemaker, s3 = self.clients["sagemaker"], self.clients["s3"]
+        await self._stopping.react(sagemaker, s3, snapshot, self._live)
+
+    async def _notify(self) -> None:
+        """Tell whom the run tells; no one waits for a stop because of it."""
+        for notice in self.findings.notices(self.job_name, has_stopped=self._stopping.has_stopped):
+            await notify_from_trigger(self.clients.aws, self.notifier, notice)
+
+
+def _mark(name: str, issue: Issue) -> tuple[object, ...]:
+    """Return what is the same of an issue that is found again."""
+    return name, issue.step, issue.rank, issue.key, issue.severity
+
+
+def _judged(
+    live: LiveEvaluation, pieces: Sequence[tuple[Piece, bytes]], trains_since: float | None
+) -> list[tuple[str, Issue]]:
+    """Return the issues that the pieces brought, each with its rule's configured name.
+
+    Raises:
+        ContractError: a line is wrong.
+    """
+    for piece, data in pieces:
+        live.take(piece, data)
+    return live.judge(now=time.time(), trains_since=trains_since)
+
+
+def _trains_since(snapshot: JobSnapshot) -> float | None:
+    """Return when the instances last began to train; None where they do not train now."""
+    if snapshot.secondary_status != "Training":
+        return None
+    return max((t.start for t in snapshot.transitions if t.status == "Training"), default=None)

@@ -1,0 +1,105 @@
+"""Stops a watched job because of a rule: first what was found, then why on the job, then the stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.rules.rule import RuleAction
+from trainyard.sagemaker_api.rule_stop import RuleStop
+from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.triggers.answers import FAULTS
+from trainyard_airflow.triggers.rule_findings import document, document_uri
+
+if TYPE_CHECKING:
+    from trainyard.rules.live_evaluation import LiveEvaluation
+    from trainyard.rules.reactions import Reaction
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.triggers.rule_findings import RuleFindings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RuleStopping:
+    """Progress of the stop of one job. What fails of it is done again with the next look."""
+
+    findings: RuleFindings
+    has_stopped: bool = False
+    _is_tagged: bool = False
+
+    async def react(
+        self, sagemaker: Any, s3: Any, snapshot: JobSnapshot, live: LiveEvaluation | None
+    ) -> None:
+        """Stop the job where a rule asks for it; neither document nor tag keeps the job from its stop.
+
+        Raises:
+            ClientError: the service refused the stop.
+        """
+        stop = self.findings.stop
+        if stop is None:
+            return
+        if self.has_stopped and not self._is_tagged:
+            await self._tag(sagemaker, snapshot, stop)
+        if self.has_stopped or snapshot.status != "InProgress":
+            return
+        try:
+            await write_document(s3, snapshot, live, stopped_by=stop)
+        except FAULTS as error:
+            log.warning("What stops job %s is not written down yet: %s", snapshot.name, error)
+        log.warning("Job %s is stopped by rule %s", snapshot.name, stop.name)
+        await self._tag(sagemaker, snapshot, stop)
+        try:
+            await sagemaker.stop_training_job(TrainingJobName=snapshot.name)
+        except ClientError as error:
+            if "in status" not in code_and_message(error)[1]:
+                raise
+            log.info("Job %s has ended by itself meanwhile", snapshot.name)
+            return
+        self.has_stopped = True
+
+    async def _tag(self, sagemaker: Any, snapshot: JobSnapshot, by: Reaction) -> None:
+        fails = by.action is RuleAction.FAIL
+        stop = RuleStop(rule=by.name, step=by.issue.step, fails=fails, onset=by.issue.onset)
+        try:
+            await sagemaker.add_tags(ResourceArn=snapshot.arn, Tags=stop.tags)
+        except FAULTS as error:
+            log.warning("Job %s is stopped without a mark why: %s", snapshot.name, error)
+        else:
+            self._is_tagged = True
+
+    async def what_stopped(self, sagemaker: Any, snapshot: JobSnapshot) -> Reaction | None:
+        """Return what stopped a job that has ended: this watcher, or one before it that left its tag on the job."""
+        stop = self.findings.stop
+        if snapshot.status != "Stopped" or stop is None or self.has_stopped:
+            return stop if snapshot.status == "Stopped" else None
+        answer = await sagemaker.list_tags(ResourceArn=snapshot.arn)
+        tag = RuleStop.from_tags(answer["Tags"])
+        if tag is None:
+            return None
+        same = (
+            each
+            for each in self.findings.found
+            if (each.name, each.issue.step) == (tag.rule, tag.step)
+        )
+        return next(same, stop)
+
+
+async def write_document(
+    s3: Any, snapshot: JobSnapshot, live: LiveEvaluation | None, *, stopped_by: Reaction | None
+) -> None:
+    """Write the verdicts as they stand, with what stops or stopped the job; nothing of a job that never trained.
+
+    Raises:
+        ClientError: S3 refuses.
+    """
+    if live is None:
+        return
+    at = S3Address.parse(document_uri(snapshot))
+    body = await asyncio.to_thread(document, live, snapshot, stopped_by)
+    await s3.put_object(Bucket=at.bucket, Key=at.key, Body=body, ContentType="application/json")

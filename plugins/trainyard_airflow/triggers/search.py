@@ -1,0 +1,129 @@
+"""Looks at a search: tells its trials when there is news of one, and stops it before it crosses its ceiling."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.sagemaker_api.tuning_snapshot import SearchFacts, trial_of
+from trainyard.tuning.ceiling import Ceiling, judge, spent_usd
+from trainyard.tuning.result import EndedBy
+from trainyard.tuning.trial_table import trial_table
+from trainyard.units import format_usd
+from trainyard_airflow.hooks.redaction import masked_snapshot
+from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.hooks.tuning_trials import LISTING, NAME_KEY, without_secrets
+from trainyard_airflow.triggers.follow import Look
+from trainyard_airflow.triggers.stopping import stop_job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.tuning.trials import Trial
+
+log = logging.getLogger(__name__)
+
+_CAUSES = {EndedBy.BUDGET: StopCause.BUDGET, EndedBy.TIME: StopCause.TIME}
+
+
+@dataclass(slots=True)
+class SearchLook(Look):
+    """A look that lists the trials where their counters have changed, and describes each once it has ended."""
+
+    trials: dict[str, Trial] = field(default_factory=dict)
+    jobs: dict[str, JobSnapshot | None] = field(default_factory=dict)
+    counters: Mapping[str, int] | None = None
+    told: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    max_jobs: int | None = None
+
+    async def now(self) -> JobSnapshot:
+        """Return the search as it is; log its trials where there is news of one."""
+        snapshot = await super(
+            SearchLook, self
+        ).now()  # a slotted dataclass is another class than `super()` thinks
+        facts = SearchFacts.from_describe(self.described)
+        if facts.counters != self.counters or self._awaits_start:
+            self.trials = {each.training_job_name: each for each in await self._listed()}
+            self.counters = facts.counters  # last: what raises before it is asked for again
+        self.max_jobs = facts.max_jobs
+        self._tell(facts)
+        return snapshot
+
+    async def give_up_on(self, snapshot: JobSnapshot) -> None:
+        """Stop a search that would cross its ceiling."""
+        verdict = None
+        if snapshot.status == "InProgress":
+            verdict = judge(
+                list(self.trials.values()),
+                ceiling=self._ceiling,
+                created_at=snapshot.created_at or self.now_s,
+                now=self.now_s,
+                reaction_s=self.followed.poll_interval_s,
+                max_jobs=self.max_jobs,
+            )
+        if verdict is not None:
+            log.warning("Search %s is stopped: %s", snapshot.name, verdict.says)
+            await stop_job(self.followed, tag=_CAUSES[verdict.cause].tag)
+
+    @property
+    def _ceiling(self) -> Ceiling:
+        return self.followed.patience.ceiling or Ceiling()
+
+    @property
+    def _awaits_start(self) -> bool:
+        """True if a trial has no start yet, which no counter shows."""
+        return any(not t.is_terminal and t.started_at is None for t in self.trials.values())
+
+    async def _listed(self) -> list[Trial]:
+        pages = self.sagemaker.get_paginator(LISTING).paginate(
+            **{NAME_KEY: self.followed.job_name}, PaginationConfig={"PageSize": 100}
+        )
+        summaries = [each async for page in pages for each in page["TrainingJobSummaries"]]
+        trials = [await self._trial(each) for each in summaries]
+        return sorted(trials, key=lambda each: each.training_job_name)
+
+    async def _trial(self, summary: Mapping[str, Any]) -> Trial:
+        """Return the trial; what an ended one was billed is asked for once, and does not change."""
+        trial = trial_of(summary, usd_per_s=self._ceiling.usd_per_s)
+        name = trial.training_job_name
+        if trial.is_terminal:
+            if name not in self.jobs:
+                self.jobs[name] = await self._job(name)
+            trial = trial_of(summary, job=self.jobs[name], usd_per_s=self._ceiling.usd_per_s)
+        return without_secrets(trial, self.secrets)
+
+    async def _job(self, name: str) -> JobSnapshot | None:
+        try:
+            return masked_snapshot(await self.sagemaker.describe_training_job(TrainingJobName=name))
+        except ClientError as error:
+            if is_unknown_job(*code_and_message(error)):
+                return None
+            raise
+
+    def _tell(self, facts: SearchFacts) -> None:
+        """Log the table of trials where one is new, has another state or another objective."""
+        state = {name: (each.status, each.objective) for name, each in self.trials.items()}
+        changed = {name for name, each in state.items() if self.told.get(name) != each}
+        if not changed:
+            return
+        trials = list(self.trials.values())
+        spent = spent_usd(trials, ceiling=self._ceiling, now=self.now_s)
+        ended = sum(each.is_terminal for each in trials)
+        budget = self._ceiling.budget_usd
+        log.info(
+            "Search %s: %d trials have ended, %d run%s; %s%s spent\n%s",
+            self.followed.job_name,
+            ended,
+            len(trials) - ended,
+            "" if facts.max_jobs is None else f", of at most {facts.max_jobs}",
+            format_usd(spent),
+            "" if budget is None else f" of {format_usd(budget)}",
+            trial_table(trials, maximize=facts.maximize, now=self.now_s, changed=changed),
+        )
+        self.told = state

@@ -1,0 +1,123 @@
+"""Stops the job of a killed task, also where the service is away at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.sagemaker_api.failures import is_unknown_job
+from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG
+from trainyard_airflow.hooks.refusals import code_and_message
+from trainyard_airflow.hooks.shared_clients import shared_clients
+from trainyard_airflow.triggers.handover import FOLLOWER_KEY, is_taken_over
+from trainyard_airflow.triggers.pace import backoff_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard_airflow.triggers.follow import Followed
+
+log = logging.getLogger(__name__)
+
+# Airflow cancels a trigger's on_kill after 30 s ([triggerer] on_kill_timeout).
+KILL_LIMIT_S = 28.0
+_ONE_TRY_S = 8.0
+_LONGEST_PAUSE_S = 4.0
+
+
+async def kill_job(
+    followed: Followed, *, follower: str | None = None, limit_s: float | None = None
+) -> None:
+    """Stop the job, asking again until the service takes the stop or the time is up.
+
+    Args:
+        followed: the job.
+        follower: see `stop_job`.
+        limit_s: seconds for all tries; `KILL_LIMIT_S` when absent.
+
+    Raises:
+        ClientError: the service refused to the end, or knows no such job.
+        BotoCoreError: the service did not answer to the end.
+        OSError: the way to it was down, or it was too slow (TimeoutError), to the end.
+    """
+    deadline = time.monotonic() + (KILL_LIMIT_S if limit_s is None else limit_s)
+    failures = 0
+    while True:
+        try:
+            async with asyncio.timeout(min(_ONE_TRY_S, max(0.1, deadline - time.monotonic()))):
+                return await stop_job(followed, follower=follower)
+        except (ClientError, BotoCoreError, OSError) as error:
+            failures += 1
+            delay = backoff_s(failures, longest_s=_LONGEST_PAUSE_S)
+            is_unknown = isinstance(error, ClientError) and is_unknown_job(*code_and_message(error))
+            if is_unknown or time.monotonic() + delay >= deadline:
+                log.error("Job %s was not stopped: stop it by hand", followed.job_name)  # noqa: TRY400  # raised
+                raise
+            log.warning(
+                "Job %s is not stopped yet (%r); asking again in %.0f s",
+                followed.job_name,
+                error,
+                delay,
+            )
+        await asyncio.sleep(delay)
+
+
+async def stop_job(
+    followed: Followed, *, tag: Mapping[str, str] = KILLED_TAG, follower: str | None = None
+) -> None:
+    """Ask the service once to stop the job; a job that has ended already is left alone.
+
+    The job is tagged first with why: a cleared task may start again while its old job still runs, and must be able
+    to tell this stop from one that a person asked for.
+
+    Args:
+        followed: the job.
+        tag: why it is stopped.
+        follower: the trigger that stops it; the job is left alone if another triggerer took that trigger over.
+
+    Raises:
+        ClientError: the service refused although the job runs, or knows no such job.
+    """
+    api = JOB_APIS[followed.kind]
+    named = {api.name_key: followed.job_name}
+    async with shared_clients(followed.connection, "sagemaker") as clients:
+        client = clients["sagemaker"]
+        answer = await getattr(client, f"describe_{api.method}{api.version}")(**named)
+        status = answer[f"{api.noun}Status"]
+        if status != "InProgress":
+            log.info("Job %s needs no stop: it is %s", followed.job_name, status)
+            return
+        arn = answer[f"{api.noun}Arn"]
+        if await _is_taken_over(client, arn, follower):
+            log.info("Another triggerer follows job %s now: it goes on", followed.job_name)
+            return
+        try:
+            await client.add_tags(ResourceArn=arn, Tags=[dict(tag)])
+        except ClientError as error:
+            log.warning("Job %s is stopped without a mark why: %s", followed.job_name, error)
+        await getattr(client, f"stop_{api.method}")(**named)
+
+
+async def note_follower(client: Any, arn: str, follower: str | None) -> None:
+    """Note on the job which trigger follows it."""
+    if follower is None:
+        return
+    try:
+        await client.add_tags(ResourceArn=arn, Tags=[{"Key": FOLLOWER_KEY, "Value": follower}])
+    except ClientError as error:
+        log.warning("It is not noted which triggerer follows %s: %s", arn, error)
+
+
+async def _is_taken_over(client: Any, arn: str, follower: str | None) -> bool:
+    if follower is None:
+        return False
+    try:
+        answer = await client.list_tags(ResourceArn=arn)
+    except ClientError as error:
+        log.warning("It is not known whether another triggerer follows %s: %s", arn, error)
+        return False
+    return is_taken_over(answer["Tags"], from_follower=follower)

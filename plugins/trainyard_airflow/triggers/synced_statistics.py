@@ -1,0 +1,143 @@
+"""Statistics of a running job's ranks, as far as S3 has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.rules.statistics_bundles import BUNDLE, STREAM, BundledFiles
+from trainyard.rules.statistics_place import statistics_place
+from trainyard_airflow.hooks.objects import S3Address
+from trainyard_airflow.hooks.refusals import code_and_message, is_absent_object
+
+if TYPE_CHECKING:
+    from trainyard.rules.live import Piece
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+
+MOST_BYTES = 64 * 2**20
+"""Of objects that are fetched at once; what is beyond is fetched when those are evaluated."""
+
+
+def place_of_statistics(snapshot: JobSnapshot) -> str | None:
+    """Return where the platform copies a job's statistics to; None where it copies none."""
+    return statistics_place(
+        job_name=snapshot.name,
+        hook_s3_uri=snapshot.hook_s3_uri,
+        checkpoint_s3_uri=snapshot.checkpoint_s3_uri,
+    )
+
+
+@dataclass(slots=True)
+class SyncedStatistics:
+    """The statistics of a training: files that the platform copies, and objects that the hosts of its jobs put.
+
+    Args:
+        place: S3 prefix of the files, which grow; None for none.
+        streams: S3 prefix of the hosts' objects, which never change: only those after the last one seen are listed.
+    """
+
+    place: str | None
+    streams: str | None = None
+    is_behind: bool = False
+    """Whether a look left objects for the next one."""
+    _bundled: BundledFiles = field(default_factory=BundledFiles)
+    _seen: dict[str, str] = field(default_factory=dict)
+    _finished: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, snapshot: JobSnapshot) -> SyncedStatistics:
+        """Return those of a job."""
+        streams = None if snapshot.hook_s3_uri else snapshot.statistics_s3_uri
+        return cls(place_of_statistics(snapshot), streams)
+
+    async def look(self, s3: Any) -> dict[str, int]:
+        """Return the bytes of each file by its name.
+
+        Raises:
+            ClientError: S3 refuses.
+            ContractError: an object is none of statistics.
+        """
+        if self.streams:
+            await self._fetch(s3, S3Address.parse(self.streams))
+        return {**await self._copied(s3), **self._bundled.sizes}
+
+    async def read(self, s3: Any, piece: Piece) -> bytes:
+        """Return a piece of a file; nothing where it was deleted since it was listed.
+
+        Raises:
+            ClientError: S3 refuses.
+        """
+        if piece.name in self._bundled.sizes:
+            return self._bundled.read(piece)
+        at = S3Address.parse(piece.name)
+        try:
+            answer = await s3.get_object(
+                Bucket=at.bucket, Key=at.key, Range=f"bytes={piece.start}-{piece.end - 1}"
+            )
+        except ClientError as error:
+            if is_absent_object(*code_and_message(error)):
+                return b""
+            raise
+        return await _content(answer)
+
+    async def _copied(self, s3: Any) -> dict[str, int]:
+        if self.place is None:
+            return {}
+        at = S3Address.parse(self.place)
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=at.bucket, Prefix=at.key)
+        return {
+            f"s3://{at.bucket}/{each['Key']}": int(each["Size"])
+            async for page in pages
+            for each in page.get("Contents", ())
+        }
+
+    async def _fetch(self, s3: Any, at: S3Address) -> None:
+        """Take what the hosts put since the last look, attempt by attempt."""
+        fetched, self.is_behind = 0, False
+        names = await self._stream_names(s3, at)
+        for name in names:
+            if name in self._finished:
+                continue
+            answer = await s3.list_objects_v2(
+                Bucket=at.bucket, Prefix=name, StartAfter=self._seen.get(name, name)
+            )
+            found = [each for each in answer.get("Contents", ()) if BUNDLE.search(each["Key"])]
+            for each in found:
+                if fetched >= MOST_BYTES:
+                    self.is_behind = True
+                    return
+                fetched += await self._take(s3, at, each["Key"])
+                self._seen[name] = each["Key"]
+            self.is_behind |= bool(answer.get("IsTruncated"))
+            if not found and _attempt(name, at) < _attempt(names[-1], at):
+                self._finished.add(name)  # a later attempt has begun: nothing comes any more
+
+    async def _stream_names(self, s3: Any, at: S3Address) -> list[str]:
+        pages = s3.get_paginator("list_objects_v2").paginate(
+            Bucket=at.bucket, Prefix=at.key, Delimiter="/"
+        )
+        found = [
+            str(each["Prefix"])
+            async for page in pages
+            for each in page.get("CommonPrefixes", ())
+            if STREAM.fullmatch(each["Prefix"].removeprefix(at.key))
+        ]
+        return sorted(found, key=lambda name: (_attempt(name, at), name))
+
+    async def _take(self, s3: Any, at: S3Address, key: str) -> int:
+        answer = await s3.get_object(Bucket=at.bucket, Key=key)
+        content = await _content(answer)
+        self._bundled.take(content, where=f"s3://{at.bucket}/{key}")
+        return len(content)
+
+
+def _attempt(name: str, at: S3Address) -> int:
+    return int(name.removeprefix(at.key).partition(".")[0])
+
+
+async def _content(answer: Any) -> bytes:
+    async with answer["Body"] as body:
+        content: bytes = await body.read()
+    return content

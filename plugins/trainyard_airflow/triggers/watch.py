@@ -1,0 +1,110 @@
+"""When a running job is given up: it hangs, or it waits too long for instances. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.sagemaker_api.stop_cause import StopCause
+from trainyard.tuning.ceiling import Ceiling
+from trainyard.units import format_duration
+from trainyard_airflow.hooks.known_members import known_members
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+
+_HEARTBEAT = re.compile(r"(?:^|\s)trainyard [a-z_]+[ =]")
+
+
+def is_heartbeat(message: str) -> bool:
+    """Return whether a log line is one of those that the training script prints while it gets on."""
+    return _HEARTBEAT.search(message) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Limits of a job's silence and wait, and of a search's cost. JSON-safe through `to_dict`.
+
+    Attributes:
+        heartbeat_timeout_s: silence of a training that was heard of; 0 = for ever.
+        max_wait_s: waiting for instances in one go; None = for ever.
+        ceiling: of a search; None for any other job.
+    """
+
+    heartbeat_timeout_s: int = 0
+    max_wait_s: int | None = None
+    ceiling: Ceiling | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-safe data; `from_dict` reads it back."""
+        data = asdict(self)
+        return data if self.ceiling else {k: v for k, v in data.items() if k != "ceiling"}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote, in this release or in a later one, which may know more members.
+
+        Raises:
+            TypeError: it is no mapping.
+        """
+        ceiling = data.get("ceiling")
+        known = {**known_members(cls, data), "ceiling": None}
+        if ceiling is not None:
+            known["ceiling"] = Ceiling(**known_members(Ceiling, ceiling))
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Why a job is to be stopped, and in words."""
+
+    cause: StopCause
+    says: str
+
+
+def judge(
+    snapshot: JobSnapshot, *, patience: Patience, heard_at: float | None, now: float
+) -> Verdict | None:
+    """Return why the job is to be stopped now; None while it is not.
+
+    A job is silent only while it trains: its silence counts from its last line or from when the instances last began
+    to train, whichever is later. A job that has never printed such a line is not judged.
+
+    Args:
+        snapshot: the job.
+        patience: what it is granted.
+        heard_at: when it printed its last heartbeat, epoch seconds; None when it never did or nobody could read it.
+        now: the service's clock, epoch seconds.
+    """
+    if snapshot.status != "InProgress":
+        return None
+    waited_s = _waited_s(snapshot, now)
+    if patience.max_wait_s is not None and waited_s is not None and waited_s >= patience.max_wait_s:
+        return Verdict(
+            cause=StopCause.NO_CAPACITY,
+            says=f"it waits for instances for {format_duration(waited_s)} "
+            f"(max_wait_s {patience.max_wait_s})",
+        )
+    if not patience.heartbeat_timeout_s or heard_at is None:
+        return None
+    if snapshot.secondary_status != "Training":
+        return None
+    began = max((t.start for t in snapshot.transitions if t.status == "Training"), default=0.0)
+    silent_s = now - max(heard_at, began)
+    if silent_s < patience.heartbeat_timeout_s:
+        return None
+    return Verdict(
+        cause=StopCause.HUNG,
+        says=f"its training printed nothing for {format_duration(silent_s)} "
+        f"(heartbeat_timeout_s {patience.heartbeat_timeout_s})",
+    )
+
+
+def _waited_s(snapshot: JobSnapshot, now: float) -> float | None:
+    wait = snapshot.last_wait
+    if wait is None or wait[1] is not None:
+        return None
+    return now - wait[0]

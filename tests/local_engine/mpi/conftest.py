@@ -1,7 +1,0 @@
-"""The runner's yard, for launches by MPI."""
-
-from __future__ import annotations
-
-from tests.local_engine.runner.conftest import yard
-
-__all__ = ["yard"]

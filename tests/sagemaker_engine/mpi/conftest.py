@@ -1,0 +1,7 @@
+"""The runner's yard, for launches by MPI."""
+
+from __future__ import annotations
+
+from tests.sagemaker_engine.runner.conftest import yard
+
+__all__ = ["yard"]

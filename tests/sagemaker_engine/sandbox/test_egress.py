@@ -1,0 +1,96 @@
+"""A job's way out: to the world, and to nothing of the machine that runs the engine."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sagemaker_engine.sandbox.egress import EgressProxy
+from tests.limits import EVENT_LIMIT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def secret() -> Iterator[int]:
+    """The port of a server on all addresses of this machine that says what nobody may learn."""
+    with socket.create_server(("0.0.0.0", 0)) as listener:  # noqa: S104 - the test is about its addresses
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):
+                    connection.recv(65536)  # what is unread at the close would reset the connection
+                    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nsecret")
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def ask(proxy: EgressProxy, *sent: str) -> str:
+    """Send a request to the proxy; return all that comes back."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy.serve(listener)
+        with socket.create_connection(listener.getsockname(), EVENT_LIMIT_S) as client:
+            for text in sent:
+                client.sendall(text.encode())
+            client.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+        listener.shutdown(socket.SHUT_RDWR)
+    return answer
+
+
+def own_address() -> str:
+    """Return an address of this machine beside loopback's; loopback's if it has no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"http_proxy": "up", "https_proxy": "up"}], ids=["direct", "upstream"]
+)
+@pytest.mark.parametrize("method", ["GET", "CONNECT"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",  # noqa: S104 - asked for, not bound
+        "169.254.169.254",
+        "own",
+    ],
+)
+def test_a_job_reaches_nothing_of_this_machine(
+    secret: int, host: str, method: str, variables: dict[str, str]
+) -> None:
+    authority = f"{own_address() if host == 'own' else host}:{secret}"
+    target = authority if method == "CONNECT" else f"http://{authority}/"
+    environment = dict.fromkeys(variables, f"http://127.0.0.1:{secret}")
+
+    answer = ask(EgressProxy(environment), f"{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    assert answer.startswith("HTTP/1.1 403 Forbidden\r\n")
+    assert "secret" not in answer
+    assert "S3, SageMaker and the internet" in answer
+
+
+def test_a_job_reaches_another_host_through_this_machines_proxy(secret: int) -> None:
+    proxy = EgressProxy({"http_proxy": f"http://127.0.0.1:{secret}"})
+
+    assert ask(proxy, "GET http://192.0.2.1/ HTTP/1.1\r\n\r\n").endswith("secret")

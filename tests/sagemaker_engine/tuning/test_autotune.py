@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from sagemaker_engine.tuning.autotune import with_chosen_ranges
+from sagemaker_engine.tuning.ranges import Kind, parse_ranges
+
+
+@pytest.mark.parametrize(
+    ("hint", "kind", "low", "high"),
+    [
+        ("8", Kind.INTEGER, 2, 32),
+        ("1", Kind.INTEGER, 1, 4),
+        ("0.1", Kind.CONTINUOUS, 0.01, 0.99),
+        ("0.995", Kind.CONTINUOUS, 0.0995, 0.995),
+        ("2.5", Kind.CONTINUOUS, 0.25, 25.0),
+    ],
+)
+def test_range_is_chosen_around_the_hint(hint: str, kind: Kind, low: float, high: float) -> None:
+    ranges, fixed = with_chosen_ranges({"AutoParameters": [{"Name": "x", "ValueHint": hint}]})
+    (found,) = parse_ranges(ranges).ranges
+    assert (found.kind, found.low, found.high) == (kind, pytest.approx(low), pytest.approx(high))
+    assert fixed == {}
+
+
+@pytest.mark.parametrize("hint", ["adam", "0", "-1", "nan", "inf"])
+def test_hint_that_is_no_positive_number_stays(hint: str) -> None:
+    ranges, fixed = with_chosen_ranges({"AutoParameters": [{"Name": "x", "ValueHint": hint}]})
+    assert parse_ranges(ranges).ranges == ()
+    assert fixed == {"x": hint}
