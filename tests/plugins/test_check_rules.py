@@ -9,11 +9,13 @@ import shutil
 import time
 import uuid
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferred
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError, TaskDeferred
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
 from tests.plugins.conftest import TaskSurroundings
@@ -388,6 +390,23 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
 
     assert deferred.value.trigger.watch.job_name == train.name_of(task.context, 2)
     assert time.monotonic() - began < 60
+
+
+def test_a_failed_trigger_is_tried_again_while_the_watched_task_goes_on(
+    aws_connection: RunningEngine, task: Any
+) -> None:
+    check = CheckRulesOperator(task_id="watch_rules", watched_task_id="train", watch=PLAN)
+    failed = (TRIGGER_FAIL_REPR, {"error": TriggerFailureReason.TRIGGER_FAILURE}, task.context)
+    pauses = []
+    for _ in range(2):
+        with pytest.raises(AirflowRescheduleException) as again:
+            check.resume_execution(*failed)
+        pauses.append((again.value.reschedule_date - datetime.now(UTC)).total_seconds())
+    assert 0 < pauses[0] < pauses[1]
+
+    task.state = "failed"
+    with pytest.raises(TaskDeferralError):
+        check.resume_execution(*failed)
 
 
 ASKED = WatchPlan(on_stop={"action": "ask"}, poll_interval_s=0.5)

@@ -11,10 +11,12 @@ import pytest
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 
+from tests.sagemaker_engine.faults.putting import faults
 from trainyard.rules.live import LiveFeed
 from trainyard.rules.records import Start, StepRecord
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard_airflow.triggers import synced_statistics
+from trainyard_airflow.triggers.answers import FAULTS
 from trainyard_airflow.triggers.synced_statistics import SyncedStatistics
 
 if TYPE_CHECKING:
@@ -119,6 +121,16 @@ def test_a_later_attempt_goes_on_and_the_earlier_is_not_listed_any_more(bucket: 
 
     assert [each.attempt for each in records if isinstance(each, Start)] == [2]
     assert bucket.asked.count("ListObjectsV2") == 2
+
+
+def test_half_an_object_is_a_fault_of_the_service_and_is_read_again(bucket: Bucket) -> None:
+    statistics, feed = of_job(bucket), LiveFeed()
+    bucket.put("0001.algo-1", 1, 0, header(0), step(1))
+    half = {"what": "s3_truncate", "key_prefix": bucket.prefix}
+    with faults(bucket.engine.endpoint_url, half), pytest.raises(FAULTS):
+        bucket.read(statistics, feed)
+
+    assert steps(bucket.read(statistics, feed)) == [(0, 1)]
 
 
 def test_an_earlier_jobs_objects_are_history(bucket: Bucket) -> None:

@@ -12,8 +12,11 @@ from trainyard.errors import error_from_dict
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.runs.notifier import Notifier
 from trainyard.sagemaker_api.names import job_name
+from trainyard.units import format_duration
 from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.operators.task_memory import TaskMemory
 from trainyard_airflow.triggers.interruptible import run_interruptible
+from trainyard_airflow.triggers.pace import trigger_pause_s
 from trainyard_airflow.triggers.watched_task import NOT_BEGUN, RESTING, WatchedTask
 
 if TYPE_CHECKING:
@@ -121,6 +124,43 @@ class CheckRulesOperator(ConnectedOperator):
                 return self._told(watched)
             before_s = 0.0 if "watched" in event else event["absent_s"]
             event = self._watch(context, before_s=before_s, watched=watched)
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Resume after a deferral; if its trigger failed, watch again as long as there is something to watch.
+
+        Raises:
+            TaskDeferralTimeout: `execution_timeout` has passed.
+            TaskDeferralError: the trigger failed, and what it watched is over: the task's retries are left.
+            AirflowRescheduleException: the trigger failed; without a worker until the next try.
+        """
+        from airflow.sdk.exceptions import (
+            AirflowRescheduleException,
+            TaskDeferralError,
+            TaskDeferralTimeout,
+        )
+
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            raise
+        except TaskDeferralError as error:
+            if self._is_over(context):
+                raise
+            delay_s = trigger_pause_s(TaskMemory(context).count_trigger_failure(time.time()))
+            self.log.warning(
+                "The trigger failed (%s): watching again in %s", error, format_duration(delay_s)
+            )
+            again = datetime.now(UTC) + timedelta(seconds=delay_s)
+            raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]  # Airflow's
+
+    def _is_over(self, context: Context) -> bool:
+        """Return whether the watched task, or the job in its place, has ended."""
+        if self.watched_task_id:
+            return self._watched_state(context) in ENDED
+        snapshot = self.jobs.describe(str(self.job_name))
+        return snapshot is None or snapshot.is_terminal
 
     def _wait_for_begin(self, context: Context) -> None:
         """Come again later if the watched task has not begun: `dag.test()` runs it only after this one.

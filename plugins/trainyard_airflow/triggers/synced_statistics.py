@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
+from aiohttp import ClientPayloadError
+from botocore.exceptions import ClientError, ResponseStreamingError
 
 from trainyard.rules.statistics_bundles import BUNDLE, STREAM, BundledFiles
 from trainyard.rules.statistics_place import statistics_place
@@ -138,6 +139,15 @@ def _attempt(name: str, at: S3Address) -> int:
 
 
 async def _content(answer: Any) -> bytes:
-    async with answer["Body"] as body:
-        content: bytes = await body.read()
+    """Return an object's bytes.
+
+    Raises:
+        ResponseStreamingError: the service sent less than it announced. aiobotocore passes that error on as aiohttp's,
+            which is none of botocore's.
+    """
+    try:
+        async with answer["Body"] as body:
+            content: bytes = await body.read()
+    except ClientPayloadError as error:
+        raise ResponseStreamingError(error=error) from error
     return content
