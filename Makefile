@@ -33,7 +33,7 @@ compare: $(RUN_READY) ## train a model under several strategies and ranks, and c
 	@$(STACK) run --dag compare_strategies $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 lint-run: $(RUN_READY) ## say what AWS would refuse of a run or a job, without starting it  [CONF=file.json]
-	@$(PY) -m trainyard_airflow.pipelines.lint_command $(CONF)
+	@$(PY) -m trainyard_airflow.tasks.end_to_end.lint_command $(CONF)
 
 plan: $(RUN_READY) ## rank ways to train a model: memory, time, money, without training  [CONF=file.json]
 	@$(PY) -m trainyard.planning $(CONF)

@@ -8,12 +8,13 @@ from airflow.sdk import DAG, chain
 from trainyard_airflow.operators.automl_tabular import AutoMLTabularOperator
 from trainyard_airflow.operators.processing_job import ProcessingJobOperator
 from trainyard_airflow.operators.register_model import RegisterModelOperator
-from trainyard_airflow.pipelines import automl_specs as specs, run_state
-from trainyard_airflow.pipelines.automl_documentation import AUTOPILOT
-from trainyard_airflow.pipelines.automl_params import automl_params
-from trainyard_airflow.pipelines.automl_report import AutoMLReportOperator
-from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
-from trainyard_airflow.pipelines.form_schema import give_params
+from trainyard_airflow.tasks.automl import specs
+from trainyard_airflow.tasks.automl.documentation import AUTOPILOT
+from trainyard_airflow.tasks.automl.params import automl_params
+from trainyard_airflow.tasks.automl.report import AutoMLReportOperator
+from trainyard_airflow.tasks.shared import run_state
+from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
+from trainyard_airflow.tasks.shared.form_schema import give_params
 
 with DAG(
     dag_id="autopilot_tabular",

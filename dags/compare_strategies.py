@@ -7,18 +7,20 @@ from airflow.sdk import DAG, chain
 
 from trainyard_airflow.operators.cell_job import CellJobOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
-from trainyard_airflow.pipelines import documentation, task_specs
-from trainyard_airflow.pipelines.assets import SHARDS_ASSET
-from trainyard_airflow.pipelines.comparison_params import comparison_params
-from trainyard_airflow.pipelines.comparison_preflight import (
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.tasks.comparison.jobs import cell_task_spec
+from trainyard_airflow.tasks.comparison.params import comparison_params
+from trainyard_airflow.tasks.comparison.preflight import (
     CELL_RETRIES,
     ComparisonPreflightOperator,
     ListCellsOperator,
 )
-from trainyard_airflow.pipelines.comparison_report import ComparisonReportOperator
-from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS
-from trainyard_airflow.pipelines.form_schema import give_params
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.tasks.comparison.report import ComparisonReportOperator
+from trainyard_airflow.tasks.end_to_end import task_specs
+from trainyard_airflow.tasks.shared import documentation
+from trainyard_airflow.tasks.shared.assets import SHARDS_ASSET
+from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
+from trainyard_airflow.tasks.shared.form_schema import give_params
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 
@@ -40,7 +42,7 @@ with DAG(
     # How many run at a time is the pool's to say: plugins/airflow_local_settings.py.
     cells = CellJobOperator.partial(
         task_id="cells",
-        spec=task_specs.cell_task_spec,
+        spec=cell_task_spec,
         ledger_uri=_LEDGER_URI,
         retries=CELL_RETRIES,
         retry_policy=TrainingRetryPolicy(),  # `partial` sets none over the operator's own

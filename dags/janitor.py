@@ -5,9 +5,9 @@ from __future__ import annotations
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from trainyard_airflow.operators.janitor import JanitorOperator
-from trainyard_airflow.pipelines import documentation
-from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS
-from trainyard_airflow.pipelines.form_schema import bounded
+from trainyard_airflow.tasks.shared import documentation
+from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
+from trainyard_airflow.tasks.shared.form_schema import bounded
 
 with DAG(
     dag_id="clean_up_orphans",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from trainyard_airflow.pipelines import documentation
-from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS
-from trainyard_airflow.pipelines.planning import PlanOperator, plan_params
+from trainyard_airflow.tasks.end_to_end.planning import PlanOperator, plan_params
+from trainyard_airflow.tasks.shared import documentation
+from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
 
 with DAG(
     dag_id="plan_training",

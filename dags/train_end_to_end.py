@@ -16,18 +16,19 @@ from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
-from trainyard_airflow.pipelines import documentation, task_specs
-from trainyard_airflow.pipelines.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
-from trainyard_airflow.pipelines.default_args import DEFAULT_ARGS, JOB_RETRIES
-from trainyard_airflow.pipelines.evaluation_job import EvaluationJobOperator
-from trainyard_airflow.pipelines.form_schema import give_params
-from trainyard_airflow.pipelines.monitoring import (
+from trainyard_airflow.tasks.end_to_end import task_specs
+from trainyard_airflow.tasks.end_to_end.evaluation_job import EvaluationJobOperator
+from trainyard_airflow.tasks.end_to_end.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
 )
-from trainyard_airflow.pipelines.params import run_params
-from trainyard_airflow.pipelines.preflight import PreflightOperator
-from trainyard_airflow.pipelines.report import ReportOperator
+from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
+from trainyard_airflow.tasks.end_to_end.report import ReportOperator
+from trainyard_airflow.tasks.shared import documentation
+from trainyard_airflow.tasks.shared.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
+from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
+from trainyard_airflow.tasks.shared.form_schema import give_params
 
 _LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
 _NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"

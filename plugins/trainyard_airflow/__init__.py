@@ -1,8 +1,8 @@
 """Operators, trigger, hook and pipeline parts that run SageMaker jobs from Airflow.
 
-Floors, top down: `plugin` registers; `pipelines` puts tasks in order; `operators` run in a worker;
+Floors, top down: `plugin` registers; `tasks` are the DAG families' own; `operators` run in a worker;
 `triggers` wait in the triggerer; `hooks`, `links` and `retry_policy` speak to AWS and Airflow.
-Everything below is plain Python in `trainyard`. Modules that a DAG file imports (`pipelines`,
+Everything below is plain Python in `trainyard`. Modules that a DAG file imports (`tasks`,
 `operators`, `links`, `retry_policy`) load neither boto3 nor the Amazon provider: those are imported
 when a task runs.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.listeners import hookimpl
 from sqlalchemy.orm import object_session
 
-from trainyard_airflow.pipelines import run_state
+from trainyard_airflow.tasks.shared import run_state
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

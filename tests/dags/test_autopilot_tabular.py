@@ -11,7 +11,7 @@ import pytest
 
 from tests.dags.test_train_end_to_end import result, stored
 from trainyard.specs.automl_conf import AutoMLConf
-from trainyard_airflow.pipelines.automl_params import automl_params
+from trainyard_airflow.tasks.automl.params import automl_params
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

@@ -12,7 +12,7 @@ import pytest
 
 from tests.dags.airflow_home import REPOSITORY
 from trainyard.specs.run_conf import RunConf
-from trainyard_airflow.pipelines.params import run_params
+from trainyard_airflow.tasks.end_to_end.params import run_params
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -106,7 +106,7 @@ def test_parsing_loads_no_heavy_module(parsed):
 
 
 def test_package_is_imported_by_its_own_name_only(parsed):
-    bare = {"links", "retry_policy", "operators", "triggers", "hooks", "pipelines", "types_"}
+    bare = {"links", "retry_policy", "operators", "triggers", "hooks", "tasks", "types_"}
     assert not bare & set(parsed["modules"])
     assert "plugins.trainyard_airflow" not in parsed["modules"]
 

@@ -12,9 +12,9 @@ from trainyard.planning.comparison_plan import plan_comparison
 from trainyard.specs.comparison_conf import Comparison, is_of_other_runs
 from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.operators.job_code import project_root
-from trainyard_airflow.pipelines.comparison_jobs import cell_spec, comparison_findings
-from trainyard_airflow.pipelines.comparison_params import comparison_params
-from trainyard_airflow.pipelines.run_lint import UNSET_PATHS, UNSET_ROLE
+from trainyard_airflow.tasks.comparison.jobs import cell_spec, comparison_findings
+from trainyard_airflow.tasks.comparison.params import comparison_params
+from trainyard_airflow.tasks.end_to_end.lint import UNSET_PATHS, UNSET_ROLE
 
 SCRIPTS = project_root() / "training_scripts"
 

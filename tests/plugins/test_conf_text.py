@@ -19,9 +19,9 @@ from trainyard.sagemaker_api.names import run_slug
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_rules import PATTERNS
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
-from trainyard_airflow.pipelines.run_paths import RunPaths
-from trainyard_airflow.pipelines.run_state import RunState
-from trainyard_airflow.pipelines.task_specs import shard_task_spec
+from trainyard_airflow.tasks.end_to_end.task_specs import shard_task_spec
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 HOSTILE = st.lists(
     st.sampled_from(

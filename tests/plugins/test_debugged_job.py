@@ -21,8 +21,8 @@ from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.operators.debugged_job import create_debugged, debugged
 from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.pipelines.run_jobs import with_judge
-from trainyard_airflow.pipelines.run_lint import params_findings
+from trainyard_airflow.tasks.end_to_end.jobs import with_judge
+from trainyard_airflow.tasks.end_to_end.lint import params_findings
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

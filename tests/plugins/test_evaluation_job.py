@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tests.plugins.conftest import IMAGE
 from trainyard.specs.processing_job import ProcessingJobSpec
-from trainyard_airflow.pipelines.evaluation_job import EvaluationJobOperator
-from trainyard_airflow.pipelines.run_jobs import LastStepEvaluation
+from trainyard_airflow.tasks.end_to_end.evaluation_job import EvaluationJobOperator
+from trainyard_airflow.tasks.end_to_end.jobs import LastStepEvaluation
 
 pytestmark = pytest.mark.engine
 REPORT = {"metrics": {"test_loss": 1.5}}

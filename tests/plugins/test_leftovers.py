@@ -16,10 +16,10 @@ from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
-from trainyard_airflow.pipelines.leftover_jobs import job_name_of, stop_leftover_jobs
-from trainyard_airflow.pipelines.output_archive import lines_in_archive
-from trainyard_airflow.pipelines.run_paths import RunPaths
-from trainyard_airflow.pipelines.run_state import TUNE
+from trainyard_airflow.tasks.shared.leftover_jobs import job_name_of, stop_leftover_jobs
+from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import TUNE
 
 pytestmark = pytest.mark.engine
 
@@ -68,7 +68,7 @@ def test_job_of_another_deployment_is_left_alone(aws_connection, task, script, s
 def test_refused_stop_is_repeated_and_then_told(
     aws_connection, task, script, sagemaker, monkeypatch, caplog, refusals, is_stopped
 ):
-    monkeypatch.setattr("trainyard_airflow.pipelines.leftover_jobs.backoff_s", lambda _: 0.0)
+    monkeypatch.setattr("trainyard_airflow.tasks.shared.leftover_jobs.backoff_s", lambda _: 0.0)
     paths = paths_of(task, bucket=aws_connection.bucket)
     name = left_running(task, script(WAITS, output_path=paths.output))
     clients = AwsClients(ConnectionArguments())

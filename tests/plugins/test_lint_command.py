@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainyard_airflow.pipelines.lint_command import CLEAN, FAULTY, UNREADABLE, main
-from trainyard_airflow.pipelines.run_lint import params_findings
+from trainyard_airflow.tasks.end_to_end.lint import params_findings
+from trainyard_airflow.tasks.end_to_end.lint_command import CLEAN, FAULTY, UNREADABLE, main
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "examples" / "job_smp_v2.json"
 OLD_TORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:1.10.2-cpu-py38"

@@ -12,13 +12,13 @@ from trainyard.sagemaker_api.monitoring_requests import MonitoredTraining, rende
 from trainyard.sagemaker_api.names import job_name
 from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.pipelines.monitoring import (
+from trainyard_airflow.tasks.end_to_end.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
     monitored_training,
 )
-from trainyard_airflow.pipelines.run_paths import RunPaths
-from trainyard_airflow.pipelines.run_state import RunState
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 pytestmark = pytest.mark.engine
 

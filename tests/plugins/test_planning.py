@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from trainyard.errors import PlanError, SpecError
 from trainyard.planning.plan_request import PlanRequest
-from trainyard_airflow.pipelines.planning import PlanOperator, plan_params
+from trainyard_airflow.tasks.end_to_end.planning import PlanOperator, plan_params
 
 P4D = "ml.p4d.24xlarge"
 

@@ -17,8 +17,8 @@ from tests.plugins.conftest import connection_json
 from trainyard.errors import SpecError
 from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.pipelines.params import run_params
-from trainyard_airflow.pipelines.preflight import PreflightOperator
+from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 
 pytestmark = pytest.mark.engine
 

@@ -28,7 +28,7 @@ from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.training_log import training_log
 from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.pipelines.proof import write_proof
+from trainyard_airflow.tasks.end_to_end.evidence import write_proof
 
 pytestmark = pytest.mark.engine
 

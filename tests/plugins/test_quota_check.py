@@ -15,12 +15,12 @@ from trainyard.planning.evaluation_plan import Place
 from trainyard.planning.quota_needs import LONGEST_RUN, QuotaNeed
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.quota_check import quota_findings
-from trainyard_airflow.pipelines.run_jobs import (
+from trainyard_airflow.tasks.end_to_end.jobs import (
     LastStepEvaluation,
     evaluation_spec,
     training_spec,
 )
-from trainyard_airflow.pipelines.run_state import RunState
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import Any
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 from trainyard.errors import CapacityError
-from trainyard_airflow.pipelines.run_facts import first_failure, gather, gather_failed
-from trainyard_airflow.pipelines.task_notes import note_failure, note_start
+from trainyard_airflow.tasks.shared.run_facts import first_failure, gather, gather_failed
+from trainyard_airflow.tasks.shared.task_notes import note_failure, note_start
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ import pytest
 
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.pipelines import training_statistics
-from trainyard_airflow.pipelines.run_profile import write_profile
+from trainyard_airflow.tasks.end_to_end import training_statistics
+from trainyard_airflow.tasks.end_to_end.profile import write_profile
 from trainyard_airflow.triggers.synced_statistics import place_of_statistics
 
 pytestmark = pytest.mark.engine

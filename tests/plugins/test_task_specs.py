@@ -13,17 +13,17 @@ from tests.runs.sample_search import sample_result
 from trainyard.planning.run_plan import plan_run
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.sagemaker_api.tuning_request import render_tuning_job
-from trainyard_airflow.pipelines.params import run_params
-from trainyard_airflow.pipelines.run_jobs import LastStepEvaluation
-from trainyard_airflow.pipelines.run_paths import RunPaths
-from trainyard_airflow.pipelines.run_state import RunState
-from trainyard_airflow.pipelines.task_specs import (
+from trainyard_airflow.tasks.end_to_end.jobs import LastStepEvaluation
+from trainyard_airflow.tasks.end_to_end.params import run_params
+from trainyard_airflow.tasks.end_to_end.task_specs import (
     evaluate_task_spec,
     register_task_version,
     shard_task_spec,
     train_task_spec,
     tune_task_spec,
 )
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
 

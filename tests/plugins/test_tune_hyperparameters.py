@@ -34,8 +34,8 @@ from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.paid_things import PaidThings
 from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
-from trainyard_airflow.pipelines.leftover_jobs import stop_leftover_jobs
-from trainyard_airflow.pipelines.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

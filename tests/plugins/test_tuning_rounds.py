@@ -16,14 +16,14 @@ from trainyard.tuning.trials import from_parquet
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.operators.trial_job import TrialJobOperator
-from trainyard_airflow.pipelines.run_paths import RunPaths
-from trainyard_airflow.pipelines.run_state import RunState
-from trainyard_airflow.pipelines.tuning_rounds import (
+from trainyard_airflow.tasks.end_to_end.tuning_rounds import (
     AskTrialsOperator,
     ChooseTrialOperator,
     rounds_findings,
     trial_task_spec,
 )
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 pytestmark = pytest.mark.engine
 

@@ -18,7 +18,7 @@ from trainyard.rules.reactions import Reactions
 from trainyard.rules.rule import Origin, Profile, RuleAction
 from trainyard.rules.service_rules import service_rules
 from trainyard.specs.run_conf import RunConf
-from trainyard_airflow.pipelines.run_lint import params_findings
+from trainyard_airflow.tasks.end_to_end.lint import params_findings
 
 # Of the field study: every built-in rule, but the two that only write a report (ProfilerReport, CreateXgboostReport).
 DEBUGGER = {

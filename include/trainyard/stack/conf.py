@@ -54,7 +54,7 @@ def check(path: str | Path, home: Home) -> None:
     """
     folder = home.repository
     linted = subprocess.run(  # noqa: S603  # our own module
-        [sys.executable, "-m", "trainyard_airflow.pipelines.lint_command", str(path)],
+        [sys.executable, "-m", "trainyard_airflow.tasks.end_to_end.lint_command", str(path)],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(folder / "include"), str(folder / "plugins")]),

@@ -1,0 +1,1 @@
+"""Tasks of `autopilot_tabular`."""

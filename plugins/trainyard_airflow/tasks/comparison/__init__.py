@@ -1,0 +1,1 @@
+"""Tasks of `compare_strategies`."""

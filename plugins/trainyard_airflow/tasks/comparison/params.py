@@ -1,0 +1,116 @@
+"""The params of `compare_strategies`: the training of `train_end_to_end`'s form, and what of it is compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from trainyard.specs.comparison_conf import (
+    ENTRY_POINT,
+    NAME,
+    ComparedStrategy,
+    Comparison,
+    is_of_other_runs,
+)
+from trainyard.specs.run_conf import RunConf
+from trainyard_airflow.tasks.end_to_end.params import SECTIONS
+from trainyard_airflow.tasks.shared.form_schema import (
+    Sections,
+    conf_defaults,
+    exactly,
+    form_params,
+    named,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Param
+
+_RANKS = {"type": "array", "items": {"type": "integer", "minimum": 1}}
+_SHARE = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+_STRATEGIES = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "pattern": exactly(NAME)},
+            "distribution": {"type": "object"},
+            "entry_point": {"type": "string", "pattern": exactly(ENTRY_POINT)},
+            "hyperparameters": {"type": "object"},
+            "ranks": _RANKS,
+            "image_uri": named("image_uri", or_none=True),
+        },
+    },
+}
+_STRATEGIES_HELP = (
+    "Each has a name, and may have distribution (the SDK's; else torchrun), entry_point (else train_ddp.py), "
+    "hyperparameters, ranks of its own and image_uri."
+)
+_COMPARED: Sections = {
+    "Comparison": {
+        "strategies": ("Strategies", _STRATEGIES_HELP, _STRATEGIES),
+        "ranks": ("Ranks", "How many each strategy is tried with.", {**_RANKS, "minItems": 1}),
+        "loss_tolerance": (
+            "Loss tolerance",
+            "How far a training's loss may be from the single process's at any step, as a part of it.",
+            _SHARE,
+        ),
+        "worthwhile_efficiency": (
+            "Worthwhile efficiency",
+            "What an added rank must bring, as a part of what one does at the fewest: below it more stops paying.",
+            _SHARE,
+        ),
+        "cells_at_once": (
+            "Trainings at a time",
+            "1 measures each undisturbed; 0: as many as the pool has instances for.",
+            {"type": "integer", "minimum": 0},
+        ),
+    }
+}
+TINY: dict[str, Any] = {
+    "max_source_bytes": 4_000_000,
+    "max_steps": 40,
+    "learning_rate": 1e-3,
+    "warmup_steps": 5,
+    "eval_interval": 0,
+    "checkpoint_interval": -1,
+    "max_run_s": 600,
+    "hyperparameters": {
+        "num_threads": 1,
+        "log_interval": 4,
+        "eval_batches": 4,
+        "profile_steps": 4,
+        "statistics": "off",
+    },
+}
+"""A budget of steps that a laptop takes in minutes; a rank has one thread, so that two have twice as much.
+
+The rate is below train_end_to_end's: at 4e-3 after 5 steps of warm-up rounding grows to more than the loss tolerance
+(docs/comparison.md), and losses would say nothing of the strategies.
+"""
+
+
+def comparison_params() -> dict[str, Param]:
+    """Return the params of the form; a field that says nothing of a comparison is left out."""
+    own = set(Comparison.__dataclass_fields__)  # the ranks of an instance are among them
+    shared = {
+        section: {n: each for n, each in entries.items() if n in own or not is_of_other_runs(n)}
+        for section, entries in SECTIONS.items()
+    }
+    sections = {**_COMPARED, **{name: each for name, each in shared.items() if each}}
+    defaults = {**conf_defaults(RunConf), **TINY, **_compared_defaults()}
+    return form_params(sections, defaults)
+
+
+def _compared_defaults() -> dict[str, Any]:
+    defaults = conf_defaults(Comparison)
+    return {**defaults, "strategies": [_as_json(each) for each in defaults["strategies"]]}
+
+
+def _as_json(strategy: ComparedStrategy) -> dict[str, Any]:
+    """Return a strategy as somebody would write it: without what is empty."""
+    given = {name: value for name, value in asdict(strategy).items() if value}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in given.items()
+    }

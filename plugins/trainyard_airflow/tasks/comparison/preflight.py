@@ -1,0 +1,83 @@
+"""The first task of a comparison: every cell is looked at before any of them is paid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.tasks.comparison.jobs import comparison_findings
+from trainyard_airflow.tasks.end_to_end.jobs import SOURCE_DIR
+from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator, run_state
+from trainyard_airflow.tasks.shared.run_state import RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow.sdk import Context
+
+    from trainyard.errors import Finding
+    from trainyard.planning.auto_plan import AutoChoice
+    from trainyard.planning.comparison_plan import ComparisonPlan
+
+CELL_RETRIES = 1
+"""Of a cell whose instances were lost; each may pay for one more attempt."""
+
+
+class ComparisonPreflightOperator(PreflightOperator):
+    """Checks a comparison's conf, cells, code, account and data, and tells what all of it can cost.
+
+    Returns the `RunState`.
+    """
+
+    def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+        """Return the params as they are: what is compared is said, not chosen."""
+        return dict(params), None
+
+    def plan(self, params: Mapping[str, Any]) -> ComparisonPlan:
+        """Return the plan of all cells.
+
+        Raises:
+            SpecError: what is wrong with any of them, at once.
+            BudgetExceededError: together they could cost more than the budget.
+        """
+        from trainyard.planning.comparison_plan import (
+            plan_comparison,
+        )  # a DAG file imports this module
+
+        return plan_comparison(params, job_attempts=CELL_RETRIES + 1)
+
+    def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield what specs, linter and scripts say of the cells."""
+        yield from comparison_findings(params, scripts=project_root() / SOURCE_DIR)
+
+    def quota_findings(self, plan: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
+        """Yield nothing: a cell that is refused for a quota waits for the others to end."""
+        yield from ()
+
+    def post_execute(self, context: Context, result: Any = None) -> None:
+        """Do nothing: a comparison has no search to skip."""
+
+    def _state(
+        self, context: Context, plan: Any, place: Mapping[str, str], region: str
+    ) -> RunState:
+        self.tell_cost(plan, budget_usd=plan.conf.run.budget_usd)
+        self.log.info("%d trainings: %s", len(plan.cells), ", ".join(c.name for c in plan.cells))
+        return run_state(
+            context,
+            plan.sharding,
+            plan=plan.to_dict(),
+            place=place,
+            region=region,
+            deployment=self.clients.deployment,
+        )
+
+
+class ListCellsOperator(BaseOperator):
+    """Returns the cells that preflight found: Airflow maps over what a task returns, and over nothing else."""
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Return `Cell.to_dict()` of each."""
+        cells: list[dict[str, Any]] = RunState.of(context).plan["cells"]
+        return cells

@@ -1,0 +1,80 @@
+"""`EvaluationJobOperator`: the test split measured by a processing job, or what the training measured at its end."""
+
+from __future__ import annotations
+
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+from trainyard_airflow.operators.processing_job import ProcessingJobOperator
+from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, LastStepEvaluation
+from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from trainyard.specs.processing_job import ProcessingJobSpec
+
+MODEL_FILE, OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
+
+
+class EvaluationJobOperator(ProcessingJobOperator):
+    """Runs the processing job of an evaluation; if the training has measured itself, brings its result to its place.
+
+    Then no job is started, and the task returns `measured_by`, the training job, and `evaluation_uri`. If the training
+    ended too early to measure, the spec's `fallback` does it; without one the task is skipped, and so is registration.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the processing job's snapshot, or which training job measured, and where the result is.
+
+        Raises:
+            AirflowSkipException: the training left no measurement, and no processing job can make one.
+            TrainingRunError: as `ProcessingJobOperator`.
+        """
+        if isinstance(self.spec, LastStepEvaluation):
+            collected = self._collected(self.spec)
+            if collected:
+                return collected
+            self._need_fallback(self.spec)
+        return super().execute(context)
+
+    def _spec(self) -> ProcessingJobSpec:
+        if isinstance(self.spec, LastStepEvaluation) and self.spec.fallback:
+            return self.spec.fallback
+        return super()._spec()
+
+    def _need_fallback(self, measured: LastStepEvaluation) -> None:
+        from airflow.sdk.exceptions import AirflowSkipException
+
+        if measured.fallback is None:
+            message = (
+                f"not measured, so not registered: {measured.job_name} ended before it measured the test split, and "
+                "no processing job can: no type holds the model, or quota or budget lack it; the model is "
+                f"{measured.model_artifact}; start a run with more max_run_s, or with evaluation_place processing"
+            )
+            raise AirflowSkipException(message)
+        self.log.warning(
+            "%s ended before it measured the test split; a processing job on %s measures it",
+            measured.job_name,
+            measured.fallback.instance_type,
+        )
+
+    def _collected(self, measured: LastStepEvaluation) -> dict[str, Any] | None:
+        from trainyard_airflow.hooks.objects import S3Objects
+
+        self.log.info("No job is needed: %s", measured.reason)
+        objects = S3Objects(self.clients.client("s3"))
+        uri = measured.model_artifact.removesuffix(MODEL_FILE) + OUTPUT_FILE
+        lines: list[str] = []
+        if objects.exists(uri):
+            try:
+                with objects.stream(uri) as stream:
+                    lines = list(lines_in_archive(stream, name=EVALUATION_FILE))
+            except tarfile.TarError as error:
+                self.log.warning("%s is no archive: %s", uri, error)
+        if not lines:
+            return None
+        objects.write(
+            measured.destination, "\n".join(lines).encode(), content_type="application/json"
+        )
+        return {"measured_by": measured.job_name, "evaluation_uri": measured.destination}

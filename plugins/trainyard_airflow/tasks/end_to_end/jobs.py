@@ -1,0 +1,378 @@
+"""The jobs of an end-to-end run as specs: from the run's conf and what earlier tasks returned. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.hardware import has_bf16
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import ContractError
+from trainyard.specs.metrics import TRAINYARD_METRICS
+from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
+from trainyard.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
+from trainyard.specs.service_debugger import Debugger
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard.specs.tuning_job import HyperbandResources, Strategy, TuningJobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.planning.evaluation_plan import EvaluationPlan
+    from trainyard.specs.run_conf import RunConf
+    from trainyard.specs.run_conf_tuning import Search
+    from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+SOURCE_DIR = "training_scripts"
+TRAINING_ENTRY_POINTS = {"ddp": "train_ddp.py", "fsdp": "train_fsdp.py"}
+"""The script of each strategy."""
+EVALUATION_ENTRY_POINT = "evaluate.py"
+EVALUATION_FILE = "evaluation.json"
+
+_INPUT = "/opt/ml/processing/input"
+_OUTPUT = "/opt/ml/processing/output"
+_FROM_CONF = (
+    "model",
+    "num_layers",
+    "num_heads",
+    "hidden_size",
+    "sequence_length",
+    "global_batch_size",
+    "micro_batch_size",
+    "max_steps",
+    "learning_rate",
+    "precision",
+    "seed",
+    "eval_interval",
+    "checkpoint_interval",
+    "mean_time_to_interruption_s",
+    "early_stopping_patience",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStepEvaluation:
+    """A measurement that a training job made itself.
+
+    Attributes:
+        job_name: the training job's.
+        model_artifact: S3 URI of its model; evaluation.json is in the output.tar.gz beside it.
+        destination: S3 URI that it is copied to.
+        reason: why no processing job measures.
+        fallback: the processing job that measures if the training ended too early to do it; None if there can be none.
+    """
+
+    job_name: str
+    model_artifact: str
+    destination: str
+    reason: str
+    fallback: ProcessingJobSpec | None = None
+
+
+def training_hyperparameters(conf: RunConf) -> dict[str, Any]:
+    """Return the hyperparameters that the conf's training is sent."""
+    hyperparameters: dict[str, Any] = {name: getattr(conf, name) for name in _FROM_CONF}
+    hyperparameters["warmup_steps"] = conf.num_warmup_steps
+    if conf.target_column:
+        hyperparameters["target_column"] = conf.target_column
+    return {**hyperparameters, **conf.hyperparameters, **_arithmetic_of_rungs(conf)}
+
+
+def _arithmetic_of_rungs(conf: RunConf) -> dict[str, Any]:
+    """Return precision and compilation if types of the run would settle them differently.
+
+    Else what the conf leaves open is settled by the script, for the accelerator on which it runs.
+    """
+    if len({has_bf16(each.instance_type) for each in conf.rungs}) == 1:
+        return {}
+    return {"precision": conf.training_precision, "compile": conf.is_compiled}
+
+
+def training_spec(
+    conf: RunConf,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    role: str,
+    task_id: str,
+    budget_usd: float | None = None,
+    measures_test_split: bool = False,
+) -> TrainingJobSpec:
+    """Return the training job of a run on the sharded data set at `dataset_uri`.
+
+    Args:
+        conf: what the run shall do.
+        paths: where it keeps what.
+        dataset_uri: the sharded data set.
+        role: the execution role's ARN.
+        task_id: whose checkpoints it resumes.
+        budget_usd: what all its attempts may cost; None = no bound.
+        measures_test_split: whether it ends with that, if the run's evaluation is planned so.
+    """
+    hyperparameters = training_hyperparameters(conf)
+    splits = ["train", "validation", "index"]
+    from trainyard.planning.evaluation_plan import (
+        Place,
+        plan_evaluation,
+    )  # a DAG file imports this module
+
+    plan = plan_evaluation(conf) if measures_test_split else None
+    if plan and plan.place is Place.TRAINING:
+        hyperparameters["test_samples"] = plan.max_samples
+        splits.append("test")
+    return TrainingJobSpec(
+        role=role,
+        output_path=paths.output,
+        image_uri=conf.image_uri,
+        forward_sigterm=True,
+        entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
+        source_dir=SOURCE_DIR,
+        code_location=paths.code,
+        hyperparameters=hyperparameters,
+        distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
+        **_capacity(conf),
+        volume_size=conf.volume_size_gb,
+        max_run=conf.max_run_s,
+        heartbeat_timeout_s=conf.heartbeat_timeout_s,
+        max_quota_wait_s=conf.max_quota_wait_s,
+        max_retry_attempts=conf.max_retry_attempts or None,
+        budget_usd=budget_usd,
+        inputs={name: f"{dataset_uri}/{name}/" for name in splits},
+        checkpoint_s3_uri=paths.checkpoints(task_id),
+        metric_definitions=TRAINYARD_METRICS,
+    )
+
+
+def _processes(conf: RunConf) -> dict[str, int]:
+    return (
+        {} if conf.processes_per_host is None else {"processes_per_host": conf.processes_per_host}
+    )
+
+
+def with_judge(spec: TrainingJobSpec, conf: RunConf) -> TrainingJobSpec:
+    """Return the training with the rules by which the service is to judge it, where the conf asks for that.
+
+    Raises:
+        SpecError: the conf's rules are wrong, or none of them is the service's.
+    """
+    if conf.debugger != Debugger.SERVICE:
+        return spec
+    from trainyard.rules.service_rules import service_rules
+
+    rules = service_rules(conf.rules)
+    return replace(
+        spec, debugger=conf.debugger, rules=rules.debugger, profiler_rules=rules.profiler
+    )
+
+
+def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) -> TuningJobSpec:
+    """Return the search of a run: its training, cut to the steps of a trial, with the searched hyperparameters open.
+
+    A trial is evaluated a few times, so that a poor one can be told early, and saves checkpoints only if spot
+    capacity may be taken from it.
+
+    Raises:
+        ContractError: the conf has no search.
+    """
+    search = search_of(conf)
+    if search is None:
+        raise ContractError("the run has no search", got="tune false")
+    trial = training_spec(
+        with_values(conf, _in_short(conf, search, num_steps=search.num_steps)),
+        paths=paths,
+        dataset_uri=dataset_uri,
+        role=role,
+        task_id="tune",
+    )
+    static = {name: v for name, v in trial.hyperparameters.items() if name not in search.ranges}
+    evaluations = -(-search.num_steps // search.eval_interval)
+    is_hyperband = search.strategy is Strategy.HYPERBAND
+    return TuningJobSpec(
+        training=replace(
+            trial,
+            hyperparameters=static,
+            output_path=f"{paths.tuning}/output",
+            checkpoint_s3_uri=f"{paths.tuning}/checkpoints" if conf.use_spot_instances else None,
+            forward_sigterm=False,
+        ),
+        hyperparameter_ranges=search.ranges,
+        objective_metric_name=search.metric_name,
+        objective_type=search.objective_type,
+        strategy=search.strategy,
+        max_jobs=None if search.strategy is Strategy.GRID else search.max_jobs,
+        max_parallel_jobs=search.max_parallel_jobs,
+        max_runtime_s=search.max_time_s,
+        early_stopping_type=search.early_stopping,
+        random_seed=conf.seed % 2**31,
+        hyperband=HyperbandResources(max_resource=evaluations) if is_hyperband else None,
+        budget_usd=search.budget_usd,
+    )
+
+
+def trial_training_spec(
+    conf: RunConf,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    role: str,
+    trial_id: str,
+    num_steps: int,
+    values: Mapping[str, Any],
+) -> TrainingJobSpec:
+    """Return the training job of one trial of a search that Airflow runs, with these values.
+
+    Args:
+        conf: what the run shall do.
+        paths: where it keeps what.
+        dataset_uri: the sharded data set.
+        role: the execution role's ARN.
+        trial_id: of its own among the run's trials: its checkpoints lie there.
+        num_steps: its optimizer steps.
+        values: what the search chose.
+
+    Raises:
+        ContractError: the conf has no search.
+    """
+    search = search_of(conf)
+    if search is None:
+        raise ContractError("the run has no search", got="tune false")
+    short = {**_in_short(conf, search, num_steps=num_steps), **values}
+    trial = training_spec(
+        with_values(conf, short), paths=paths, dataset_uri=dataset_uri, role=role, task_id="tune"
+    )
+    spot = f"{paths.tuning}/checkpoints/{trial_id}" if conf.use_spot_instances else None
+    return replace(trial, output_path=f"{paths.tuning}/output", checkpoint_s3_uri=spot)
+
+
+def _in_short(conf: RunConf, search: Search, *, num_steps: int) -> dict[str, Any]:
+    """Return what a trial of so many steps has otherwise than the training."""
+    return {
+        "max_steps": num_steps,
+        "eval_interval": max(1, num_steps // EVALUATIONS_OF_A_TRIAL),
+        "checkpoint_interval": conf.checkpoint_interval if conf.use_spot_instances else -1,
+        "early_stopping_patience": 0,
+        "max_run_s": search.max_run_s,
+        "max_wait_s": None,
+        "instance_count": search.instance_count,
+        "capacity_ladder": (),
+        "warmup_steps": min(conf.num_warmup_steps, num_steps - 1),
+        **_arithmetic_of_rungs(conf),
+    }
+
+
+def evaluation_spec(
+    conf: RunConf,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    training: Mapping[str, Any],
+    role: str,
+    fallback: EvaluationPlan | None = None,
+) -> ProcessingJobSpec | LastStepEvaluation:
+    """Return the processing job that measures the model on the test split, or where the training itself left that.
+
+    Args:
+        conf: what the run shall do.
+        paths: where it keeps what.
+        dataset_uri: the sharded data set.
+        training: the result of the training task.
+        role: the execution role's ARN.
+        fallback: the processing job that measures if the training left no measurement; None = none does.
+    """
+
+    def job(plan: EvaluationPlan) -> ProcessingJobSpec:
+        return _evaluation_job(
+            conf, plan, paths=paths, dataset_uri=dataset_uri, training=training, role=role
+        )
+
+    from trainyard.planning.evaluation_plan import (
+        Place,
+        plan_evaluation,
+    )  # a DAG file imports this module
+
+    plan = plan_evaluation(conf, trained_on=training.get("instance_type"))
+    if plan.place is Place.TRAINING:
+        return LastStepEvaluation(
+            job_name=str(training["job_name"]),
+            model_artifact=str(training["model_artifact"]),
+            destination=f"{paths.evaluation}/{EVALUATION_FILE}",
+            reason=plan.reason,
+            fallback=None if fallback is None else job(fallback),
+        )
+    return job(plan)
+
+
+def _evaluation_job(
+    conf: RunConf,
+    plan: EvaluationPlan,
+    *,
+    paths: RunPaths,
+    dataset_uri: str,
+    training: Mapping[str, Any],
+    role: str,
+) -> ProcessingJobSpec:
+    sources = {
+        "model": str(training["model_artifact"]),
+        "test": f"{dataset_uri}/test/",
+        "index": f"{dataset_uri}/index/",
+    }
+    return ProcessingJobSpec(
+        role=role,
+        instance_type=plan.instance_type,
+        image_uri=_evaluation_image(conf, training, plan.instance_type),
+        command=_command(plan.num_processes),
+        entry_point=EVALUATION_ENTRY_POINT,
+        source_dir=SOURCE_DIR,
+        arguments=(
+            f"--max-samples={plan.max_samples}",
+            f"--layout={'shards' if plan.is_sharded else 'whole'}",
+            f"--timeout-s={plan.max_run_s}",
+        ),
+        inputs=tuple(
+            ProcessingInput(source=uri, destination=f"{_INPUT}/{name}", input_name=name)
+            for name, uri in sources.items()
+        ),
+        outputs=(
+            ProcessingOutput(
+                source=f"{_OUTPUT}/evaluation",
+                destination=paths.evaluation,
+                output_name="evaluation",
+            ),
+        ),
+        volume_size=plan.volume_size_gb,
+        max_run=plan.max_run_s,
+    )
+
+
+def _command(num_processes: int) -> tuple[str, ...]:
+    """Return what runs the script: Python, or torchrun for several processes of one instance."""
+    if num_processes == 1:
+        return ("python3",)
+    launcher = ("-m", "torch.distributed.run", "--standalone")
+    return ("python3", *launcher, f"--nproc-per-node={num_processes}")
+
+
+def _evaluation_image(conf: RunConf, training: Mapping[str, Any], instance_type: str) -> str | None:
+    """Return the image of the training; None, so that it is looked up, if that is made for other devices."""
+    types = catalogue().types
+    trained_on = types.get(str(training.get("instance_type")))
+    kinds = {each.num_accelerators > 0 for each in (trained_on, types[instance_type]) if each}
+    is_other = conf.image_uri is None and len(kinds) > 1
+    return None if is_other else training.get("image_uri") or conf.image_uri
+
+
+def _capacity(conf: RunConf) -> dict[str, Any]:
+    """Return what the job runs on: the ladder if there is one, else its one rung."""
+    if conf.capacity_ladder:
+        return {
+            "capacity_ladder": conf.capacity_ladder,
+            "instance_count": conf.instance_count,
+            "max_wait": conf.max_wait_s if conf.may_use_spot else None,
+        }
+    is_spot = conf.use_spot_instances
+    return {
+        "instance_type": conf.instance_type,
+        "instance_count": conf.instance_count,
+        "use_spot_instances": is_spot,
+        "max_wait": (conf.max_wait_s or 2 * conf.max_run_s) if is_spot else None,
+    }

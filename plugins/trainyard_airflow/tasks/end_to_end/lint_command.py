@@ -1,0 +1,108 @@
+"""`make lint-run CONF=file.json`: what preflight and AWS would say about a run or a job, without starting anything.
+
+The file holds a run's conf (as for `make run`) or a training job's spec; of a spec it is told by its `output_path`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.strategy_support import support_table
+from trainyard.errors import BudgetExceededError, Finding, FindingsError, Severity, distinct
+from trainyard.planning.auto_plan import resolve_auto
+from trainyard.planning.linter.linter import lint
+from trainyard.planning.run_plan import plan_run
+from trainyard.sharding.local_files import local_files
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.tasks.end_to_end.jobs import SOURCE_DIR
+from trainyard_airflow.tasks.end_to_end.lint import params_findings
+from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CLEAN, FAULTY, UNREADABLE = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print every finding and return 0 without errors, 1 with, 2 when the file cannot be read."""
+    parser = argparse.ArgumentParser(prog="make lint-run", description=__doc__)
+    parser.add_argument(
+        "conf", type=Path, nargs="?", help="a JSON file; without it the default run"
+    )
+    path: Path | None = parser.parse_args(argv).conf
+    try:
+        given = json.loads(path.read_text(encoding="utf-8")) if path else {}
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{path} cannot be read: {error}\n")
+        return UNREADABLE
+    if not isinstance(given, dict):
+        sys.stderr.write(f"{path} holds no object, but {type(given).__name__}\n")
+        return UNREADABLE
+    findings = job_findings(given) if "output_path" in given else run_findings(given)
+    for line in report(findings):
+        sys.stdout.write(f"{line}\n")
+    return FAULTY if any(each.severity is Severity.ERROR for each in findings) else CLEAN
+
+
+def run_findings(params: Mapping[str, Any]) -> list[Finding]:
+    """Return what is wrong or doubtful about a run: conf, plan, budget, and its training on AWS; errors first."""
+    findings = list(_private_files(params))
+    try:
+        params, _ = resolve_auto(params)
+        findings += params_findings(params)
+        findings += run_script_findings(params, scripts=project_root() / SOURCE_DIR)
+        findings += plan_run(params).warnings
+    except FindingsError as error:
+        findings += error.findings
+    except BudgetExceededError as error:
+        findings.append(
+            Finding(where="budget_usd", what=error.what, got=error.got, allowed=error.allowed)
+        )
+    return list(distinct(findings))
+
+
+def _private_files(params: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the local files that no connection lets a run read; a connection's own folders are checked by preflight."""
+    files = local_files(roots=["/"], private=[])
+    for name in ("source", "tokenizer"):
+        path = params.get(name)
+        if isinstance(path, str) and "://" not in path:
+            yield from files.findings(path, where=name)
+
+
+def job_findings(mapping: Mapping[str, Any]) -> list[Finding]:
+    """Return what is wrong or doubtful about a training job; a spec that contradicts itself is looked at no further."""
+    try:
+        return list(lint(TrainingJobSpec.from_mapping(mapping)))
+    except FindingsError as error:
+        return list(error.findings)
+
+
+def report(findings: Sequence[Finding]) -> list[str]:
+    """Return the lines to print: each finding with its reason and source on lines of their own, then the verdict."""
+    lines = []
+    for each in findings:
+        bare = Finding(
+            where=each.where,
+            what=each.what,
+            got=each.got,
+            allowed=each.allowed,
+            next_step=each.next_step,
+        )
+        lines.append(f"{each.severity.value:8} {bare}")
+        lines += [f"{'':8} because {each.why} ({each.source})"] if each.why else []
+    errors = sum(each.severity is Severity.ERROR for each in findings)
+    warnings = len(findings) - errors
+    table = support_table()
+    lines.append(f"{errors} error(s), {warnings} warning(s), by the support table of {table.date}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The tasks around the training that set its alarms and dashboard up, and remove them whatever happens between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import TrainingRunError
+from trainyard.runs.run_tags import Owner
+from trainyard.sagemaker_api.monitoring_requests import MonitoredTraining
+from trainyard.sagemaker_api.names import job_name
+from trainyard.specs.monitoring import Dashboard, Monitoring
+from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.run_state import TRAIN, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow.sdk import Context
+
+    from trainyard_airflow.hooks.monitoring import TrainingMonitor
+
+
+def monitored_training(state: RunState) -> MonitoredTraining:
+    """Return the training of a run as CloudWatch will know it: the names of all its attempts are known before."""
+    rungs, types = state.conf.rungs, catalogue().types
+    known = [types.get(each.instance_type) for each in rungs]
+    return MonitoredTraining(
+        job_names=tuple(
+            job_name(
+                dag_id=state.paths.dag_id,
+                run_id=state.paths.run_id,
+                task_id=TRAIN,
+                attempt=attempt,
+                deployment=state.paths.deployment,
+            )
+            for attempt in range(1, JOB_RETRIES + len(rungs) + 1)
+        ),
+        num_hosts=max(each.instance_count or 1 for each in rungs),
+        has_gpus=any(each is not None and each.num_accelerators > 0 for each in known),
+    )
+
+
+class _MonitoringOperator(ConnectedOperator):
+    """Knows the run's training and the connection; a refusal is a warning: nothing here is worth a run."""
+
+    ui_color = "#f6efe2"
+
+    def _monitor(self, state: RunState) -> TrainingMonitor:
+        from trainyard_airflow.hooks.monitoring import TrainingMonitor
+
+        return TrainingMonitor(self.clients, monitored_training(state))
+
+    def _bearing(self, act: Callable[[], Any], *, what: str) -> Any:
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            return act()
+        except (TrainingRunError, BotoCoreError) as error:
+            self.log.warning("%s: %s", what, error)
+            return None
+
+
+class SetUpMonitoringOperator(_MonitoringOperator):
+    """Puts the alarms and the dashboard that the run's conf asks for (`monitoring`); `preflight` skips it without.
+
+    Alarms tell the topic of the conf's `notifications`, if there is one. Returns their names and the dashboard's.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return `alarms` and `dashboard`: what there is now."""
+        state = RunState.of(context)
+        wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
+        topic = state.conf.notifications
+        owner = Owner(
+            dag_id=state.paths.dag_id, run_id=state.paths.run_id, task_id=context["ti"].task_id
+        )
+        alarms = dashboard = None
+        if wanted.alarms:
+            alarms = self._bearing(
+                lambda: monitor.put_alarms(
+                    actions=[topic.topic_arn] if topic else [], tags=owner.tags()
+                ),
+                what="The training goes on without its alarms",
+            )
+        if wanted.dashboard is not Dashboard.NONE:
+            dashboard = self._bearing(
+                monitor.put_dashboard, what="The training goes on without its dashboard"
+            )
+        self.log.info("Alarms: %s; dashboard: %s", ", ".join(alarms or ()) or "none", dashboard)
+        return {"alarms": alarms or [], "dashboard": dashboard}
+
+
+class TearDownMonitoringOperator(_MonitoringOperator):
+    """Removes the run's alarms, and its dashboard unless the conf keeps it; found by their names alone."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return what was removed: `alarms` and `dashboard`.
+
+        Raises:
+            TrainingRunError: CloudWatch refuses: what is left costs money, so this task fails, though not the run.
+        """
+        state = RunState.of(context)
+        wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
+        alarms = monitor.remove_alarms()
+        is_removed = wanted.dashboard is Dashboard.RUN and monitor.remove_dashboard()
+        self.log.info("Removed alarms: %s; dashboard: %s", ", ".join(alarms) or "none", is_removed)
+        return {"alarms": alarms, "dashboard": is_removed}

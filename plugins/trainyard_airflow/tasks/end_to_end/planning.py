@@ -1,0 +1,181 @@
+"""Planning as a task: the table in the task's log, the ranked plans as its result. Nothing is started or paid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Param
+
+from trainyard.planning.plan_request import PRECISIONS, PlanRequest
+from trainyard.planning.plan_table import plan_table
+from trainyard.planning.plans import make_plans
+from trainyard.planning.shapes import EAGER, FLASH, GPT, LLAMA, PUBLISHED, TRAINYARD
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.tasks.shared.form_schema import bounded
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_COUNT_OR_NONE: dict[str, Any] = {"type": ["null", "integer"], "minimum": 1}
+_AMOUNT_OR_NONE: dict[str, Any] = {"type": ["null", "number"], "exclusiveMinimum": 0}
+
+
+def plan_params() -> dict[str, Param]:
+    """Return the params of `plan_training`: the fields of `PlanRequest`, with nanoGPT's GPT-2 as the example."""
+    model: dict[str, Any] = {"section": "Model"}
+    limits: dict[str, Any] = {"section": "Time, money and instances"}
+    params = {
+        "model": Param(
+            "gpt2-124m",
+            type=["null", "string"],
+            enum=[None, *PUBLISHED],
+            title="Published model",
+            description="Empty: the shape below, or a number of parameters.",
+            **model,
+        ),
+        "num_parameters": Param(
+            None,
+            **_AMOUNT_OR_NONE,
+            title="Parameters",
+            description="Makes a llama shape of about that size.",
+            **model,
+        ),
+        "num_layers": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Layers",
+            description="Of the shape; empty with a published model.",
+            **model,
+        ),
+        "hidden_size": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Hidden size",
+            description="Of the shape; empty with a published model.",
+            **model,
+        ),
+        "num_heads": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Attention heads",
+            description="Of the shape; empty with a published model.",
+            **model,
+        ),
+        "num_kv_heads": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Key-value heads",
+            description="Of grouped attention; empty: as many as attention heads.",
+            **model,
+        ),
+        "feed_forward_size": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Feed-forward size",
+            description="Width of the feed-forward layer; empty: the family's.",
+            **model,
+        ),
+        "family": Param(
+            LLAMA,
+            type="string",
+            enum=[LLAMA, GPT, TRAINYARD],
+            title="Family",
+            description="Which parts a block has.",
+            **model,
+        ),
+        "attention": Param(
+            FLASH,
+            type="string",
+            enum=[FLASH, EAGER],
+            title="Attention",
+            description="flash keeps no scores in memory, eager does.",
+            **model,
+        ),
+        "vocab_size": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Vocabulary",
+            description="Tokens; empty: the published model's, else 50,304.",
+            **model,
+        ),
+        "sequence_length": Param(
+            None,
+            **_COUNT_OR_NONE,
+            title="Sequence length",
+            description="Tokens; empty: the published model's, else 2048.",
+            **model,
+        ),
+        "global_batch_size": Param(
+            480, type="integer", minimum=1, title="Global batch", description="Sequences.", **model
+        ),
+        "tokens": Param(
+            9e9,
+            type="number",
+            exclusiveMinimum=0,
+            title="Tokens",
+            description="To train on.",
+            **model,
+        ),
+        "precision": Param(
+            "bf16",
+            type="string",
+            enum=list(PRECISIONS),
+            title="Precision",
+            description="Of weights and calculations.",
+            **model,
+        ),
+        "compile": Param(
+            True,
+            type="boolean",
+            title="Compiled",
+            description="The training runs through torch.compile.",
+            **model,
+        ),
+        "deadline_h": Param(
+            None, **_AMOUNT_OR_NONE, title="Deadline", description="Hours.", **limits
+        ),
+        "budget_usd": Param(None, **_AMOUNT_OR_NONE, title="Budget", description="USD.", **limits),
+        "instance_types": Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Instance types",
+            description="Empty: every NVIDIA type of the catalogue.",
+            **limits,
+        ),
+        "max_instances": Param(
+            16,
+            type="integer",
+            minimum=1,
+            title="Most instances",
+            description="Of the largest type of a family.",
+            **limits,
+        ),
+        "instance_count": Param(
+            None, **_COUNT_OR_NONE, title="Instances", description="Empty: any number.", **limits
+        ),
+    }
+    return bounded(params)
+
+
+class PlanOperator(BaseOperator):
+    """Ranks ways to train a model; returns `Plans.to_dict()` and logs the table."""
+
+    ui_color = "#e8f4fd"
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
+        super().__init__(**kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the plans of the run's params.
+
+        Raises:
+            SpecError: the params contradict each other; everything at once.
+            PlanError: nothing fits, with the reason for each cluster.
+        """
+        request = PlanRequest.from_mapping(dict(context["params"]))
+        plans = make_plans(request)
+        for line in plan_table(request, plans):
+            self.log.info("%s", line)
+        return plans.to_dict()

@@ -1,0 +1,406 @@
+"""The first task: everything that can be wrong is looked at and reported together, before anything is paid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.sdk import SkipMixin
+
+from trainyard.errors import (
+    BudgetExceededError,
+    Finding,
+    FindingsError,
+    Severity,
+    SpecError,
+    ThrottledError,
+)
+from trainyard.specs.monitoring import Monitoring, Notifications
+from trainyard.specs.reading import read_spec
+from trainyard.units import format_usd
+from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.operators.source_check import entry_point_findings
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.tasks.end_to_end.jobs import (
+    EVALUATION_ENTRY_POINT,
+    SOURCE_DIR,
+    TRAINING_ENTRY_POINTS,
+)
+from trainyard_airflow.tasks.end_to_end.lint import params_findings
+from trainyard_airflow.tasks.end_to_end.params import schema_findings
+from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
+from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+from trainyard_airflow.tasks.shared.run_state import (
+    SET_UP_MONITORING,
+    TUNE,
+    WATCH_RULES,
+    RunState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from airflow.sdk import Context
+
+    from trainyard.planning.auto_plan import AutoChoice
+    from trainyard.planning.comparison_plan import ComparisonPlan
+    from trainyard.planning.run_plan import RunPlan
+    from trainyard.specs.run_conf import RunConf
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+
+T = TypeVar("T")
+
+_PLACES = ("bucket", "role", "source", "tokenizer", "notifications")
+# What Airflow itself puts into an event's extra: the REST API, and a trigger with its payload.
+_OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
+
+
+class PreflightOperator(ConnectedOperator, SkipMixin):
+    """Checks a run's conf, code, account and data, and fixes what holds for the whole run.
+
+    The search of a run that has none is skipped from here: no worker is started for it.
+
+    Returns the `RunState`, with the plan and its cost ceiling beside the budget.
+    """
+
+    ui_color = "#fdf6e3"
+
+    def __init__(
+        self,
+        *,
+        more_findings: Callable[[Mapping[str, Any]], Iterable[Finding]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`more_findings` yields what of the run's params this DAG cannot do."""
+        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
+        super().__init__(**kwargs)
+        self.more_findings = more_findings
+        self._result: dict[str, Any] = {}
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the run's state.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+            BudgetExceededError: nothing is wrong, but the run could cost more than its budget.
+            ConnectionError: nothing is wrong, but AWS did not answer: another try may succeed.
+            ThrottledError: likewise, AWS asked to slow down.
+        """
+        found = _Findings()
+        params = {**context["params"], **found.of_events(triggering_params(context))}
+        resolved = found.result_of(lambda: self.resolve(params))
+        params, auto = resolved or (params, None)
+        plan = found.result_of(lambda: self.plan(params)) if resolved else None
+        region = found.of_connection(self.clients)
+        if plan and region:
+            plan, short = self.within_quotas(params, plan)
+            params = {**params, **_decided(plan)}
+            found.add(short)
+        found.add(self.findings(params))
+        found.add(self.more_findings(params) if self.more_findings else ())
+        found.add(self._absent_task_findings(params))
+        place = found.of_account(self.clients, params) if region else {}
+        if region:
+            found.add(self._deployment_findings())
+        if plan:
+            plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
+        for warning in plan.warnings if plan else found.warnings:
+            self.log.warning("%s", warning)
+        found.raise_errors(subject=f"{context['ti'].dag_id} run {context['ti'].run_id}")
+        assert plan is not None and region is not None  # noqa: S101, PT018  # else there was an error
+        self._result = self._state(context, plan, place, region).to_dict()
+        if auto:
+            self._result["plan"]["auto"] = auto.to_dict()
+        return self._result
+
+    def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
+        """Return the params with the planner's choices in the place of "auto", and log them with the reasons.
+
+        Raises:
+            SpecError: they are nothing that can be planned.
+            PlanError: no cluster can do it.
+        """
+        from trainyard.planning.auto_plan import resolve_auto  # a DAG file imports this module
+
+        resolved, choice = resolve_auto(params)
+        for name, value in (choice.chosen if choice else {}).items():
+            self.log.info("auto: %s = %s", name, value)
+        for reason in choice.reasons if choice else ():
+            self.log.info("auto: %s", reason)
+        return resolved, choice
+
+    def plan(self, params: Mapping[str, Any]) -> Any:
+        """Return the plan of a run with these params.
+
+        Raises:
+            SpecError: what is wrong with them, at once.
+            BudgetExceededError: the run could cost more than its budget.
+        """
+        from trainyard.planning.run_plan import plan_run  # a DAG file imports this module
+
+        return plan_run(params, job_attempts=JOB_RETRIES + 1)
+
+    def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield what of the run's jobs and scripts a plan does not look at."""
+        yield from params_findings(params)
+        scripts = project_root() / SOURCE_DIR
+        for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
+            yield from entry_point_findings(scripts, entry_point)
+        yield from run_script_findings(params, scripts=scripts)
+
+    def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
+        """Return the plan that the account's quotas allow, with the findings of that.
+
+        If they lack the type that was chosen for the evaluation, and the conf leaves its place open, the training
+        measures the test split as its last step.
+        """
+        from trainyard.planning.evaluation_plan import Place  # a DAG file imports this module
+        from trainyard.planning.quota_needs import EVALUATION  # a DAG file imports this module
+
+        findings = list(self.quota_findings(plan))
+        lacking = [each for each in findings if each.where == EVALUATION]
+        if not lacking or plan.conf.evaluation_place != "auto":
+            return plan, findings
+        try:
+            other = self.plan({**params, "evaluation_place": Place.TRAINING.value})
+        except (SpecError, BudgetExceededError):  # the conf asks for what only a job of its own has
+            return plan, findings
+        reason = f"{other.evaluation.reason}, since the account's quotas lack {lacking[0].got}"
+        told = Finding(
+            where="evaluation_place",
+            what="was auto: the training measures the test split as its last step",
+            got=str(lacking[0].got),
+            allowed=lacking[0].allowed,
+            next_step="ask for an increase in Service Quotas to have a processing job measure it",
+            severity=Severity.WARNING,
+        )
+        other = replace(
+            other, evaluation=replace(other.evaluation, reason=reason, may_fall_back=False)
+        )
+        return other, [*(each for each in findings if each not in lacking), told]
+
+    def quota_findings(self, plan: Any) -> Iterator[Finding]:
+        """Yield the account's quotas that are too small for the run."""
+        from trainyard.planning.quota_needs import quota_needs  # a DAG file imports this module
+        from trainyard_airflow.hooks.quota_check import quota_findings
+
+        yield from quota_findings(self.clients, tuple(quota_needs(plan.conf)))
+
+    def _deployment_findings(self) -> Iterator[Finding]:
+        """Yield that the run's jobs have the names of another Airflow's, if the connection names no deployment."""
+        if self.clients.deployment is None:
+            yield Finding(
+                where="the connection's extra, trainyard.deployment",
+                what="is not set: another Airflow without one on this account takes this run's jobs for its own",
+                next_step='set it to a name of this Airflow, such as {"trainyard": {"deployment": "staging"}}',
+                severity=Severity.WARNING,
+            )
+
+    def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield what is asked for beside the training, and has no task in this DAG."""
+        asked = {
+            "monitoring": (SET_UP_MONITORING, params.get("monitoring")),
+            "watch_rules": (WATCH_RULES, params.get("watch_rules")),
+            "on_rule_error": (WATCH_RULES, params.get("on_rule_error", "stop") != "stop"),
+            "on_rule_stop": (WATCH_RULES, params.get("on_rule_stop")),
+            "debugger": (WATCH_RULES, params.get("debugger", "own") != "own"),
+        }
+        for name, (task, is_asked) in asked.items():
+            if is_asked and task not in self.downstream_task_ids:
+                yield Finding(
+                    where=name,
+                    what="is not done by this DAG",
+                    allowed="train_end_to_end, train_on_schedule",
+                    severity=Severity.WARNING,
+                )
+
+    def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
+        """Skip the search of a run that has none, and what it does not ask for beside its training."""
+        conf = self._result["conf"]
+        is_watched = Monitoring(**(conf.get("monitoring") or {})).is_on
+        idle = {
+            TUNE: not conf["tune"],
+            SET_UP_MONITORING: not is_watched,
+            WATCH_RULES: not conf["watch_rules"],
+        }
+        skipped = [each for each in self.downstream_list if idle.get(each.task_id)]
+        if not skipped:
+            return
+        # Skipping ends the task here and now, before Airflow keeps what it returned.
+        context["ti"].xcom_push(key="return_value", value=self._result)
+        self.skip(context["ti"], skipped)
+
+    def _state(
+        self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
+    ) -> RunState:
+        self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
+        self.log.info("The test split is measured on %s", plan.evaluation.reason)
+        return run_state(
+            context,
+            plan.conf,
+            plan=plan.to_dict(),
+            place=place,
+            region=region,
+            deployment=self.clients.deployment,
+        )
+
+    def tell_cost(self, plan: RunPlan | ComparisonPlan, *, budget_usd: float | None) -> None:
+        """Log what the run can cost at most."""
+        self.log.info(
+            "The run can cost at most: %s (each job once: %s); budget: %s; %s",
+            _usd(plan.ceiling_usd, absent="unknown"),
+            _usd(plan.once_usd, absent="unknown"),
+            _usd(budget_usd, absent="none"),
+            plan.cost_note,
+        )
+
+
+def run_state(
+    context: Context,
+    conf: RunConf,
+    *,
+    plan: Mapping[str, Any],
+    place: Mapping[str, str],
+    region: str,
+    deployment: str | None,
+) -> RunState:
+    """Return the state of the run that the task belongs to."""
+    ti = context["ti"]
+    paths = RunPaths(
+        bucket=place["bucket"],
+        prefix=conf.prefix,
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        deployment=deployment,
+    )
+    return RunState(conf=conf, paths=paths, role=place["role"], region=region, plan=plan)
+
+
+def _decided(plan: Any) -> dict[str, Any]:
+    """Return the place of the evaluation if a plan has decided it against the params."""
+    conf = getattr(plan, "conf", None)
+    place = getattr(conf, "evaluation_place", "auto")
+    return {} if place == "auto" else {"evaluation_place": place}
+
+
+def _usd(amount: float | None, *, absent: str) -> str:
+    return absent if amount is None else format_usd(amount)
+
+
+class _Findings:
+    """Collects what is wrong, so that all of it is reported at once."""
+
+    def __init__(self) -> None:
+        self.found: list[Finding] = []
+        self.over_budget: BudgetExceededError | None = None
+        self.unanswered: ConnectionError | ThrottledError | None = None
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [each for each in self.found if each.severity is Severity.WARNING]
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        try:
+            self.found += findings
+        except (ConnectionError, ThrottledError) as error:
+            self.unanswered = error
+
+    def result_of(self, make: Callable[[], T]) -> T | None:
+        """Return what `make` returns; None when it found faults, which are kept."""
+        try:
+            return make()
+        except FindingsError as error:
+            self.found += error.findings
+        except BudgetExceededError as error:
+            self.over_budget = error
+        except (ConnectionError, ThrottledError) as error:
+            self.unanswered = error
+        return None
+
+    def of_events(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those params of asset events that the form would accept; the others are findings."""
+        refused = {name: list(schema_findings({name: given[name]})) for name in given}
+        for name in given:
+            self.add(refused[name])
+        return {name: value for name, value in given.items() if not refused[name]}
+
+    def of_connection(self, clients: AwsClients) -> str | None:
+        """Return the region; None when the connection names none or cannot be read."""
+        from trainyard_airflow.hooks.account_check import asked
+
+        got = clients.connection.aws_conn_id
+        return self.result_of(lambda: asked(lambda: clients.region, where="AWS region", got=got))
+
+    def of_account(self, clients: AwsClients, params: Mapping[str, Any]) -> dict[str, str]:
+        """Return the run's bucket and role, having looked at both, the data source and the tokenizer.
+
+        A value that is wrong in itself is not looked for.
+        """
+        from trainyard_airflow.hooks import account_check
+
+        wrong = {each.where for each in self.found}
+        right = {name: params.get(name) for name in _PLACES if name not in wrong}
+        bucket = role = None
+        if "bucket" in right:
+            bucket = self.result_of(lambda: clients.bucket(right["bucket"]))
+        if "role" in right:
+            ask_role = partial(clients.execution_role, right["role"])
+            role = self.result_of(
+                lambda: account_check.asked(ask_role, where="role", got=right["role"])
+            )
+        if bucket:
+            self.add(account_check.bucket_findings(clients, bucket))
+        if role:
+            self.add(account_check.role_findings(clients, role))
+        if right.get("source"):
+            self.add(account_check.source_findings(clients, str(right["source"])))
+        if right.get("tokenizer"):
+            self.add(account_check.tokenizer_findings(clients, str(right["tokenizer"])))
+        if told := right.get("notifications"):
+            self.add(_topic_findings(clients, told))
+        return {"bucket": bucket or "", "role": role or ""}
+
+    def raise_errors(self, *, subject: str) -> None:
+        """Raise what was found, if any of it is an error.
+
+        Raises:
+            SpecError: the findings.
+            BudgetExceededError: there are none, but the run could cost too much.
+            ConnectionError: there are none, but not everything could be looked at.
+            ThrottledError: likewise.
+        """
+        if any(each.severity is Severity.ERROR for each in self.found):
+            more = [Finding(where="AWS", what=str(self.unanswered))] if self.unanswered else []
+            if self.over_budget:
+                more.append(Finding(where="budget_usd", what=self.over_budget.what))
+            raise SpecError([*self.found, *more], subject=subject)
+        if self.over_budget or self.unanswered:
+            raise self.over_budget or self.unanswered  # type: ignore[misc]  # one of them is there
+
+
+def _topic_findings(clients: AwsClients, notifications: Mapping[str, Any]) -> Iterable[Finding]:
+    """Return what is wrong with the topic; nothing of notifications that are wrong in themselves."""
+    from trainyard_airflow.hooks import account_check
+
+    try:
+        told = read_spec(Notifications, notifications)
+    except SpecError:
+        return ()
+    return account_check.topic_findings(clients, told)
+
+
+def triggering_params(context: Context) -> dict[str, Any]:
+    """Return the params that came with the asset events that started the run, the last event's winning.
+
+    Whoever announces new data may say where it is: `{"source": "s3://..."}` in the event's extra. A
+    key that is no param stays, so that a misspelt one is refused by name. A conf given by hand
+    starts no run through an asset, so nothing is overridden behind its author's back.
+    """
+    events = context.get("triggering_asset_events") or {}
+    extras = [event.extra or {} for each in events.values() for event in each]
+    return {
+        key: value for extra in extras for key, value in extra.items() if key not in _OF_AIRFLOW
+    }

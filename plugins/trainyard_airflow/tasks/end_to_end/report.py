@@ -1,0 +1,270 @@
+"""The last task: what happened in this run, as a page and as data, also when something failed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainyard.runs.builder import build_run_record
+from trainyard.runs.run_note import run_note
+from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
+from trainyard_airflow.tasks.end_to_end.search_account import (
+    SearchAccount,
+    conf_as_trained,
+    write_search_account,
+)
+from trainyard_airflow.tasks.shared import run_state
+from trainyard_airflow.tasks.shared.closing_report import ClosingReportOperator, unsettled_names
+from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
+from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
+from trainyard_airflow.tasks.shared.run_facts import TaskFacts, first_failure, gather, gather_failed
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from trainyard.runs.ledger import Ledger
+    from trainyard.runs.record import JobRecord, RunRecord
+    from trainyard_airflow.tasks.end_to_end.evidence import Proof
+
+_TASKS = (
+    run_state.PREFLIGHT,
+    run_state.SHARD,
+    run_state.TUNE,
+    run_state.TRAIN,
+    run_state.WATCH_RULES,
+    run_state.EVALUATE,
+    run_state.REGISTER,
+)
+_METRICS_FILE = "metrics.jsonl"
+_MODEL_FILE = "model.tar.gz"
+_OUTPUT_FILE = "output.tar.gz"
+
+
+class ReportOperator(ClosingReportOperator):
+    """Writes `report.html` and `report.json` of its run to S3, however far the run came.
+
+    After a search `tuning.json` and `trials.parquet` beside them.
+
+    Beside them `continuity.json` and what it can be checked with: `training_log.jsonl.gz`, `index.json`; and
+    `rules.json`, what the rules found in the training; `profile.html` and `profile.json`, where its time went, and the
+    `statistics/` that they are made of.
+
+    Also the last look around: a job of this run that still goes on although its task has ended (its
+    trigger was never started, say) is stopped.
+
+    It then waits until everything in the run's ledger has ended, for three minutes at most.
+
+    Returns `report_html`, `report_json`, the run's `status`, its `note` for Airflow's lists, its `ledger`, and what of
+    it is `unsettled`.
+    """
+
+    def __init__(self, *, trial_tasks: Sequence[str] = (), **kwargs: Any) -> None:
+        """`trial_tasks` are mapped onto a search's trials, as many at a time as the conf says."""
+        super().__init__(**kwargs)
+        self.trial_tasks = tuple(trial_tasks)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the addresses of the report and the status it shows.
+
+        Raises:
+            AirflowSkipException: preflight failed, and the report cannot be written.
+            SpecError: the run has no bucket to write to.
+            RejectedRequestError: the bucket refuses the report.
+        """
+        gathered = [*gather(context, _TASKS), *gather_failed(context, besides=_TASKS)]
+        facts = {each.task_id: each for each in gathered}
+        asked = (facts[run_state.PREFLIGHT].result or {}).get("conf") or context["params"]
+        if not asked.get("tune"):  # the run has no search: its task was skipped, or never reached
+            del facts[run_state.TUNE]
+        if facts[run_state.WATCH_RULES].state is None:  # the DAG has no such task
+            del facts[run_state.WATCH_RULES]
+        state = facts[run_state.PREFLIGHT].result
+        with self._unless_preflight_failed(state):
+            return self._reported(context, facts, self._paths(context, state))
+
+    def _reported(
+        self, context: Context, facts: dict[str, TaskFacts], paths: RunPaths
+    ) -> dict[str, Any]:
+        from trainyard.runs.report import render_report_html
+
+        self._stop_leftover_jobs(facts)
+        ledger = self._closed_ledger(paths)
+        record = self._record(context, facts, paths, ledger)
+        html, data = f"{paths.report}/report.html", f"{paths.report}/report.json"
+        self._write(render_report_html(record), record.to_json(), html_uri=html, json_uri=data)
+        self.log.info("Run %s %s; report: %s", record.run_id, record.status, html)
+        self._tell_failure(context, facts, record, paths, report=html)
+        return {
+            "report_html": html,
+            "report_json": data,
+            "status": record.status,
+            "note": run_note(record),
+            "ledger": paths.ledger,
+            "unsettled": unsettled_names(ledger),
+        }
+
+    def _stop_leftover_jobs(self, facts: dict[str, TaskFacts]) -> None:
+        state = facts[run_state.PREFLIGHT].result
+        if state:  # without it no task has come to a job
+            unfinished = [each.task_id for each in facts.values() if not each.result]
+            stop_leftover_jobs(
+                self.clients,
+                RunPaths(**state["paths"]),
+                task_ids=unfinished,
+                trial_tasks=self.trial_tasks,
+                num_mapped=int(state["conf"]["tuning_max_parallel_jobs"]),
+            )
+
+    def _record(
+        self,
+        context: Context,
+        facts: dict[str, TaskFacts],
+        paths: RunPaths,
+        ledger: Ledger | None,
+    ) -> RunRecord:
+        state = facts[run_state.PREFLIGHT].result or {}
+        dataset = facts[run_state.SHARD].result or {}
+        training = facts[run_state.TRAIN].result or facts[run_state.TRAIN].failed_job or {}
+        dag_run: Any = context["dag_run"]
+        index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
+        artifact = training.get("model_artifact") if training.get("succeeded") else None
+        sha256 = self._sha256(artifact) if artifact else None
+        search = self._search(facts, state.get("conf") or {}, paths)
+        jobs = [
+            record
+            for each in facts.values()
+            for record in (
+                search.jobs
+                if each.task_id == run_state.TUNE
+                else each.job_records(
+                    artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
+                )
+            )
+        ]
+        tune = facts.get(run_state.TUNE)
+        asked = state.get("conf") or dict(context["params"])
+        conf = conf_as_trained(asked, tune.result if tune else None)
+        proof = self._proof(jobs, index, conf, paths)
+        return build_run_record(
+            dag_id=context["ti"].dag_id,
+            run_id=context["ti"].run_id,
+            run_type=str(getattr(dag_run.run_type, "value", dag_run.run_type)),
+            started_at=dag_run.start_date.timestamp() if dag_run.start_date else None,
+            ended_at=time.time(),
+            conf=conf,
+            plan=state.get("plan"),
+            tasks=[each.to_task() for each in facts.values()],
+            jobs=jobs,
+            dataset_uri=dataset.get("dataset_uri"),
+            shard_index=index,
+            was_dataset_reused=bool(dataset.get("was_reused")),
+            metric_lines=list(self._metric_lines(training)),
+            evaluation=self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
+            if facts[run_state.EVALUATE].result
+            else None,
+            code_sha256=(training.get("code") or {}).get("sha256"),
+            model=facts[run_state.REGISTER].result,
+            continuity=proof.continuity.to_dict(),
+            rules=proof.rules,
+            profile=self._profile(training, conf, paths),
+            tuning=search.document,
+            ledger=None if ledger is None else ledger.to_dict(),
+            verdict=training.get("verdict"),
+            failure=first_failure(list(facts.values())),
+        )
+
+    def _search(
+        self, facts: dict[str, TaskFacts], conf: Mapping[str, Any], paths: RunPaths
+    ) -> SearchAccount:
+        return write_search_account(
+            self.clients, self.objects, conf=conf, paths=paths, facts=facts.get(run_state.TUNE)
+        )
+
+    def _proof(
+        self,
+        jobs: list[JobRecord],
+        index: dict[str, Any] | None,
+        conf: Mapping[str, Any],
+        paths: RunPaths,
+    ) -> Proof:
+        from trainyard_airflow.tasks.end_to_end.evidence import write_proof
+
+        return write_proof(
+            self.clients.client("logs"),
+            self.objects,
+            jobs=[job for job in jobs if job.task_id == run_state.TRAIN],
+            shard_index=index,
+            conf=conf,
+            to=paths.report,
+            output=paths.output,
+        )
+
+    def _tell_failure(
+        self,
+        context: Context,
+        facts: Mapping[str, TaskFacts],
+        record: RunRecord,
+        paths: RunPaths,
+        *,
+        report: str,
+    ) -> None:
+        """Notify the conf's topic of a run that failed."""
+        from trainyard_airflow.tasks.end_to_end.failure_message import tell_failure
+
+        state = facts[run_state.PREFLIGHT].result or {}
+        task = facts.get(str((record.failure or {}).get("task_id")))
+        tell_failure(
+            self.clients,
+            record.failure,
+            notifications=(state.get("conf") or context["params"]).get("notifications"),
+            paths=paths,
+            try_number=int((task.started or {}).get("try_number", 1)) if task else 1,
+            report=report,
+        )
+
+    def _profile(
+        self, training: Mapping[str, Any], conf: Mapping[str, Any], paths: RunPaths
+    ) -> dict[str, Any] | None:
+        """Return the profile's summary; None if no training ran, or none that syncs a folder."""
+        from trainyard_airflow.tasks.end_to_end.profile import write_profile
+
+        return write_profile(
+            self.clients.client("s3"),
+            training=training,
+            conf=conf,
+            run_id=paths.run_id,
+            to=paths.report,
+        )
+
+    def _metric_lines(self, training: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the lines of metrics.jsonl: from the job's output, or else from its newest checkpoint."""
+        artifact = str(training.get("model_artifact") or "")
+        if artifact.endswith(_MODEL_FILE):
+            uri = artifact.removesuffix(_MODEL_FILE) + _OUTPUT_FILE
+            if self.objects.exists(uri):
+                with self.objects.stream(uri) as stream:
+                    yield from lines_in_archive(stream, name=_METRICS_FILE)
+                return
+        checkpoints = training.get("checkpoint_s3_uri")
+        if checkpoints:
+            newest = self.objects.newest(f"{checkpoints.rstrip('/')}/", name=_METRICS_FILE)
+            if newest:
+                yield from self.objects.read(newest).decode(errors="replace").splitlines()
+
+    def _json(self, uri: str) -> dict[str, Any] | None:
+        if not self.objects.exists(uri):
+            self.log.warning("There is no %s: the report goes without it", uri)
+            return None
+        content: dict[str, Any] = json.loads(self.objects.read(uri))
+        return content
+
+    def _sha256(self, uri: str) -> str:
+        digest = hashlib.sha256()
+        for block in self.objects.blocks(uri):
+            digest.update(block)
+        return digest.hexdigest()

@@ -1,0 +1,164 @@
+"""Account of a run's search for the report: its tuning jobs with their cost, its trials, `tuning.json`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import SpecError, TrainingRunError
+from trainyard.runs.builder import job_record
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_tuning import search_of, with_values
+from trainyard.tuning.ask_tell import LONG, rung_steps
+from trainyard.tuning.provenance import provenance
+from trainyard.tuning.result import TuningResult
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.tasks.end_to_end.jobs import training_hyperparameters
+from trainyard_airflow.tasks.shared import run_state
+from trainyard_airflow.tasks.shared.leftover_jobs import job_name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from trainyard.runs.record import JobRecord
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard.tuning.provenance import Chosen
+    from trainyard.tuning.trials import Trial
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.hooks.objects import S3Objects
+    from trainyard_airflow.tasks.shared.run_facts import TaskFacts
+    from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+log = logging.getLogger(__name__)
+
+TRIALS_NAME, DOCUMENT_NAME = "trials.parquet", "tuning.json"
+_PARQUET = "application/vnd.apache.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAccount:
+    """The search's jobs, oldest attempt first, and the content of tuning.json; neither without a search."""
+
+    jobs: tuple[JobRecord, ...] = ()
+    document: Mapping[str, Any] | None = None
+
+
+def write_search_account(
+    clients: AwsClients,
+    objects: S3Objects,
+    *,
+    conf: Mapping[str, Any],
+    paths: RunPaths,
+    facts: TaskFacts | None,
+) -> SearchAccount:
+    """Write trials.parquet and tuning.json below the report, and return what the report says of the search.
+
+    A service that does not tell costs the section, with a warning, never the report.
+
+    Args:
+        clients: of the run's connection.
+        objects: where to write.
+        conf: the run's, as preflight read it.
+        paths: of the run.
+        facts: of the tuning task; None if it was skipped.
+    """
+    from botocore.exceptions import BotoCoreError
+
+    if facts is None or not conf:
+        return SearchAccount()
+    read = RunConf.from_params(conf)
+    try:
+        return _account(clients, objects, conf=read, paths=paths, facts=facts)
+    except (TrainingRunError, BotoCoreError) as error:
+        log.warning("The search cannot be told of, the report goes without it: %s", error)
+        return SearchAccount()
+
+
+def conf_as_trained(conf: Mapping[str, Any], searched: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the run's conf with the winner's hyperparameters in it; as it is if there is no winner."""
+    if not searched:
+        return dict(conf)
+    tuned = TuningResult.from_dict(searched).best.tuned_values
+    try:
+        trained = with_values(RunConf.from_params(conf), tuned)
+    except SpecError as error:
+        log.warning("The winner's hyperparameters do not fit the run: %s", error)
+        return dict(conf)
+    changed = {name: getattr(trained, name) for name in tuned if name in conf}
+    return {**conf, **changed, "hyperparameters": dict(trained.hyperparameters)}
+
+
+def _account(
+    clients: AwsClients, objects: S3Objects, *, conf: RunConf, paths: RunPaths, facts: TaskFacts
+) -> SearchAccount:
+    from trainyard.tuning.document import tuning_document
+    from trainyard.tuning.trials import from_parquet, to_parquet
+    from trainyard_airflow.hooks.tuning_trials import TuningTrials
+
+    service = TuningTrials(clients)
+    jobs = [service.billed(each) for each in _tuning_jobs(clients, paths)]
+    result = TuningResult.from_dict(facts.result) if facts.result else None
+    trials: Sequence[Trial] = ()
+    if result is not None:
+        content = objects.read(result.trials_uri)
+        trials = from_parquet(content)
+    elif jobs:
+        trials = service.trials(jobs[-1].name)
+        content = to_parquet(trials)
+    else:
+        return SearchAccount()
+    document = tuning_document(
+        conf,
+        trials=trials,
+        result=result,
+        chosen=_chosen(conf, result),
+        num_steps=None if jobs else _longest_trial(conf),
+    )
+    objects.write(f"{paths.report}/{TRIALS_NAME}", content, content_type=_PARQUET)
+    text = json.dumps(document, indent=1, allow_nan=False).encode()
+    objects.write(f"{paths.report}/{DOCUMENT_NAME}", text, content_type="application/json")
+    records = [
+        job_record(run_state.TUNE, each.to_dict(), attempts=number, links=facts.links)
+        for number, each in enumerate(jobs, 1)
+    ] or [job_record(run_state.TUNE, each.to_dict()) for each in _trainings(clients, trials)]
+    return SearchAccount(jobs=tuple(records), document=document)
+
+
+def _longest_trial(conf: RunConf) -> int:
+    """Return the steps of a long trial of a search in rounds."""
+    search = search_of(conf)
+    return rung_steps(search, max_steps=conf.max_steps)[LONG] if search else conf.max_steps
+
+
+def _trainings(clients: AwsClients, trials: Sequence[Trial]) -> Iterator[JobSnapshot]:
+    """Yield the training jobs of a search that Airflow ran: it has no tuning job."""
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+    service = SageMakerJobs(clients, JobKind.TRAINING)
+    described = (service.describe(each.training_job_name) for each in trials)
+    yield from (each for each in described if each is not None)
+
+
+def _tuning_jobs(clients: AwsClients, paths: RunPaths) -> Iterator[JobSnapshot]:
+    """Yield the tuning jobs of the run, one for each attempt, found by their names."""
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+    service, attempt = SageMakerJobs(clients, JobKind.TUNING), 1
+    while snapshot := service.describe(job_name_of(paths, task_id=run_state.TUNE, attempt=attempt)):
+        yield snapshot
+        attempt += 1
+
+
+def _chosen(conf: RunConf, result: TuningResult | None) -> list[Chosen]:
+    """Return the final training's hyperparameters; none where no search chose them, or they do not fit the conf."""
+    if result is None:
+        return []
+    tuned = result.best.tuned_values
+    try:
+        sent = training_hyperparameters(with_values(conf, tuned))
+    except SpecError as error:
+        log.warning("The winner's hyperparameters do not fit the run: %s", error)
+        return []
+    return provenance(sent, conf=conf, tuned=tuned)

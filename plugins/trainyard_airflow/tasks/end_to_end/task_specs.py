@@ -1,0 +1,229 @@
+"""Specs of a run's tasks: `RunState` in, specs out. Airflow calls these when it renders templates."""
+# ruff: noqa: ARG001  # Airflow hands each the context and its template environment
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from trainyard.rules.rule import RuleAction
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard.specs.run_conf_tuning import with_values
+from trainyard.tuning.provenance import provenance
+from trainyard.tuning.result import TuningResult
+from trainyard_airflow.operators.register_model import ModelVersion
+from trainyard_airflow.operators.shard_dataset import ShardingSpec
+from trainyard_airflow.operators.sharding_job import ShardingJob
+from trainyard_airflow.tasks.end_to_end.jobs import (
+    EVALUATION_FILE,
+    evaluation_spec,
+    training_hyperparameters,
+    training_spec,
+    tuning_spec,
+    with_judge,
+)
+from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.run_state import (
+    EVALUATE,
+    SHARD,
+    TRAIN,
+    TUNE,
+    RunState,
+    result_of,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.run_conf import RunConf
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard.specs.tuning_job import TuningJobSpec
+    from trainyard_airflow.tasks.end_to_end.jobs import LastStepEvaluation
+
+log = logging.getLogger(__name__)
+
+
+def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
+    """Return what the run shards: its source, cut to fit the ranks that will read it."""
+    from trainyard.sharding import DataFormat, ShardSettings, Source
+
+    state = RunState.of(context)
+    conf = state.conf
+    return ShardingSpec(
+        source=Source(
+            uri=conf.source,
+            data_format=DataFormat(conf.data_format),
+            max_source_bytes=conf.max_source_bytes,
+        ),
+        settings=ShardSettings(
+            num_shards=conf.num_shards,
+            instance_count=conf.instance_count,
+            processes_per_instance=conf.ranks_per_instance,
+            num_workers=conf.readers_per_rank,
+            validation_fraction=conf.validation_fraction,
+            test_fraction=conf.test_fraction,
+            max_bad_row_fraction=conf.max_bad_row_fraction,
+            text_column=conf.text_column,
+            target_column=conf.target_column,
+            ignore_columns=conf.ignore_columns,
+            category_columns=conf.category_columns,
+            tokenizer=conf.tokenizer,
+        ),
+        destination=state.paths.root,
+        job=_sharding_job(state),
+    )
+
+
+def _sharding_job(state: RunState) -> ShardingJob | None:
+    conf = state.conf
+    if not conf.shard_instance_count:
+        return None
+    from trainyard.planning.evaluation_plan import (
+        processing_run_s,  # a DAG file imports this module
+    )
+
+    return ShardingJob(
+        instance_count=conf.shard_instance_count,
+        instance_type=conf.shard_instance_type,
+        role=state.role,
+        code_location=state.paths.code,
+        image_uri=conf.image_uri,
+        volume_size=conf.volume_size_gb,
+        max_run=processing_run_s(conf),
+    )
+
+
+def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
+    """Return the search on the run's shards."""
+    state = RunState.of(context)
+    return tuning_spec(
+        state.conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        role=state.role,
+    )
+
+
+def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
+    """Return the training job on the run's shards, with the winner's hyperparameters where there was a search."""
+    state = RunState.of(context)
+    from trainyard.planning.run_cost import training_budget_usd  # a DAG file imports this module
+
+    conf, searched_usd = state.conf, None
+    if conf.tune:
+        found = TuningResult.from_dict(result_of(context, TUNE))
+        conf, searched_usd = with_values(conf, found.best.tuned_values), found.paid_usd
+        _tell_winner(state, found, conf)
+    spec = training_spec(
+        conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        role=state.role,
+        task_id=context["ti"].task_id,
+        budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
+        measures_test_split=True,
+    )
+    return with_judge(spec, conf)
+
+
+def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | None:
+    """Return how the training is watched, as `WatchPlan.to_dict`; None if it is not."""
+    conf = RunState.of(context).conf
+    if not conf.watch_rules:
+        return None
+    return WatchPlan(
+        rules=conf.rules,
+        conf=asdict(conf),
+        on_error=RuleAction(conf.on_rule_error),
+        on_stop=conf.on_rule_stop,
+        poll_interval_s=conf.rules_poll_interval_s,
+    ).to_dict()
+
+
+def _tell_winner(state: RunState, found: TuningResult, conf: RunConf) -> None:
+    """Log whose hyperparameters the training takes, and where each comes from."""
+    best = found.best
+    log.info(
+        "The search %s chose trial %s: %s %g%s",
+        found.tuning_job_name,
+        best.training_job_name,
+        found.objective.metric_name,
+        best.value,
+        "" if found.is_complete else f" (the best so far: {found.ended_by} ended it)",
+    )
+    sent = training_hyperparameters(conf)
+    for each in provenance(sent, conf=state.conf, tuned=best.tuned_values):
+        log.info("hyperparameter %s", each)
+
+
+def evaluate_task_spec(
+    context: Context, jinja_env: object
+) -> ProcessingJobSpec | LastStepEvaluation:
+    """Return the processing job that measures the model on the test split, or where the training left that."""
+    state, training = RunState.of(context), result_of(context, TRAIN)
+    planned = state.plan.get("evaluation") or {}
+    fallback = None
+    if planned.get("may_fall_back", True):
+        from trainyard.planning.run_cost import (
+            evaluation_fallback,  # a DAG file imports this module
+        )
+
+        fallback = evaluation_fallback(
+            state.conf, trained_on=training.get("instance_type"), job_attempts=JOB_RETRIES + 1
+        )
+    return evaluation_spec(
+        state.conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        training=training,
+        role=state.role,
+        fallback=fallback,
+    )
+
+
+def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
+    """Return the model version of the run, with its lineage.
+
+    No image is named that serves it: model.tar.gz has weights and no code for inference, and AWS has no inference
+    image of this PyTorch.
+    """
+    state = RunState.of(context)
+    training, dataset = result_of(context, TRAIN), result_of(context, SHARD)
+    return ModelVersion(
+        group=state.conf.model_package_group,
+        model_artifact=training["model_artifact"],
+        source=training["job_name"],
+        approval_status=state.conf.approval_status,
+        metrics_s3_uri=f"{state.paths.evaluation}/{EVALUATION_FILE}",
+        lineage=_lineage(context, training, dataset),
+    )
+
+
+def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
+    ti, state = context["ti"], RunState.of(context)
+    evaluation = result_of(context, EVALUATE)
+    return {
+        "dag_id": ti.dag_id,
+        "run_id": ti.run_id,
+        "dataset_uri": dataset["dataset_uri"],
+        "data_fingerprint": dataset["fingerprint"],
+        "code_sha256": (training.get("code") or {}).get("sha256"),
+        "training_job": training["job_name"],
+        "training_image": training["image_uri"],
+        "training_attempts": training["attempt"],
+        "evaluation_max_samples": (state.plan.get("evaluation") or {}).get("max_samples"),
+        "evaluation_job": evaluation.get("job_name") or evaluation["measured_by"],
+        **_search_lineage(context),
+        **{f"metric.{name}": value for name, value in training["final_metrics"].items()},
+    }
+
+
+def _search_lineage(context: Context) -> dict[str, Any]:
+    """Return the search that chose the hyperparameters, and which; nothing without one."""
+    if not RunState.of(context).conf.tune:
+        return {}
+    found = TuningResult.from_dict(result_of(context, TUNE))
+    tuned = {f"tuned.{name}": value for name, value in found.best.tuned_hyperparameters.items()}
+    return {"tuning_job": found.tuning_job_name, **tuned}

@@ -1,0 +1,341 @@
+"""The search in rounds: each asks for trials, Airflow maps them, and the next is told what they came to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from trainyard.cost.job_cost import job_cost, total_usd
+from trainyard.errors import BudgetExceededError, Finding, JobFailedError, SpecError
+from trainyard.planning.search_cost import search_cost
+from trainyard.specs.run_conf import RunConf
+from trainyard.specs.run_conf_tuning import Search, search_of
+from trainyard.specs.tuning_job import Strategy
+from trainyard.tuning.ask_tell import LONG, NUM_ROUNDS, SHORT, Asked, Told, ask, rung_steps, winner
+from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
+from trainyard.tuning.trials import Trial, to_parquet
+from trainyard.units import format_usd
+from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.tasks.end_to_end.jobs import trial_training_spec
+from trainyard_airflow.tasks.shared.run_state import SHARD, RunState, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from trainyard.specs.training_job import TrainingJobSpec
+    from trainyard_airflow.hooks.objects import S3Objects
+    from trainyard_airflow.operators.trial_job import TrialJobOperator
+
+TRIAL_TASKS = tuple(f"trials_{number}" for number in range(1, NUM_ROUNDS + 1))
+_PARQUET = "application/vnd.apache.parquet"
+
+
+class AskTrialsOperator(ConnectedOperator):
+    """Tells the study what the round before came to, and asks it for the trials of this round.
+
+    What was asked and told lies in S3, `<run>/tuning/rounds/`: asked again, a round gives the same trials, so that a
+    retry or a clear finds their jobs and runs none twice. Returns a list for Airflow to map; an empty one once the
+    search's trials are used up, or its next ones could cross its budget.
+
+    Args:
+        number: of the round, from 1.
+    """
+
+    ui_color = "#f3ecfa"
+
+    def __init__(self, *, number: int, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
+        super().__init__(**kwargs)
+        self.number = number
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Return the trials of this round, `Asked.to_dict()` each.
+
+        Raises:
+            BudgetExceededError: not even the first round fits the search's budget.
+            RejectedRequestError: S3 refuses.
+        """
+        state = RunState.of(context)
+        search = search_of(state.conf)
+        if search is None:
+            return []
+        rounds = Rounds(self.objects, uri=f"{state.paths.tuning}/rounds")
+        rows = rounds.told(context, before=self.number)
+        if (known := rounds.asked(self.number)) is not None:
+            self.log.info(
+                "Round %d was asked for before: the same %d trials", self.number, len(known)
+            )
+            return known
+        room = min(search.max_parallel_jobs, search.max_jobs - len(rows))
+        affordable = _affordable(state.conf, rows)
+        count = room if affordable is None else min(room, affordable)
+        if room > 0 and count <= 0:
+            self._leave_off(search, rows)
+        told = [row_told(each) for each in rows]
+        steps = rung_steps(search, max_steps=state.conf.max_steps)
+        is_last = self.number == NUM_ROUNDS or len(rows) + count >= search.max_jobs
+        batch = ask(
+            search, told, count=max(0, count), steps=steps, is_last=is_last, seed=state.conf.seed
+        )
+        for each in batch:
+            kind = "long" if each.rung == LONG else "short"
+            self.log.info(
+                "Trial %d, %s (%d steps): %s", each.number, kind, each.num_steps, each.values
+            )
+        return rounds.note_asked(self.number, [each.to_dict() for each in batch])
+
+    def _leave_off(self, search: Search, rows: Sequence[Mapping[str, Any]]) -> None:
+        paid = sum(row["cost_usd"] or 0.0 for row in rows)
+        self.log.warning("The next trials could cross the search's budget: it ends here")
+        if not rows:
+            raise BudgetExceededError(
+                "not even one trial is sure to stay within the search's budget",
+                budget_usd=search.budget_usd or 0.0,
+                needed_usd=paid,
+                where="tuning_budget_share",
+                allowed=format_usd(search.budget_usd),
+                next_step="raise it or budget_usd, or lower tuning_max_run_s",
+            )
+
+
+class ChooseTrialOperator(ConnectedOperator):
+    """Tells the study the last round, and chooses: the best long training, else the best short one.
+
+    Returns the `TuningResult`, as the tuning job's operator does; its trials are written to `trials_uri`.
+    """
+
+    ui_color = "#f3ecfa"
+    template_fields: Sequence[str] = ("trials_uri",)
+
+    def __init__(self, *, trials_uri: str, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
+        super().__init__(**kwargs)
+        self.trials_uri = trials_uri
+
+    def execute(self, context: Context) -> dict[str, Any] | None:
+        """Return the result; nothing for a run without a search.
+
+        Raises:
+            JobFailedError: no trial came to a result.
+        """
+        state = RunState.of(context)
+        search = search_of(state.conf)
+        if search is None:
+            return None
+        rows = Rounds(self.objects, uri=f"{state.paths.tuning}/rounds").told(
+            context, before=NUM_ROUNDS + 1
+        )
+        told = [row_told(each) for each in rows]
+        best = winner(search, told)
+        trials = [_trial(row, told) for row in rows]
+        self.objects.write(self.trials_uri, to_parquet(trials), content_type=_PARQUET)
+        if best is None:
+            raise JobFailedError(
+                f"none of the {len(trials)} trials came to a result",
+                job_name=trials[-1].training_job_name if trials else "",
+                next_step="look at the logs of the trials' tasks",
+            )
+        row = rows[told.index(best)]
+        self.log.info(
+            "Trial %d won: %s %g, %s",
+            best.asked.number,
+            search.metric_name,
+            best.objective,
+            best.asked.values,
+        )
+        affordable = _affordable(state.conf, rows)
+        is_whole = len(rows) >= search.max_jobs or affordable is None or affordable > 0
+        costs = [row["cost_usd"] for row in rows]
+        cost = search_cost(state.conf)
+        return TuningResult(
+            tuning_job_name=f"{state.paths.dag_id} {state.paths.run_id}",
+            tuning_job_arn="",
+            status="Completed" if is_whole else "Stopped",
+            ended_by=EndedBy.SERVICE if is_whole else EndedBy.BUDGET,
+            is_complete=is_whole,
+            strategy=str(search.strategy),
+            objective=Objective(metric_name=search.metric_name, type=str(search.objective_type)),
+            best=BestTrial(
+                training_job_name=row["training_job_name"],
+                value=float(best.objective or 0.0),
+                tuned_hyperparameters={n: _text(v) for n, v in best.asked.values.items()},
+                hyperparameters={n: _text(v) for n, v in best.asked.values.items()},
+                model_artifacts=row["model_artifact"],
+            ),
+            num_trials={
+                "Completed": sum(not row["failure"] for row in rows),
+                "Failed": sum(bool(row["failure"]) for row in rows),
+                "Stopped": 0,
+            },
+            billable_seconds=sum(row["billable_seconds"] or 0 for row in rows),
+            cost_usd=None if None in costs else sum(costs),
+            budget_usd=search.budget_usd,
+            estimated_cost_usd=cost.once_usd if cost else None,
+            trials_uri=self.trials_uri,
+        ).to_dict()
+
+
+class Rounds:
+    """Questions and answers of each round, one JSON object each. Every method fails as S3 does."""
+
+    def __init__(self, objects: S3Objects, *, uri: str) -> None:
+        self._objects = objects
+        self._uri = uri
+
+    def asked(self, number: int) -> list[dict[str, Any]] | None:
+        """Return the trials of a round; None if nobody has asked for it."""
+        return self._read(f"asked-{number}.json")
+
+    def note_asked(self, number: int, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Keep the trials of a round, and return them as they are kept."""
+        return self._write(f"asked-{number}.json", batch)
+
+    def told(self, context: Context, *, before: int) -> list[dict[str, Any]]:
+        """Return the results of all rounds before this one, in the order they were asked for.
+
+        A round that is told for the first time is read from what its mapped trials returned.
+        """
+        rows: list[dict[str, Any]] = []
+        for number in range(1, before):
+            known = self._read(f"told-{number}.json")
+            if known is None:
+                results = _results(context, number, self.asked(number) or [])
+                known = self._write(f"told-{number}.json", results)
+            rows += known
+        return rows
+
+    def _read(self, name: str) -> list[dict[str, Any]] | None:
+        uri = f"{self._uri}/{name}"
+        if not self._objects.exists(uri):
+            return None
+        found: list[dict[str, Any]] = json.loads(self._objects.read(uri))
+        return found
+
+    def _write(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        content = json.dumps(rows, indent=1).encode()
+        self._objects.write(f"{self._uri}/{name}", content, content_type="application/json")
+        found: list[dict[str, Any]] = json.loads(content)
+        return found
+
+
+def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # noqa: ARG001
+    """Return the training job of the mapped trial."""
+    state, task = RunState.of(context), cast("TrialJobOperator", context["task"])
+    asked = Asked.from_dict(task.trial)
+    return trial_training_spec(
+        state.conf,
+        paths=state.paths,
+        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        role=state.role,
+        trial_id=f"trial-{asked.number:03d}-{'long' if asked.rung == LONG else 'short'}",
+        num_steps=asked.num_steps,
+        values=asked.values,
+    )
+
+
+def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield what a search in rounds cannot do, of a conf that is right otherwise."""
+    try:
+        search = search_of(RunConf.from_params(params))
+    except SpecError:
+        return  # said already
+    if search is None:
+        return
+    if search.strategy not in {Strategy.BAYESIAN, Strategy.RANDOM}:
+        yield Finding(
+            where="tuning_strategy",
+            what="does not go in rounds, which prune by themselves",
+            got=str(search.strategy),
+            allowed="Bayesian or Random; the others with train_end_to_end",
+        )
+    if search.max_time_s is not None:
+        yield Finding(
+            where="tuning_max_time_s",
+            what="does not end a search in rounds",
+            got=str(search.max_time_s),
+            next_step="drop it, and bound tuning_max_jobs and tuning_max_run_s",
+        )
+    if search.max_jobs > NUM_ROUNDS * search.max_parallel_jobs:
+        yield Finding(
+            where="tuning_max_jobs",
+            what=f"does not fit into {NUM_ROUNDS} rounds",
+            got=f"{search.max_jobs}, {search.max_parallel_jobs} at a time",
+            allowed=f"at most {NUM_ROUNDS * search.max_parallel_jobs}",
+            next_step="raise tuning_max_parallel_jobs, or lower it",
+        )
+
+
+def row_told(row: Mapping[str, Any]) -> Told:
+    """Return what a row of `told-<n>.json` tells the study."""
+    return Told(asked=Asked.from_dict(row["asked"]), objective=row["objective"])
+
+
+def _results(
+    context: Context, number: int, batch: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    ti: Any = context["ti"]
+    conf = RunState.of(context).conf
+    indexes = list(range(len(batch)))
+    ended = ti.xcom_pull(task_ids=f"trials_{number}", map_indexes=indexes) if batch else []
+    return [
+        _row(asked, job or {}, metric=conf.tuning_objective)
+        for asked, job in zip(batch, ended, strict=True)
+    ]
+
+
+def _row(asked: Mapping[str, Any], job: Mapping[str, Any], *, metric: str) -> dict[str, Any]:
+    failure = job.get("failure")
+    objective = None if failure else (job.get("final_metrics") or {}).get(metric)
+    return {
+        "asked": dict(asked),
+        "objective": objective,
+        "training_job_name": job.get("name", ""),
+        "status": job.get("status", "Failed"),
+        "started_at": job.get("started_at"),
+        "ended_at": job.get("ended_at"),
+        "billable_seconds": job.get("billable_seconds"),
+        "cost_usd": _cost(job),
+        "failure": failure or (None if job else "it left no result"),
+        "model_artifact": job.get("model_artifact"),
+    }
+
+
+def _cost(job: Mapping[str, Any]) -> float | None:
+    """Return what all attempts of the job cost; None if one of them is not known."""
+    attempts = [*job.get("earlier_attempts", ()), job]
+    total, is_complete = total_usd(job_cost(each) for each in attempts)
+    return total if is_complete else None
+
+
+def _trial(row: Mapping[str, Any], told: Sequence[Told]) -> Trial:
+    asked = Asked.from_dict(row["asked"])
+    has_long = any(each.asked.rung == LONG for each in told)
+    return Trial(
+        training_job_name=row["training_job_name"],
+        definition=f"trial {asked.number}, {asked.num_steps} steps",
+        status="Failed" if row["failure"] else "Completed",
+        objective=row["objective"],
+        tuned_hyperparameters={name: _text(value) for name, value in asked.values.items()},
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        billable_seconds=row["billable_seconds"],
+        cost_usd=row["cost_usd"],
+        failure_reason=row["failure"],
+        is_early_stopped=asked.rung == SHORT and has_long and not row["failure"],
+    )
+
+
+def _affordable(conf: RunConf, rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return how many more trials are sure to stay within the search's budget; None without one."""
+    search, cost = search_of(conf), search_cost(conf)
+    if search is None or cost is None or search.budget_usd is None or not cost.trial_usd:
+        return None
+    paid = sum(row["cost_usd"] or 0.0 for row in rows)
+    return int((search.budget_usd - paid) / cost.trial_usd + 1e-9)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

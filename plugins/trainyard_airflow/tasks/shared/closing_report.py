@@ -1,0 +1,85 @@
+"""`ClosingReportOperator`: the last task of a run, which closes the run's ledger and writes its pages."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import TrainingRunError
+from trainyard_airflow.operators.connected import ConnectedOperator
+from trainyard_airflow.tasks.shared.closing_ledger import closed_ledger
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow.sdk import Context
+
+    from trainyard.runs.ledger import Ledger
+
+
+class ClosingReportOperator(ConnectedOperator):
+    """Writes what happened, however far the run came."""
+
+    ui_color = "#f0f0f0"
+
+    def _paths(self, context: Context, state: Mapping[str, Any] | None) -> RunPaths:
+        """Return the run's addresses: as preflight's `state` fixed them, or as they would have been.
+
+        Raises:
+            SpecError: there is no state, and the connection names no bucket.
+        """
+        if state:
+            return RunPaths(**state["paths"])
+        ti, params = context["ti"], context["params"]
+        return RunPaths(
+            bucket=self.clients.bucket(params.get("bucket")),
+            prefix=str(params.get("prefix") or "trainyard"),
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            deployment=self.clients.deployment,
+        )
+
+    @contextmanager
+    def _unless_preflight_failed(self, state: Mapping[str, Any] | None) -> Iterator[None]:
+        """Skip the task if it cannot write where preflight, which failed, has said what is wrong.
+
+        Args:
+            state: preflight's result; empty or None if it has none.
+
+        Raises:
+            AirflowSkipException: there is no report, and preflight's message is the only one.
+            TrainingRunError: the report cannot be written although preflight succeeded.
+            BotoCoreError: likewise.
+        """
+        from airflow.sdk.exceptions import AirflowSkipException
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            yield
+        except (TrainingRunError, BotoCoreError) as error:
+            if state:
+                raise
+            self.log.warning("No report is written; preflight says why the run failed: %s", error)
+            text = "no report: preflight failed, and there is nowhere to write"
+            raise AirflowSkipException(text) from None
+
+    def _closed_ledger(self, paths: RunPaths) -> Ledger | None:
+        """Return the ledger once everything in it has ended; None if it cannot be read."""
+        from trainyard_airflow.hooks.ledger import RunLedger
+
+        return closed_ledger(RunLedger(self.clients, uri=paths.ledger))
+
+    def _write(self, page: str, data: str, *, html_uri: str, json_uri: str) -> None:
+        """Write the page and the same as data.
+
+        Raises:
+            RejectedRequestError: the bucket refuses them.
+        """
+        self.objects.write(json_uri, data.encode(), content_type="application/json")
+        self.objects.write(html_uri, page.encode(), content_type="text/html; charset=utf-8")
+
+
+def unsettled_names(ledger: Ledger | None) -> list[str] | None:
+    """Return what may still cost money; None if the ledger could not be read."""
+    return None if ledger is None else [each.name for each in ledger.unsettled]

@@ -1,0 +1,124 @@
+"""The jobs of a run that still go on although their tasks have ended: found by their names, and stopped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from trainyard.errors import TrainingRunError
+from trainyard.sagemaker_api.names import job_name
+from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
+from trainyard_airflow.tasks.shared import run_state
+from trainyard_airflow.triggers.pace import backoff_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+    from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+log = logging.getLogger(__name__)
+
+JOB_TASKS = {
+    run_state.SHARD: JobKind.PROCESSING,
+    run_state.TUNE: JobKind.TUNING,
+    run_state.TRAIN: JobKind.TRAINING,
+    run_state.EVALUATE: JobKind.PROCESSING,
+    run_state.PREPARE: JobKind.PROCESSING,
+    run_state.SEARCH: JobKind.AUTOML,
+}
+_MOST_TRIES = 4
+
+
+def stop_leftover_jobs(
+    clients: AwsClients,
+    paths: RunPaths,
+    *,
+    task_ids: Iterable[str],
+    trial_tasks: Iterable[str] = (),
+    num_mapped: int = 0,
+) -> list[str]:
+    """Stop the jobs of these tasks that still run, and return their names.
+
+    The names are derived, not read from what the tasks left: a task may be gone before it could tell
+    which job it had just created. A job of that name that writes outside this run belongs to another
+    deployment and is left alone. A service that does not answer is asked a few times.
+
+    Args:
+        clients: of the run's connection.
+        paths: of the run.
+        task_ids: tasks that have ended; those that have no jobs are passed over.
+        trial_tasks: tasks that are mapped, `num_mapped` times each at most, onto training jobs.
+        num_mapped: see there.
+    """
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+    asked = [(each, -1) for each in task_ids if each in JOB_TASKS]
+    asked += [(each, index) for each in trial_tasks for index in range(num_mapped)]
+    return [
+        name
+        for task_id, map_index in asked
+        for name in _stop_patiently(
+            SageMakerJobs(clients, JOB_TASKS.get(task_id, JobKind.TRAINING)),
+            paths,
+            task_id=task_id,
+            map_index=map_index,
+        )
+    ]
+
+
+def _stop_patiently(
+    jobs: SageMakerJobs, paths: RunPaths, *, task_id: str, map_index: int
+) -> list[str]:
+    from botocore.exceptions import BotoCoreError
+
+    for tries in range(1, _MOST_TRIES + 1):
+        try:
+            return _stop_running(jobs, paths, task_id=task_id, map_index=map_index)
+        except (TrainingRunError, BotoCoreError) as error:
+            log.warning("Job of task %s cannot be looked at or stopped: %s", task_id, error)
+        if tries < _MOST_TRIES:
+            time.sleep(backoff_s(tries))
+    log.error(
+        "A job of task %s may still run: look for %s and its next attempts, and stop them by hand",
+        task_id,
+        job_name_of(paths, task_id=task_id, attempt=1, map_index=map_index),
+    )
+    return []
+
+
+def _stop_running(
+    jobs: SageMakerJobs, paths: RunPaths, *, task_id: str, map_index: int
+) -> list[str]:
+    def name(attempt: int) -> str:
+        return job_name_of(paths, task_id=task_id, attempt=attempt, map_index=map_index)
+
+    stopped, attempt = [], 1
+    while snapshot := jobs.describe(name(attempt)):
+        attempt += 1
+        if snapshot.status == "InProgress" and _is_of_run(snapshot, paths):
+            log.warning("Job %s was left running: telling it to stop", snapshot.name)
+            if jobs.stop(snapshot.name):
+                stopped.append(snapshot.name)
+    return stopped
+
+
+def job_name_of(paths: RunPaths, *, task_id: str, attempt: int, map_index: int = -1) -> str:
+    """Return the name of a task's job number `attempt`."""
+    return job_name(
+        dag_id=paths.dag_id,
+        run_id=paths.run_id,
+        task_id=task_id,
+        map_index=map_index,
+        attempt=attempt,
+        longest=JOB_APIS[JOB_TASKS.get(task_id, JobKind.TRAINING)].longest_name,
+        deployment=paths.deployment,
+    )
+
+
+def _is_of_run(snapshot: JobSnapshot, paths: RunPaths) -> bool:
+    written = [*filter(None, [snapshot.output_path]), *snapshot.outputs.values()]
+    return not written or any(uri.startswith(f"{paths.run}/") for uri in written)

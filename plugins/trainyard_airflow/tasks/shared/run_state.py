@@ -1,0 +1,107 @@
+"""State that the tasks of one run share: `preflight`'s result, read back as values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.errors import ContractError
+from trainyard.runs.notifier import Notifier
+from trainyard.specs.run_conf import RunConf
+from trainyard_airflow.tasks.shared.run_paths import RunPaths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from trainyard.specs.monitoring import Notifications
+
+PREFLIGHT = "preflight"
+SHARD = "shard"
+TUNE = "tune"
+TRAIN = "train"
+WATCH_RULES = "watch_rules"
+EVALUATE = "evaluate"
+REGISTER = "register"
+SET_UP_MONITORING = "set_up_monitoring"
+TEAR_DOWN_MONITORING = "tear_down_monitoring"
+REPORT = "report"
+OUTCOME = "outcome"
+# Of `autopilot_tabular`, which shares the other names.
+PREPARE = "prepare"
+SEARCH = "search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A checked conf with the bucket, role and region that hold for this run."""
+
+    conf: RunConf
+    paths: RunPaths
+    role: str
+    region: str
+    plan: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, context: Context) -> Self:
+        """Return what `preflight` decided.
+
+        Raises:
+            ContractError: `preflight` has not returned anything.
+        """
+        return cls.from_dict(result_of(context, PREFLIGHT))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON-safe data; `from_dict` reads it back."""
+        return {
+            "conf": asdict(self.conf),
+            "paths": asdict(self.paths),
+            "role": self.role,
+            "region": self.region,
+            "plan": dict(self.plan),
+            "code_uri": self.paths.code,
+            "ledger_uri": self.paths.ledger,
+            "notifier": None if self.notifier is None else self.notifier.to_dict(),
+            "trials_uri": f"{self.paths.tuning}/trials.parquet",
+        }
+
+    @property
+    def notifier(self) -> Notifier | None:
+        """Whom the run tells what happens to it; None for nobody."""
+        return notifier_of(self.conf.notifications, self.paths)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote."""
+        return cls(
+            conf=RunConf.from_params(data["conf"]),
+            paths=RunPaths(**data["paths"]),
+            role=data["role"],
+            region=data["region"],
+            plan=data["plan"],
+        )
+
+
+def notifier_of(notifications: Notifications | None, paths: RunPaths) -> Notifier | None:
+    """Return whom a run with these notifications tells; None for nobody."""
+    if notifications is None:
+        return None
+    return Notifier(
+        notifications=notifications,
+        place=paths.notifications,
+        dag_id=paths.dag_id,
+        run_id=paths.run_id,
+    )
+
+
+def result_of(context: Context, task_id: str) -> dict[str, Any]:
+    """Return what a task of this run returned.
+
+    Raises:
+        ContractError: it returned nothing, although this task runs after it.
+    """
+    result = context["ti"].xcom_pull(task_ids=task_id)
+    if not isinstance(result, dict):
+        raise ContractError(f"task {task_id} left no result", got=result)
+    return result
