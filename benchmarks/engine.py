@@ -51,7 +51,7 @@ SIGNED = {
 S3_ALONE = """
 import sys, threading
 from pathlib import Path
-from sagemaker_engine.http_server import serve
+from sagemaker_engine.http.server import serve
 from sagemaker_engine.s3 import ObjectStore, S3Application
 serve(S3Application(ObjectStore(Path(sys.argv[2]))), port=int(sys.argv[1]))
 threading.Event().wait()

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.engine import STOP_MARGIN_S, Engine, WarmWhen
-from sagemaker_engine.full_disk import is_disk_full
 from sagemaker_engine.images.image_file import FOLDER
-from sagemaker_engine.root_lock import RootInUseError, hold_root
-from sagemaker_engine.runner.process import ENGINE_ABSENCE_S
-from sagemaker_engine.runner.supervision import STOP_GRACE_S
-from sagemaker_engine.settings import EngineSettings
+from sagemaker_engine.jobs.process import ENGINE_ABSENCE_S
+from sagemaker_engine.jobs.supervision import STOP_GRACE_S
+from sagemaker_engine.state.full_disk import is_disk_full
+from sagemaker_engine.state.root_lock import RootInUseError, hold_root
+from sagemaker_engine.state.settings import EngineSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

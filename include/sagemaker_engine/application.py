@@ -5,14 +5,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from sagemaker_engine.api.automl_jobs import AutoMLJobs
-from sagemaker_engine.api.automl_yard import make_automl_yard
+from sagemaker_engine.api.automl.environment import make_automl_yard
+from sagemaker_engine.api.automl.jobs import AutoMLJobs
 from sagemaker_engine.api.context import ApiContext
+from sagemaker_engine.api.preconditions import EngineWorld
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
+from sagemaker_engine.api.registry import (
+    Endpoints,
+    ModelPackageGroups,
+    ModelPackages,
+    Models,
+    RegistryTables,
+)
 from sagemaker_engine.api.tags import Tags
-from sagemaker_engine.api.training_jobs import TrainingJobs
-from sagemaker_engine.api.tuning_jobs import TuningJobs
-from sagemaker_engine.api.tuning_yard import make_yard
+from sagemaker_engine.api.training.jobs import TrainingJobs
+from sagemaker_engine.api.tuning.environment import make_yard
+from sagemaker_engine.api.tuning.jobs import TuningJobs
 from sagemaker_engine.automl.driver import Driver
 from sagemaker_engine.automl.tables import AutoMLTables
 from sagemaker_engine.coverage import answered, refusals
@@ -20,37 +28,29 @@ from sagemaker_engine.faults import FaultBook
 from sagemaker_engine.faults.api_faults import ApiFaults
 from sagemaker_engine.faults.control import FaultControl
 from sagemaker_engine.faults.s3_faults import S3Faults
-from sagemaker_engine.gateway import Gateway
-from sagemaker_engine.iam_api import IamApplication
-from sagemaker_engine.logs_api import LogsApi
-from sagemaker_engine.logs_api.log_folder import LogFolder
-from sagemaker_engine.metric_feed import MetricFeed
-from sagemaker_engine.quota_api import QuotaControl, ServiceQuotas
-from sagemaker_engine.quotas import Quotas
-from sagemaker_engine.registry import (
-    Endpoints,
-    ModelPackageGroups,
-    ModelPackages,
-    Models,
-    RegistryTables,
-)
-from sagemaker_engine.runtime_services import RuntimeServices
+from sagemaker_engine.http.gateway import Gateway
+from sagemaker_engine.logs import LogsApi
+from sagemaker_engine.logs.log_folder import LogFolder
 from sagemaker_engine.s3 import S3Application
+from sagemaker_engine.services.iam import IamApplication
+from sagemaker_engine.services.metric_feed import MetricFeed
+from sagemaker_engine.services.quota_api import QuotaControl, ServiceQuotas
+from sagemaker_engine.services.quotas import Quotas
+from sagemaker_engine.services.runtime import RuntimeServices
 from sagemaker_engine.tuning.tables import TuningTables
 from sagemaker_engine.tuning.tuner import Tuner
 from sagemaker_engine.wire.json_service import JsonService
 from sagemaker_engine.wire.model import load_model
-from sagemaker_engine.world import EngineWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from wsgiref.types import WSGIApplication
 
-    from sagemaker_engine.host_names import HostNames
-    from sagemaker_engine.moto_backend import MotoBackend
+    from sagemaker_engine.http.host_names import HostNames
     from sagemaker_engine.s3 import ObjectStore
-    from sagemaker_engine.settings import EngineSettings
-    from sagemaker_engine.store import JobKind, JobStore
+    from sagemaker_engine.services.moto import MotoBackend
+    from sagemaker_engine.state.settings import EngineSettings
+    from sagemaker_engine.state.store import JobKind, JobStore
 
 
 class Searcher(Protocol):

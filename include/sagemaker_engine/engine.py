@@ -10,22 +10,22 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.application import make_application
-from sagemaker_engine.host_names import HostNames
-from sagemaker_engine.http_server import Server, serve
-from sagemaker_engine.moto_backend import MotoBackend
-from sagemaker_engine.runner.supervision import STOP_GRACE_S
-from sagemaker_engine.runner_care import RunnerCare
+from sagemaker_engine.http.host_names import HostNames
+from sagemaker_engine.http.server import Server, serve
+from sagemaker_engine.jobs.runners import RunnerCare
+from sagemaker_engine.jobs.supervision import STOP_GRACE_S
+from sagemaker_engine.jobs.watcher import Watcher, running_jobs
 from sagemaker_engine.s3 import ObjectStore
-from sagemaker_engine.store import JobStore
+from sagemaker_engine.services.moto import MotoBackend
+from sagemaker_engine.state.store import JobStore
 from sagemaker_engine.warm import WarmParent
-from sagemaker_engine.watcher import Watcher, running_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sagemaker_engine.application import Searcher
-    from sagemaker_engine.settings import EngineSettings
-    from sagemaker_engine.store import JobKind, JobRow
+    from sagemaker_engine.state.settings import EngineSettings
+    from sagemaker_engine.state.store import JobKind, JobRow
 
 log = logging.getLogger(__name__)
 

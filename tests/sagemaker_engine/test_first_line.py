@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sagemaker_engine.first_line import first_lines, first_lines_of_ours, split_script
 from sagemaker_engine.images.environment import BuildError, adopt_programs
+from sagemaker_engine.images.first_line import first_lines, first_lines_of_ours, split_script
 
 SOURCE = (
     '"""Says what it got."""\nfrom __future__ import annotations\nimport sys\nprint(sys.argv[1:])\n'

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sagemaker_engine.host_names import HostNames
+from sagemaker_engine.http.host_names import HostNames
 from tests.conftest import RunningEngine
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import requests
 
-from sagemaker_engine.http_server import FileBody, Server, serve
+from sagemaker_engine.http.server import FileBody, Server, serve
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:

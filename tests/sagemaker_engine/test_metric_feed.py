@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.store import JobKind
+from sagemaker_engine.state.store import JobKind
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.sandbox.processes import is_alive
-from sagemaker_engine.store import JobKind, JobStore
-from tests.sagemaker_engine.runner.conftest import IMAGE, wait_for
+from sagemaker_engine.state.store import JobKind, JobStore
+from tests.sagemaker_engine.jobs.conftest import IMAGE, wait_for
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine

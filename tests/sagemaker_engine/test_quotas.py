@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from sagemaker_engine.quotas import LONGEST_RUN
+from sagemaker_engine.services.quotas import LONGEST_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine import runner_care
-from sagemaker_engine.runner_care import RunnerCare
+from sagemaker_engine.jobs import runners as runner_care
+from sagemaker_engine.jobs.runners import RunnerCare
 from sagemaker_engine.sandbox.processes import start_ticks_of
-from sagemaker_engine.settings import EngineSettings
-from sagemaker_engine.store import JobKind, JobStore
+from sagemaker_engine.state.settings import EngineSettings
+from sagemaker_engine.state.store import JobKind, JobStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.state_events import state_changes, state_event
-from sagemaker_engine.store import JobKind, JobRow
+from sagemaker_engine.state.events import state_changes, state_event
+from sagemaker_engine.state.store import JobKind, JobRow
 
 
 def job(kind: JobKind, state: dict[str, Any], *, stopped: bool = False) -> JobRow:

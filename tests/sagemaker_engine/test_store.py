@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.store import (
+from sagemaker_engine.state.store import (
     JobKind,
     JobQuery,
     JobStore,
@@ -24,7 +24,7 @@ INCREMENTS = 50
 COUNT_UP = """
 import sys
 from pathlib import Path
-from sagemaker_engine.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobKind, JobStore
 store = JobStore(Path(sys.argv[1]))
 def change(state): state["n"] = state.get("n", 0) + 1
 for _ in range(int(sys.argv[2])):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sagemaker_engine.runner.conftest import (
+from tests.sagemaker_engine.jobs.conftest import (
     BUCKET,
     IMAGE,
     Yard,

@@ -1,6 +1,6 @@
 """What train_huggingface.py does beside the Trainer: which checkpoint it takes, which hyperparameters it refuses.
 
-Nothing here needs transformers: tests/sagemaker_engine/runner/test_huggingface_jobs.py trains in the engine image.
+Nothing here needs transformers: tests/sagemaker_engine/jobs/test_huggingface_jobs.py trains in the engine image.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The TensorFlow trainer reads the samples that the others read, in their order; a checkpoint is whole or not there.
 
-Nothing here needs TensorFlow: tests/sagemaker_engine/runner/test_tensorflow_jobs.py trains in the engine image.
+Nothing here needs TensorFlow: tests/sagemaker_engine/jobs/test_tensorflow_jobs.py trains in the engine image.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sagemaker_engine.quotas import Quotas
-    from sagemaker_engine.settings import EngineSettings
-    from sagemaker_engine.store import JobKind, JobStore
+    from sagemaker_engine.services.quotas import Quotas
+    from sagemaker_engine.state.settings import EngineSettings
+    from sagemaker_engine.state.store import JobKind, JobStore
 
 
 class World(Protocol):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.store import JobQuery
+from sagemaker_engine.state.store import JobQuery
 from sagemaker_engine.wire.errors import ValidationError
 from sagemaker_engine.wire.paging import make_token, read_token
 
 if TYPE_CHECKING:
-    from sagemaker_engine.store import JobKind, JobRow, JobStore
+    from sagemaker_engine.state.store import JobKind, JobRow, JobStore
 
 DEFAULT_PAGE = 10
 _COLUMNS = {"Name": "name", "CreationTime": "created_at", "Status": "status"}

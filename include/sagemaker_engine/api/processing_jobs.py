@@ -11,8 +11,8 @@ from sagemaker_engine.api.job_lists import list_jobs
 from sagemaker_engine.api.local_paths import is_folder_path
 from sagemaker_engine.api.resources import check_image, check_input, check_output, check_role
 from sagemaker_engine.api.starting import reserved, start_job, stop_job
-from sagemaker_engine.api.training_rules import rejected_members
-from sagemaker_engine.store import JobKind, JobRow, UnknownJobError
+from sagemaker_engine.api.training.rules import rejected_members
+from sagemaker_engine.state.store import JobKind, JobRow, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from sagemaker_engine.runner.images import UnknownImageError, check_exists, resolve_image
-from sagemaker_engine.runner.launchers import missing_model_parallel
+from sagemaker_engine.jobs.images import UnknownImageError, check_exists, resolve_image
+from sagemaker_engine.jobs.launchers import missing_model_parallel
 from sagemaker_engine.wire.errors import ValidationError
 
 if TYPE_CHECKING:

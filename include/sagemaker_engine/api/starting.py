@@ -6,8 +6,8 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.runner import life_cycle
-from sagemaker_engine.store import JobKind, NameTakenError, UnknownJobError
+from sagemaker_engine.jobs import life_cycle
+from sagemaker_engine.state.store import JobKind, NameTakenError, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:

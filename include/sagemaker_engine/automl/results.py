@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.automl.plan import Plan
     from sagemaker_engine.automl.tables import Step
-    from sagemaker_engine.jobs import JobRow
+    from sagemaker_engine.state.jobs import JobRow
     from sagemaker_engine.tuning.ranges import Point
 
 MAX_REASON_CHARS = 1024

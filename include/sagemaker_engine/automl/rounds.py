@@ -11,7 +11,7 @@ from sagemaker_engine.automl.algorithms import propose
 from sagemaker_engine.automl.plan import read_plan, tabular
 from sagemaker_engine.automl.step_jobs import BATCH, code_of, job_name, request_of
 from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, Step, StepKind
-from sagemaker_engine.jobs import JobRow, UnknownJobError
+from sagemaker_engine.state.jobs import JobRow, UnknownJobError
 from sagemaker_engine.wire.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.automl.plan import Plan
     from sagemaker_engine.automl.tables import AutoMLRow, AutoMLTables
-    from sagemaker_engine.jobs import JobKind
-    from sagemaker_engine.store import JobStore
+    from sagemaker_engine.state.jobs import JobKind
+    from sagemaker_engine.state.store import JobStore
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.jobs import JobKind
-from sagemaker_engine.registry.tables import put_tags
+from sagemaker_engine.api.registry.tables import put_tags
+from sagemaker_engine.state.jobs import JobKind
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping
 
-    from sagemaker_engine.database import Database
+    from sagemaker_engine.state.database import Database
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS automl_jobs (

@@ -25,8 +25,8 @@ from sagemaker_engine.channels.container_files import (
     printable,
 )
 from sagemaker_engine.channels.listing import ChannelFile, check_paths, list_objects
-from sagemaker_engine.channels.patience import Patience, is_transient
 from sagemaker_engine.channels.placement import place_file
+from sagemaker_engine.channels.timeouts import Patience, is_transient
 from sagemaker_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:

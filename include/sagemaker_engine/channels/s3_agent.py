@@ -10,9 +10,9 @@ import io
 import shutil
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
-from sagemaker_engine.channels.patience import Patience
+from sagemaker_engine.channels.timeouts import Patience
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.harm import HarmFinder, no_harm
+from sagemaker_engine.s3.fault import HarmFinder, no_harm
 from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import ALWAYS
 

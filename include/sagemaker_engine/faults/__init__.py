@@ -6,9 +6,9 @@ file, where the engine and every runner process read and claim them; `schedule` 
 the services' ones. Imports the database and the standard library, no part that acts on a fault.
 """
 
-from sagemaker_engine.faults.book import Entry, FaultBook
 from sagemaker_engine.faults.model import Fault, FaultError, FaultKind, JobState, Moment
 from sagemaker_engine.faults.schedule import Schedule
+from sagemaker_engine.faults.store import Entry, FaultBook
 
 __all__ = [
     "Entry",

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from sagemaker_engine.faults.model import FaultKind
-from sagemaker_engine.quotas import Quota, over
+from sagemaker_engine.services.quotas import Quota, over
 from sagemaker_engine.wire.errors import ServiceError
 from sagemaker_engine.wire.json_service import answer_error, read_body
 from sagemaker_engine.wire.scope import service_of
@@ -24,8 +24,8 @@ from sagemaker_engine.wire.scope import service_of
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from sagemaker_engine.faults.book import FaultBook
     from sagemaker_engine.faults.model import Fault
+    from sagemaker_engine.faults.store import FaultBook
 
 _KINDS = (FaultKind.THROTTLE, FaultKind.RESOURCE_LIMIT)
 _CREATES = ("CreateTrainingJob", "CreateProcessingJob")

@@ -13,7 +13,7 @@ from sagemaker_engine.wire.json_service import answer_json, read_body
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from sagemaker_engine.faults.book import FaultBook
+    from sagemaker_engine.faults.store import FaultBook
 
 PATH = "/_engine/faults"
 

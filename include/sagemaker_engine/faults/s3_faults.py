@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from sagemaker_engine.faults.model import FaultKind
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.harm import Harm
+from sagemaker_engine.s3.fault import Harm
 
 if TYPE_CHECKING:
-    from sagemaker_engine.faults.book import FaultBook
     from sagemaker_engine.faults.model import Fault
+    from sagemaker_engine.faults.store import FaultBook
 
 _KINDS = (FaultKind.S3_ERROR, FaultKind.S3_STALL, FaultKind.S3_TRUNCATE)
 _READS = "GetObject"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.first_line import first_lines, split_script
+from sagemaker_engine.images.first_line import first_lines, split_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.full_disk import is_disk_full
-from sagemaker_engine.http_body import FileBody
+from sagemaker_engine.http.body import FileBody
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.harm import HalfBody, HarmFinder, no_harm
+from sagemaker_engine.s3.fault import HalfBody, HarmFinder, no_harm
 from sagemaker_engine.s3.presigned import check_expiry
 from sagemaker_engine.s3.request import read_request
 from sagemaker_engine.s3.responses import Response, error_response
 from sagemaker_engine.s3.routes import find_action, operation_of
+from sagemaker_engine.state.full_disk import is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.database import Database
+from sagemaker_engine.state.database import Database
 
 if TYPE_CHECKING:
     import sqlite3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.http_body import FileBody
+from sagemaker_engine.http.body import FileBody
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.responses import Response, group, http_time, text, xml
 

@@ -20,7 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from sagemaker_engine.full_disk import Reserve, is_disk_full
 from sagemaker_engine.s3.blobs import BlobFolder, StagedBlob
 from sagemaker_engine.s3.buckets import BucketTable
 from sagemaker_engine.s3.errors import S3Error
@@ -36,6 +35,7 @@ from sagemaker_engine.s3.objects import (
 )
 from sagemaker_engine.s3.rows import find_object, save_object
 from sagemaker_engine.s3.write_rules import check_key, replaced_blob
+from sagemaker_engine.state.full_disk import Reserve, is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,7 +14,7 @@ from sagemaker_engine.s3.checksums import DIGEST_BYTES, decode, encode, is_compu
 from sagemaker_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
-    from sagemaker_engine.http_body import RequestBody
+    from sagemaker_engine.http.body import RequestBody
     from sagemaker_engine.s3.blobs import BlobFolder, StagedBlob
     from sagemaker_engine.s3.request import S3Request
 

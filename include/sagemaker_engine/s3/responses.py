@@ -13,9 +13,9 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sagemaker_engine.http_body import FileBody
+    from sagemaker_engine.http.body import FileBody
     from sagemaker_engine.s3.errors import S3Error
-    from sagemaker_engine.s3.harm import HalfBody
+    from sagemaker_engine.s3.fault import HalfBody
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PROLOGUE = '<?xml version="1.0" encoding="UTF-8"?>\n'

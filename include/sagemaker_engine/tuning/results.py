@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.jobs import TERMINAL_STATUSES
+from sagemaker_engine.state.jobs import TERMINAL_STATUSES
 from sagemaker_engine.tuning.observations import Observation, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sagemaker_engine.jobs import JobRow
+    from sagemaker_engine.state.jobs import JobRow
     from sagemaker_engine.tuning.plan import Definition, TuningPlan
     from sagemaker_engine.tuning.tables import TrialRow
 

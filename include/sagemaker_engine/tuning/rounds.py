@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.jobs import JobKind, JobRow, UnknownJobError
+from sagemaker_engine.state.jobs import JobKind, JobRow, UnknownJobError
 from sagemaker_engine.tuning import results, warm_start
 from sagemaker_engine.tuning.completion import progress_of
 from sagemaker_engine.tuning.early_stopping import is_below_median
@@ -21,8 +21,8 @@ from sagemaker_engine.wire.errors import ServiceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sagemaker_engine.settings import EngineSettings
-    from sagemaker_engine.store import JobStore
+    from sagemaker_engine.state.settings import EngineSettings
+    from sagemaker_engine.state.store import JobStore
     from sagemaker_engine.tuning.completion import Progress
     from sagemaker_engine.tuning.early_stopping import Curve
     from sagemaker_engine.tuning.observations import Observation

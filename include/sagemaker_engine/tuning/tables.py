@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.registry.tables import put_tags
+from sagemaker_engine.api.registry.tables import put_tags
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping
 
-    from sagemaker_engine.database import Database
+    from sagemaker_engine.state.database import Database
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tuning_jobs (

@@ -10,8 +10,8 @@ import pytest
 
 from sagemaker_engine.automl.rounds import Search, Yard
 from sagemaker_engine.automl.tables import AutoMLRow, AutoMLTables, Step, StepKind
-from sagemaker_engine.jobs import JobKind
-from sagemaker_engine.store import JobStore
+from sagemaker_engine.state.jobs import JobKind
+from sagemaker_engine.state.store import JobStore
 from sagemaker_engine.wire.errors import ServiceError
 
 if TYPE_CHECKING:

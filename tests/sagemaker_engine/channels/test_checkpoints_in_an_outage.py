@@ -11,10 +11,10 @@ import pytest
 from sagemaker_engine.channels.checkpoints import MirroredFolder, Mirrors, NotInS3Error
 from sagemaker_engine.channels.container_files import ContainerFiles, Scan
 from sagemaker_engine.channels.locations import S3Location
-from sagemaker_engine.channels.patience import Patience
 from sagemaker_engine.channels.s3_agent import S3Agent
+from sagemaker_engine.channels.timeouts import Patience
 from sagemaker_engine.s3 import ObjectStore, S3Error
-from sagemaker_engine.s3.harm import Harm
+from sagemaker_engine.s3.fault import Harm
 from sagemaker_engine.s3.objects import ObjectInfo
 from tests.limits import EVENT_LIMIT_S
 

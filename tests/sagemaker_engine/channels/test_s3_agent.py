@@ -10,11 +10,11 @@ import pytest
 
 from sagemaker_engine.channels.listing import list_prefix
 from sagemaker_engine.channels.locations import DataError, S3Location
-from sagemaker_engine.channels.patience import Patience
 from sagemaker_engine.channels.placement import place_files
 from sagemaker_engine.channels.s3_agent import READ_TIMEOUT_S, S3Agent
+from sagemaker_engine.channels.timeouts import Patience
 from sagemaker_engine.s3 import ObjectStore, S3Error
-from sagemaker_engine.s3.harm import Harm
+from sagemaker_engine.s3.fault import Harm
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 from sagemaker_engine.images.image_file import FOLDER
 from sagemaker_engine.images.own_images import NAME, read_own_images, stand_in
-from sagemaker_engine.runner.images import (
+from sagemaker_engine.jobs.images import (
     PYTORCH_TRAINING,
     UnknownImageError,
     check_exists,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.sagemaker_engine.runner.conftest import yard
+from tests.sagemaker_engine.jobs.conftest import yard
 
 __all__ = ["yard"]

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.mpi.furnishing import NoKeyError, make_key
 from sagemaker_engine.mpi.programs.smddprun import rank_environment
 from sagemaker_engine.mpi.programs.ssh import read_arguments
+from sagemaker_engine.mpi.runtime import NoKeyError, make_key
 from sagemaker_engine.sandbox import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.sagemaker_engine.runner.conftest import Yard
+    from tests.sagemaker_engine.jobs.conftest import Yard
 
 OWN = ("mount", "pid", "net", "overlay")
 # The first instance talks, the second listens, until the first has said by the second's ssh that it is done.

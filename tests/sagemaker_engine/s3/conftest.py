@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from sagemaker_engine.http_server import Server, serve
+from sagemaker_engine.http.server import Server, serve
 from sagemaker_engine.s3 import ObjectStore, S3Application
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import s3fs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sagemaker_engine.http_server import Server
+    from sagemaker_engine.http.server import Server
     from sagemaker_engine.s3 import ObjectStore
 
 BUCKET = "data-bucket"

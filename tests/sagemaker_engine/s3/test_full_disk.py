@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[3]
 SCRIPT = """
 import http.client, json, os, sys
 from pathlib import Path
-from sagemaker_engine.http_server import serve
+from sagemaker_engine.http.server import serve
 from sagemaker_engine.s3 import ObjectStore, S3Application
 
 root = Path(sys.argv[1])

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SERVER = """
 import sys, threading
 from pathlib import Path
-from sagemaker_engine.http_server import serve
+from sagemaker_engine.http.server import serve
 from sagemaker_engine.s3 import ObjectStore, S3Application
 print(serve(S3Application(ObjectStore(Path(sys.argv[1])))).port, flush=True)
 sys.stdin.read()

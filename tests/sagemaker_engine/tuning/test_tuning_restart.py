@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobKind, JobStore
 from tests.contract.waiting import Clock, wait_until
 from tests.limits import EVENT_LIMIT_S
 

@@ -1,0 +1,192 @@
+"""CreateAutoMLJobV2, its first version, and what else there is to do with an AutoML job."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.automl.answers import automl_summary, candidates, describe_automl_job
+from sagemaker_engine.api.automl.first_version import as_first_version, as_second_version
+from sagemaker_engine.api.automl.lists import select_candidates, select_jobs
+from sagemaker_engine.api.automl.rules import check_automl_request
+from sagemaker_engine.api.resources import check_input, check_output, check_role
+from sagemaker_engine.api.tuning.lists import page_of
+from sagemaker_engine.automl.driver import note_stop
+from sagemaker_engine.automl.plan import tabular
+from sagemaker_engine.automl.tables import (
+    SECONDARY_KEY,
+    STATUS_KEY,
+    AutoMLNameTakenError,
+    AutoMLRow,
+    UnknownAutoMLJobError,
+)
+from sagemaker_engine.wire.errors import (
+    ResourceInUseError,
+    ResourceNotFoundError,
+    ValidationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.automl.tables import AutoMLTables
+    from sagemaker_engine.wire.json_service import Call, Handler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoMLJobs:
+    """The handlers of AutoML jobs; `wake` makes the driver look at what has changed at once."""
+
+    context: ApiContext
+    tables: AutoMLTables
+    wake: Callable[[], None]
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handler of each operation."""
+        return {
+            "CreateAutoMLJob": self.create_first,
+            "DescribeAutoMLJob": self.describe_first,
+            "CreateAutoMLJobV2": self.create,
+            "DescribeAutoMLJobV2": self.describe,
+            "ListAutoMLJobs": self.list,
+            "StopAutoMLJob": self.stop,
+            "ListCandidatesForAutoMLJob": self.list_candidates,
+        }
+
+    def create_first(self, call: Call) -> dict[str, Any]:
+        """Accept an AutoML job in the words of the API's first version; see `create`."""
+        return self.create(replace(call, request=as_second_version(call.request)))
+
+    def describe_first(self, call: Call) -> dict[str, Any]:
+        """Return all that is known of a job that CreateAutoMLJob made.
+
+        Raises:
+            ResourceNotFoundError: There is none of this name, or CreateAutoMLJobV2 made it.
+        """
+        answer = as_first_version(self.describe(call))
+        if answer is None:
+            raise ResourceNotFoundError(_unknown(call))
+        return answer
+
+    def create(self, call: Call) -> dict[str, Any]:
+        """Accept an AutoML job; its search begins at once.
+
+        Raises:
+            ValidationError: The request contradicts itself or names what is not there.
+            ResourceInUseError: There is an AutoML job of this name.
+        """
+        check_automl_request(call.request)
+        self._check_world(call)
+        name = call.request["AutoMLJobName"]
+        now = self.context.clock()
+        row = AutoMLRow(
+            name=name,
+            arn=self.context.arn(call.region, "automl-job", name),
+            request=_with_defaults(call.request),
+            state={STATUS_KEY: "InProgress", SECONDARY_KEY: "Starting"},
+            seed=_seed(name),
+            created_at=now,
+            modified_at=now,
+            stop_requested_at=None,
+        )
+        tags = {tag["Key"]: tag["Value"] for tag in call.request.get("Tags", [])}
+        try:
+            self.tables.create(row, tags=tags)
+        except AutoMLNameTakenError as error:
+            raise ResourceInUseError(
+                f"AutoML job names must be unique within an AWS account and region, and an AutoML job "
+                f"with this name already exists ({row.arn})"
+            ) from error
+        self.wake()
+        return {"AutoMLJobArn": row.arn}
+
+    def describe(self, call: Call) -> dict[str, Any]:
+        """Return all that is known of an AutoML job."""
+        row = self._row(call)
+        return describe_automl_job(self.context, row, self.tables.steps(row.arn))
+
+    def list(self, call: Call) -> dict[str, Any]:
+        """Return one page of summaries."""
+        page, token = page_of(select_jobs(self.tables.all(), call.request), call.request)
+        return {"AutoMLJobSummaries": [automl_summary(row) for row in page], "NextToken": token}
+
+    def stop(self, call: Call) -> dict[str, Any]:
+        """Let a job end: no step is launched any more and the running ones are stopped.
+
+        Raises:
+            ValidationError: It has ended, or is stopping already.
+        """
+        row = self._row(call)
+
+        def change(state: dict[str, Any]) -> None:
+            if state[STATUS_KEY] != "InProgress":
+                raise ValidationError(
+                    f"The request was rejected because the AutoML job is in status {state[STATUS_KEY]}."
+                )
+            note_stop(state)
+
+        self.tables.change(row.name, change, at=self.context.clock(), stop=True)
+        self.wake()
+        return {}
+
+    def list_candidates(self, call: Call) -> dict[str, Any]:
+        """Return one page of a job's candidates."""
+        row = self._row(call)
+        found = candidates(self.context, row, self.tables.steps(row.arn))
+        page, token = page_of(select_candidates(found, call.request), call.request)
+        return {"Candidates": page, "NextToken": token}
+
+    def _check_world(self, call: Call) -> None:
+        """Check that the job's role, data and bucket are there.
+
+        Raises:
+            ValidationError: One is not.
+        """
+        request = call.request
+        role = request["RoleArn"]
+        check_role(self.context, role)
+        uris = [
+            each["DataSource"]["S3DataSource"]["S3Uri"]
+            for each in request["AutoMLJobInputDataConfig"]
+        ]
+        if specification := tabular(request).get("FeatureSpecificationS3Uri"):
+            uris.append(specification)
+        for uri in uris:
+            check_input(self.context, uri=uri, role_arn=role, region=call.region)
+        check_output(self.context, uri=request["OutputDataConfig"]["S3OutputPath"])
+
+    def _row(self, call: Call) -> AutoMLRow:
+        name = call.request["AutoMLJobName"]
+        try:
+            return self.tables.get(name)
+        except UnknownAutoMLJobError as error:
+            raise ResourceNotFoundError(_unknown(call)) from error
+
+
+def _unknown(call: Call) -> str:
+    return (
+        f"Amazon SageMaker can't find an AutoML job with the name {call.request['AutoMLJobName']} in "
+        f"the region {call.region}. Check the name and the region."
+    )
+
+
+def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
+    """Return what Describe shows of a request, with the values of what was left out."""
+    channels = [
+        {
+            "ChannelType": "training",
+            "ContentType": "text/csv;header=present",
+            "CompressionType": "None",
+            **each,
+        }
+        for each in request["AutoMLJobInputDataConfig"]
+    ]
+    kept = {key: value for key, value in request.items() if key != "Tags"}
+    return {**kept, "AutoMLJobInputDataConfig": channels}
+
+
+def _seed(name: str) -> int:
+    """Return a seed below 2**31: the request has none, so equal names give equal searches."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1

@@ -1,0 +1,12 @@
+"""The model registry: package groups, packages, models and endpoint configurations in the engine's database.
+
+Everything here survives a restart.
+"""
+
+from sagemaker_engine.api.registry.endpoints import Endpoints
+from sagemaker_engine.api.registry.groups import ModelPackageGroups
+from sagemaker_engine.api.registry.models import Models
+from sagemaker_engine.api.registry.packages import ModelPackages
+from sagemaker_engine.api.registry.tables import RegistryTables
+
+__all__ = ["Endpoints", "ModelPackageGroups", "ModelPackages", "Models", "RegistryTables"]

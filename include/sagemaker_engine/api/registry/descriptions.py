@@ -1,0 +1,75 @@
+"""Resources that are nothing but their description: created, found by name, listed, deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.registry.listing import list_page
+from sagemaker_engine.api.registry.tables import ExistingRowError, MissingRowError
+from sagemaker_engine.wire.errors import ValidationError
+
+if TYPE_CHECKING:
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.api.registry.tables import RegistryTables
+    from sagemaker_engine.wire.json_service import Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptions:
+    """The rows of one table.
+
+    `member` begins the wire's names (`Model` of ModelName, ModelArn); `kind` is in the ARN, `noun` in messages.
+    """
+
+    context: ApiContext
+    tables: RegistryTables
+    table: str
+    member: str
+    kind: str
+    noun: str
+
+    def create(self, call: Call, document: dict[str, Any]) -> dict[str, Any]:
+        """Store a new resource under the name in the request; return Create's answer.
+
+        Raises:
+            ValidationError: The name is taken.
+        """
+        name = call.request[f"{self.member}Name"]
+        arn = self.context.arn(call.region, self.kind, name)
+        now = self.context.clock()
+        stored = {key: value for key, value in document.items() if key != "Tags"}
+        stored |= {f"{self.member}Arn": arn, "CreationTime": now}
+        tags = call.request.get("Tags", [])
+        try:
+            self.tables.add(self.table, arn, name, stored, tags=tags, at=now)
+        except ExistingRowError as error:
+            raise ValidationError(f'Cannot create already existing {self.noun} "{arn}".') from error
+        return {f"{self.member}Arn": arn}
+
+    def find(self, call: Call, name: str) -> dict[str, Any]:
+        """Return a resource by its name.
+
+        Raises:
+            ValidationError: There is none.
+        """
+        arn = self.context.arn(call.region, self.kind, name)
+        try:
+            return self.tables.get(self.table, arn)
+        except MissingRowError as error:
+            raise ValidationError(f'Could not find {self.noun} "{arn}".') from error
+
+    def page(self, call: Call) -> tuple[list[dict[str, Any]], str | None]:
+        """Return one page of resources, the newest first unless the request orders them, and the next page's token."""
+        order = {"SortOrder": "Descending", **call.request}
+        return list_page(self.tables, self.table, order)
+
+    def delete(self, call: Call) -> dict[str, Any]:
+        """Delete the resource that the request names; return Delete's answer.
+
+        Raises:
+            ValidationError: There is none.
+        """
+        found = self.find(call, call.request[f"{self.member}Name"])
+        self.tables.delete(self.table, found[f"{self.member}Arn"])
+        return {}

@@ -1,0 +1,46 @@
+"""Pages of the registry's lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.registry.tables import Condition
+from sagemaker_engine.wire.paging import make_token, read_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sagemaker_engine.api.registry.tables import RegistryTables
+
+DEFAULT_PAGE = 10
+_COLUMNS = {"Name": "name", "CreationTime": "created_at"}
+
+
+def list_page(
+    tables: RegistryTables, table: str, request: dict[str, Any], extra: Iterable[Condition] = ()
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the documents of the page a List request asks for, and the next page's token."""
+    start = read_token(request) or 0
+    limit = request.get("MaxResults", DEFAULT_PAGE)
+    documents = tables.list(
+        table,
+        [*_common(request), *extra],
+        order=_COLUMNS[request.get("SortBy", "CreationTime")],
+        descending=request.get("SortOrder", "Ascending") == "Descending",
+        offset=start,
+        limit=limit + 1,
+    )
+    more = len(documents) > limit
+    return documents[:limit], make_token(request, start + limit) if more else None
+
+
+def _common(request: dict[str, Any]) -> list[Condition]:
+    conditions = []
+    if "NameContains" in request:
+        sql = "instr(lower(name), lower(?)) > 0"
+        conditions.append(Condition(sql=sql, values=(request["NameContains"],)))
+    if "CreationTimeAfter" in request:
+        conditions.append(Condition(sql="created_at > ?", values=(request["CreationTimeAfter"],)))
+    if "CreationTimeBefore" in request:
+        conditions.append(Condition(sql="created_at < ?", values=(request["CreationTimeBefore"],)))
+    return conditions

@@ -1,0 +1,93 @@
+"""The operations on models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.registry.descriptions import Descriptions
+from sagemaker_engine.api.resources import check_image_exists, check_role, split_s3_uri
+from sagemaker_engine.wire.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.api.registry.tables import RegistryTables
+    from sagemaker_engine.wire.json_service import Call, Handler
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The handlers of models: descriptions, since the engine serves none."""
+
+    context: ApiContext
+    tables: RegistryTables
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handler of each operation."""
+        return {
+            "CreateModel": self.create,
+            "DescribeModel": self.describe,
+            "ListModels": self.list,
+            "DeleteModel": self.delete,
+        }
+
+    def create(self, call: Call) -> dict[str, Any]:
+        """Store a model whose role, images and model data are there.
+
+        Raises:
+            ValidationError: The request contradicts itself, names what is not there, or the name is taken.
+        """
+        request = call.request
+        given = [key for key in ("PrimaryContainer", "Containers") if request.get(key)]
+        if len(given) != 1:
+            raise ValidationError(
+                "You must provide either a PrimaryContainer or Containers, and not both; got "
+                f"{' and '.join(given) or 'neither'}."
+            )
+        if "ExecutionRoleArn" in request:
+            check_role(self.context, request["ExecutionRoleArn"])
+        for container in request.get("Containers") or [request["PrimaryContainer"]]:
+            self._check_container(container)
+        document = {"EnableNetworkIsolation": False, **request}
+        return self.descriptions.create(call, document)
+
+    def describe(self, call: Call) -> dict[str, Any]:
+        """Return a model."""
+        return self.descriptions.find(call, call.request["ModelName"])
+
+    def list(self, call: Call) -> dict[str, Any]:
+        """Return one page of models."""
+        models, token = self.descriptions.page(call)
+        return {"Models": models, "NextToken": token}
+
+    def delete(self, call: Call) -> dict[str, Any]:
+        """Delete a model."""
+        return self.descriptions.delete(call)
+
+    @property
+    def descriptions(self) -> Descriptions:
+        """Return the stored models."""
+        return models_of(self.context, self.tables)
+
+    def _check_container(self, container: dict[str, Any]) -> None:
+        sources = [key for key in ("Image", "ModelPackageName") if container.get(key)]
+        if len(sources) != 1:
+            raise ValidationError(
+                "A container must have exactly one of Image and ModelPackageName; got "
+                f"{' and '.join(sources) or 'neither'}."
+            )
+        if "Image" in container:
+            check_image_exists(self.context, container["Image"])
+        source = container.get("ModelDataSource", {}).get("S3DataSource", {})
+        for url in filter(None, (container.get("ModelDataUrl"), source.get("S3Uri"))):
+            if not self.context.world.has_objects(*split_s3_uri(url)):
+                raise ValidationError(f"Could not find model data at {url}.")
+
+
+def models_of(context: ApiContext, tables: RegistryTables) -> Descriptions:
+    """Return the stored models."""
+    return Descriptions(
+        context=context, tables=tables, table="models", noun="model", member="Model", kind="model"
+    )

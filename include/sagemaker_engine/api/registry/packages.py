@@ -1,0 +1,190 @@
+"""The operations on model packages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.registry.adding import NewPackage, TokenReusedError, add_package
+from sagemaker_engine.api.registry.groups import find_group
+from sagemaker_engine.api.registry.listing import list_page
+from sagemaker_engine.api.registry.tables import (
+    Condition,
+    ExistingRowError,
+    MissingRowError,
+    RegistryTables,
+)
+from sagemaker_engine.api.resources import check_image_exists, split_s3_uri
+from sagemaker_engine.wire.errors import ServiceError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.wire.json_service import Call, Handler
+
+TABLE = "model_packages"
+_REPLACED = (
+    "ModelApprovalStatus",
+    "ModelPackageRegistrationType",
+    "ApprovalDescription",
+    "InferenceSpecification",
+    "SourceUri",
+    "ModelCard",
+    "ModelLifeCycle",
+)
+"""What UpdateModelPackage simply replaces."""
+_OF_TYPE = {
+    "Versioned": [Condition(sql="group_arn IS NOT NULL")],
+    "Unversioned": [Condition(sql="group_arn IS NULL")],
+    "Both": [],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPackages:
+    """The handlers of model packages."""
+
+    context: ApiContext
+    tables: RegistryTables
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handler of each operation."""
+        return {
+            "CreateModelPackage": self.create,
+            "DescribeModelPackage": self.describe,
+            "BatchDescribeModelPackage": self.batch_describe,
+            "ListModelPackages": self.list,
+            "UpdateModelPackage": self.update,
+            "DeleteModelPackage": self.delete,
+        }
+
+    def create(self, call: Call) -> dict[str, Any]:
+        """Register a package: a version of a group, or one of a name of its own.
+
+        The same ClientToken with the same request returns the package that is there.
+
+        Raises:
+            ValidationError: The request contradicts itself or names what is not there.
+            ServiceError: The token was used for another request.
+        """
+        request = call.request
+        _check_create(request)
+        self._check_model_data(request)
+        in_group = "ModelPackageGroupName" in request
+        group = find_group(self.context, self.tables, call) if in_group else None
+        package = NewPackage(
+            account_arn=self.context.arn(call.region, "model-package", ""),
+            group=group,
+            request=request,
+            created_at=self.context.clock(),
+        )
+        try:
+            return {"ModelPackageArn": add_package(self.tables.database, package)}
+        except ExistingRowError as error:
+            raise ValidationError(f"Model Package already exists: {error}") from error
+        except TokenReusedError as error:
+            raise ServiceError(
+                "ConflictException",
+                f"The ClientToken {request['ClientToken']} was used for another request.",
+            ) from error
+
+    def describe(self, call: Call) -> dict[str, Any]:
+        """Return a package."""
+        return self._find(call, call.request["ModelPackageName"])
+
+    def batch_describe(self, call: Call) -> dict[str, Any]:
+        """Return several packages, and an error for each that is not there."""
+        summaries: dict[str, Any] = {}
+        errors: dict[str, Any] = {}
+        for arn in call.request["ModelPackageArnList"]:
+            try:
+                summaries[arn] = self._find(call, arn)
+            except ValidationError as error:
+                errors[arn] = {"ErrorCode": error.code, "ErrorResponse": error.message}
+        return {
+            "ModelPackageSummaries": summaries,
+            "BatchDescribeModelPackageErrorMap": errors or None,
+        }
+
+    def list(self, call: Call) -> dict[str, Any]:
+        """Return one page of packages: a group's, or by type (those without a group by default)."""
+        request = call.request
+        conditions = []
+        if "ModelPackageGroupName" in request:
+            arn = find_group(self.context, self.tables, call)["ModelPackageGroupArn"]
+            conditions.append(Condition(sql="group_arn = ?", values=(arn,)))
+        else:
+            kind = request.get("ModelPackageType", "Unversioned")
+            conditions.extend(_OF_TYPE[kind])
+        if "ModelApprovalStatus" in request:
+            status = request["ModelApprovalStatus"]
+            conditions.append(Condition(sql="approval = ?", values=(status,)))
+        documents, token = list_page(self.tables, TABLE, request, conditions)
+        return {"ModelPackageSummaryList": documents, "NextToken": token}
+
+    def update(self, call: Call) -> dict[str, Any]:
+        """Change a package's approval, metadata or specification."""
+        request = call.request
+        arn = self._find(call, request["ModelPackageArn"])["ModelPackageArn"]
+        now = self.context.clock()
+
+        def change(document: dict[str, Any]) -> None:
+            document.update({key: request[key] for key in _REPLACED if key in request})
+            metadata = {
+                **document.get("CustomerMetadataProperties", {}),
+                **request.get("CustomerMetadataProperties", {}),
+            }
+            for key in request.get("CustomerMetadataPropertiesToRemove", []):
+                metadata.pop(key, None)
+            if metadata or "CustomerMetadataProperties" in document:
+                document["CustomerMetadataProperties"] = metadata
+            added = request.get("AdditionalInferenceSpecificationsToAdd", [])
+            if added:
+                document.setdefault("AdditionalInferenceSpecifications", []).extend(added)
+            document["LastModifiedTime"] = now
+            document["LastModifiedBy"] = {}
+
+        self.tables.change_package(arn, change)
+        return {"ModelPackageArn": arn}
+
+    def delete(self, call: Call) -> dict[str, Any]:
+        """Delete a package."""
+        package = self._find(call, call.request["ModelPackageName"])
+        self.tables.delete(TABLE, package["ModelPackageArn"])
+        return {}
+
+    def _find(self, call: Call, given: str) -> dict[str, Any]:
+        is_arn = given.startswith("arn:")
+        arn = given if is_arn else self.context.arn(call.region, "model-package", given)
+        try:
+            return self.tables.get(TABLE, arn)
+        except MissingRowError as error:
+            raise ValidationError(f"ModelPackage {arn} does not exist.") from error
+
+    def _check_model_data(self, request: dict[str, Any]) -> None:
+        for container in request.get("InferenceSpecification", {}).get("Containers", []):
+            if "Image" in container:
+                check_image_exists(self.context, container["Image"])
+            url = container.get("ModelDataUrl")
+            if url is not None and not self.context.world.has_objects(*split_s3_uri(url)):
+                raise ValidationError(f"Could not find model data at {url}.")
+
+
+def _check_create(request: dict[str, Any]) -> None:
+    names = [key for key in ("ModelPackageName", "ModelPackageGroupName") if key in request]
+    if len(names) != 1:
+        raise ValidationError(
+            "Exactly one of ModelPackageName and ModelPackageGroupName must be given; got "
+            f"{' and '.join(names) or 'neither'}."
+        )
+    if "ModelPackageGroupName" in request and request.get("Tags"):
+        raise ValidationError(
+            "Tags cannot be given for a versioned model package; it uses the tags of its group."
+        )
+    source = request.get("SourceUri")
+    if source is not None and not source.startswith("arn:"):
+        raise ValidationError(
+            f"SourceUri must be the ARN of a model or of a model package; got {source}. "
+            "UpdateModelPackage takes other addresses."
+        )

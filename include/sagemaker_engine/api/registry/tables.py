@@ -1,0 +1,176 @@
+"""Model package groups, model packages, models and endpoint configurations as rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterable
+
+    from sagemaker_engine.state.database import Database
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS model_package_groups (
+    arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL,
+    last_version INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS models (
+    arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL
+    ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS endpoint_configs (
+    arn TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, document TEXT NOT NULL
+    ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS model_packages (
+    arn TEXT PRIMARY KEY, group_arn TEXT, name TEXT NOT NULL, version INTEGER,
+    created_at REAL NOT NULL, approval TEXT, document TEXT NOT NULL,
+    client_token TEXT UNIQUE, fingerprint TEXT) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS model_packages_by_group ON model_packages (group_arn, version)
+"""
+
+
+class MissingRowError(Exception):
+    """There is no row of this ARN."""
+
+
+class ExistingRowError(Exception):
+    """There is a row of this ARN already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of a listing: SQL over the columns and the values of its marks."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryTables:
+    """Reading and writing of the tables. A document holds Describe's members by wire name."""
+
+    database: Database
+
+    def __post_init__(self) -> None:
+        """Create the tables where they are missing."""
+        self.database.apply(SCHEMA)
+
+    def add(
+        self,
+        table: str,
+        arn: str,
+        name: str,
+        document: dict[str, Any],
+        *,
+        tags: list[dict[str, str]],
+        at: float,
+    ) -> None:
+        """Insert a row other than a package, with its tags.
+
+        Raises:
+            ExistingRowError: It exists.
+        """
+        with self.database.write() as db:
+            if _exists(db, table, arn):
+                raise ExistingRowError(arn)
+            db.execute(
+                f"INSERT INTO {table} (arn, name, created_at, document) "  # noqa: S608  # A name of this package.
+                "VALUES (?, ?, ?, ?)",
+                (arn, name, at, json.dumps(document)),
+            )
+            put_tags(db, arn, {tag["Key"]: tag["Value"] for tag in tags})
+
+    def delete_group(self, arn: str) -> bool:
+        """Delete an empty group; return False, and leave it, when it holds packages.
+
+        Raises:
+            MissingRowError: It does not exist.
+        """
+        with self.database.write() as db:
+            if not _exists(db, "model_package_groups", arn):
+                raise MissingRowError(arn)
+            held = db.execute("SELECT 1 FROM model_packages WHERE group_arn = ?", (arn,)).fetchone()
+            if held is None:
+                db.execute("DELETE FROM model_package_groups WHERE arn = ?", (arn,))
+                db.execute("DELETE FROM tags WHERE arn = ?", (arn,))
+            return held is None
+
+    def get(self, table: str, arn: str) -> dict[str, Any]:
+        """Return the document of a row.
+
+        Raises:
+            MissingRowError: It does not exist.
+        """
+        with self.database.read() as db:
+            return _document(db, table, arn)
+
+    def change_package(self, arn: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Let `change` edit a package's document in one transaction.
+
+        Raises:
+            MissingRowError: It does not exist.
+        """
+        with self.database.write() as db:
+            document = _document(db, "model_packages", arn)
+            change(document)
+            db.execute(
+                "UPDATE model_packages SET document = ?, approval = ? WHERE arn = ?",
+                (json.dumps(document), document.get("ModelApprovalStatus"), arn),
+            )
+
+    def delete(self, table: str, arn: str) -> None:
+        """Delete a row other than a group, and its tags.
+
+        Raises:
+            MissingRowError: It does not exist.
+        """
+        with self.database.write() as db:
+            _document(db, table, arn)
+            db.execute(f"DELETE FROM {table} WHERE arn = ?", (arn,))  # noqa: S608  # A name of this package.
+            db.execute("DELETE FROM tags WHERE arn = ?", (arn,))
+
+    def list(
+        self,
+        table: str,
+        conditions: Iterable[Condition],
+        *,
+        order: str,
+        descending: bool,
+        offset: int,
+        limit: int,
+    ) -> list[dict[str, Any]]:
+        """Return the documents of the rows that meet all conditions, in order."""
+        given = list(conditions)
+        where = " AND ".join(condition.sql for condition in given) or "1"
+        direction = "DESC" if descending else "ASC"
+        sql = (  # Names and conditions come from this package only; values are bound.
+            f"SELECT document FROM {table} WHERE {where} "  # noqa: S608
+            f"ORDER BY {order} {direction}, arn {direction} LIMIT ? OFFSET ?"
+        )
+        values = [value for condition in given for value in condition.values]
+        with self.database.read() as db:
+            rows = db.execute(sql, [*values, limit, offset]).fetchall()
+        return [json.loads(row["document"]) for row in rows]
+
+
+def put_tags(db: sqlite3.Connection, arn: str, tags: dict[str, str]) -> None:
+    """Insert the tags of a new resource."""
+    db.executemany(
+        "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
+        [(arn, key, value) for key, value in tags.items()],
+    )
+
+
+def _exists(db: sqlite3.Connection, table: str, arn: str) -> bool:
+    sql = f"SELECT 1 FROM {table} WHERE arn = ?"  # noqa: S608  # A name of this package.
+    return db.execute(sql, (arn,)).fetchone() is not None
+
+
+def _document(db: sqlite3.Connection, table: str, arn: str) -> dict[str, Any]:
+    sql = f"SELECT document FROM {table} WHERE arn = ?"  # noqa: S608  # A name of this package.
+    row = db.execute(sql, (arn,)).fetchone()
+    if row is None:
+        raise MissingRowError(arn)
+    document: dict[str, Any] = json.loads(row["document"])
+    return document

@@ -1,0 +1,1 @@
+"""Training jobs: operations, checks and warm pools."""

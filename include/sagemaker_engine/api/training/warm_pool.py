@@ -1,0 +1,78 @@
+"""The warm pool of a training job: its status from times, and the later job that takes it over.
+
+The engine keeps no instances, and has no start-up that a reused pool would save; a job with KeepAlivePeriodInSeconds
+shows the life cycle that a pool would have. Source: "SageMaker AI Managed Warm Pools", SageMaker developer guide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.state.store import JobKind, JobQuery, JobRow
+
+if TYPE_CHECKING:
+    from sagemaker_engine.state.store import JobStore
+
+_REUSE = "WarmPoolReuse"
+_OF_RESOURCES = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
+_OF_NETWORK = ("EnableInterContainerTrafficEncryption", "EnableNetworkIsolation")
+
+
+def warm_pool_status(job: JobRow, *, now: float) -> dict[str, Any] | None:
+    """Return WarmPoolStatus at epoch second `now`, None for a job without a pool."""
+    period = job.request.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds")
+    if period is None:
+        return None
+    if not job.is_terminal:
+        return {"Status": "InUse"}
+    if (reuse := job.state.get(_REUSE)) is not None:
+        retained = int(reuse["At"] - job.state["TrainingEndTime"])
+        return {
+            "Status": "Reused",
+            "ResourceRetainedBillableTimeInSeconds": max(0, retained),
+            "ReusedByJob": reuse["Job"],
+        }
+    ended_at = job.state.get("TrainingEndTime")
+    if ended_at is None:  # It ended before it had instances.
+        return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
+    retained = min(int(now - ended_at), period)
+    status = "Available" if retained < period else "Terminated"
+    return {"Status": status, "ResourceRetainedBillableTimeInSeconds": retained}
+
+
+def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float) -> str | None:
+    """Let a new job take over the pool of an ended one that matches it; return whose, None if there is none.
+
+    The oldest pool that is available goes first. A pool is taken by one job, however many ask at a time.
+    """
+    wanted = _matched(request)
+    if request.get("EnableManagedSpotTraining") or wanted["InstanceType"] is None:
+        return None
+
+    def is_free(job: JobRow) -> bool:
+        return (warm_pool_status(job, now=now) or {}).get("Status") == "Available"
+
+    def take(state: dict[str, Any]) -> None:
+        state[_REUSE] = {"Job": name, "At": now}
+
+    for job in store.list(JobKind.TRAINING, JobQuery(statuses=_ENDED)):
+        if job.name == name or not is_free(job) or _matched(job.request) != wanted:
+            continue
+        taken = store.update_state(JobKind.TRAINING, job.name, take, when=is_free)
+        if taken.state.get(_REUSE, {}).get("Job") == name:
+            return job.name
+    return None
+
+
+_ENDED = frozenset({"Completed", "Failed", "Stopped"})
+
+
+def _matched(request: dict[str, Any]) -> dict[str, Any]:
+    """Return what two jobs must have in common to share a pool, as the guide lists it."""
+    resources, network = request.get("ResourceConfig", {}), request.get("VpcConfig", {})
+    return {
+        "RoleArn": request.get("RoleArn"),
+        **{name: resources.get(name) for name in _OF_RESOURCES},
+        **{name: sorted(network.get(name, ())) for name in ("Subnets", "SecurityGroupIds")},
+        **{name: bool(request.get(name)) for name in _OF_NETWORK},
+    }

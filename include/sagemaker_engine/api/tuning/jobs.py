@@ -1,0 +1,169 @@
+"""CreateHyperParameterTuningJob and what else there is to do with a tuning job."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.api.tuning.answers import (
+    describe_tuning_job,
+    trial_summaries,
+    tuning_summary,
+)
+from sagemaker_engine.api.tuning.lists import page_of, select_trials, select_tunings
+from sagemaker_engine.api.tuning.parents import check_parents, inherit
+from sagemaker_engine.api.tuning.preconditions import check_tuning_world
+from sagemaker_engine.api.tuning.rules import check_tuning_request
+from sagemaker_engine.tuning.tables import (
+    STATUS_KEY,
+    TuningNameTakenError,
+    TuningRow,
+    UnknownTuningJobError,
+)
+from sagemaker_engine.wire.errors import (
+    ResourceInUseError,
+    ResourceNotFoundError,
+    ValidationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sagemaker_engine.api.context import ApiContext
+    from sagemaker_engine.tuning.tables import TuningTables
+    from sagemaker_engine.wire.json_service import Call, Handler
+
+MAX_SEED = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningJobs:
+    """The handlers of tuning jobs; `wake` makes the search look at what has changed at once."""
+
+    context: ApiContext
+    tables: TuningTables
+    wake: Callable[[], None]
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handler of each operation."""
+        return {
+            "CreateHyperParameterTuningJob": self.create,
+            "DescribeHyperParameterTuningJob": self.describe,
+            "ListHyperParameterTuningJobs": self.list,
+            "StopHyperParameterTuningJob": self.stop,
+            "DeleteHyperParameterTuningJob": self.delete,
+            "ListTrainingJobsForHyperParameterTuningJob": self.list_training_jobs,
+        }
+
+    def create(self, call: Call) -> dict[str, Any]:
+        """Accept a tuning job; its search begins at once.
+
+        Raises:
+            ValidationError: The request contradicts itself or names what is not there.
+            ResourceInUseError: There is a tuning job of this name.
+        """
+        check_tuning_request(call.request)
+        parents = check_parents(self.tables, call.request, region=call.region)
+        check_tuning_world(self.context, call)
+        name = call.request["HyperParameterTuningJobName"]
+        arn = self.context.arn(call.region, "hyper-parameter-tuning-job", name)
+        now = self.context.clock()
+        config = call.request["HyperParameterTuningJobConfig"]
+        row = TuningRow(
+            name=name,
+            arn=arn,
+            request=_with_defaults(call.request),
+            state={STATUS_KEY: "InProgress"},
+            inherited=inherit(self.tables, parents),
+            seed=config.get("RandomSeed", secrets.randbelow(MAX_SEED)),
+            created_at=now,
+            modified_at=now,
+            stop_requested_at=None,
+        )
+        tags = {tag["Key"]: tag["Value"] for tag in call.request.get("Tags", [])}
+        try:
+            self.tables.create(row, tags=tags)
+        except TuningNameTakenError as error:
+            raise ResourceInUseError(
+                f"A hyperparameter tuning job with the name, {name}, already exists. Choose a "
+                "different name."
+            ) from error
+        self.wake()
+        return {"HyperParameterTuningJobArn": arn}
+
+    def describe(self, call: Call) -> dict[str, Any]:
+        """Return all that is known of a tuning job."""
+        row = self._row(call)
+        return describe_tuning_job(self.context, row, self.tables.trials(row.arn))
+
+    def list(self, call: Call) -> dict[str, Any]:
+        """Return one page of summaries."""
+        page, token = page_of(select_tunings(self.tables.all(), call.request), call.request)
+        return {
+            "HyperParameterTuningJobSummaries": [
+                tuning_summary(self.context, row, self.tables.trials(row.arn)) for row in page
+            ],
+            "NextToken": token,
+        }
+
+    def stop(self, call: Call) -> dict[str, Any]:
+        """Let a search end: no trial is launched any more and the running ones are stopped.
+
+        Raises:
+            ValidationError: It has ended, or is stopping already.
+        """
+        row = self._row(call)
+
+        def change(state: dict[str, Any]) -> None:
+            if state[STATUS_KEY] != "InProgress":
+                raise ValidationError(
+                    "The request was rejected because the hyperparameter tuning job is in status "
+                    f"{state[STATUS_KEY]}."
+                )
+            state[STATUS_KEY] = "Stopping"
+
+        self.tables.change(row.name, change, at=self.context.clock(), stop=True)
+        self.wake()
+        return {}
+
+    def delete(self, call: Call) -> dict[str, Any]:
+        """Forget a tuning job that has ended; its training jobs stay, as documented.
+
+        Raises:
+            ValidationError: It has not ended.
+        """
+        row = self._row(call)
+        if not row.is_terminal:
+            raise ValidationError(
+                "The request was rejected because the hyperparameter tuning job is in status "
+                f"{row.status}. Only hyperparameter tuning jobs in a terminal state can be deleted."
+            )
+        self.tables.delete(row.name)
+        return {}
+
+    def list_training_jobs(self, call: Call) -> dict[str, Any]:
+        """Return one page of the training jobs that a tuning job has launched."""
+        row = self._row(call)
+        summaries = trial_summaries(self.context, row, self.tables.trials(row.arn))
+        page, token = page_of(select_trials(summaries, call.request), call.request)
+        return {"TrainingJobSummaries": page, "NextToken": token}
+
+    def _row(self, call: Call) -> TuningRow:
+        name = call.request["HyperParameterTuningJobName"]
+        try:
+            return self.tables.get(name)
+        except UnknownTuningJobError as error:
+            raise ResourceNotFoundError(
+                f"Amazon SageMaker can't find a tuning job with the name {name} in the region "
+                f"{call.region}. Check the name and the region."
+            ) from error
+
+
+def _with_defaults(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the request with the values that Describe shows for what was left out."""
+    config = {
+        "TrainingJobEarlyStoppingType": "Off",
+        **request["HyperParameterTuningJobConfig"],
+    }
+    return {**request, "HyperParameterTuningJobConfig": config}

@@ -1,0 +1,119 @@
+"""The one port: finds out which service a request is for and hands it there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.faults import control as faults
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.responses import error_response
+from sagemaker_engine.services import quota_api
+from sagemaker_engine.wire.errors import ServiceError
+from sagemaker_engine.wire.json_service import answer_error, answer_json
+from sagemaker_engine.wire.scope import is_form, service_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from sagemaker_engine.http.host_names import HostNames
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """Routes by `X-Amz-Target`, then by the signature's scope; what says neither is S3.
+
+    `by_target` maps a target prefix (`SageMaker`) to its application, `by_scope` a signing name.
+    """
+
+    by_target: Mapping[str, WSGIApplication]
+    by_scope: Mapping[str, WSGIApplication]
+    s3: WSGIApplication
+    moto: WSGIApplication
+    faults: WSGIApplication
+    """Answers /_engine/faults."""
+    quotas: WSGIApplication
+    """Answers /_engine/quotas."""
+    refuse: Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]
+    """Answers a request that a fault refuses; None lets it pass."""
+    hosts: HostNames
+    """Names by which requests may address the engine."""
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request; a fault of ours is a JSON error, never an HTML page."""
+        host = environ.get("HTTP_HOST", "")
+        if not self.hosts.allows(host):
+            return self._refuse_host(host, environ, start_response)
+        if environ["PATH_INFO"].startswith("/_engine/"):
+            return self._answer_engine(environ, start_response)
+        started = time.perf_counter()
+        try:
+            refusal = self.refuse(environ, start_response)
+            if refusal is not None:
+                return refusal
+            return self._route(environ)(environ, start_response)
+        except ServiceError as error:
+            return answer_error(error, start_response)
+        except Exception as error:
+            if isinstance(error, ConnectionError):
+                raise  # The client is gone; the server ends the connection.
+            log.exception("%s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
+            failure = ServiceError("InternalFailure", f"The engine failed: {error!r}", status=500)
+            return answer_error(failure, start_response)
+        finally:
+            log.debug(
+                "%s %s %s %.1f ms",
+                environ["REQUEST_METHOD"],
+                environ["PATH_INFO"],
+                environ.get("HTTP_X_AMZ_TARGET", ""),
+                (time.perf_counter() - started) * 1000,
+            )
+
+    def _refuse_host(
+        self, host: str, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> list[bytes]:
+        log.warning("refused a request with the Host %r", host)
+        message = self.hosts.explain(host)
+        if self._route(environ) is not self.s3:
+            refusal = ServiceError("AccessDeniedException", message, status=403)
+            return answer_error(refusal, start_response)
+        response = error_response(S3Error("AccessDenied", message), resource="/", request_id="0")
+        start_response(response.status_line, list(response.headers.items()))
+        return [response.body] if isinstance(response.body, bytes) else list(response.body)
+
+    def _answer_engine(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/_engine/health":
+            return answer_json("200 OK", {"status": "ok"}, start_response)
+        if path == faults.PATH:
+            return self.faults(environ, start_response)
+        if path == quota_api.PATH:
+            return self.quotas(environ, start_response)
+        message = (
+            f"{path} is not here; there are /_engine/health, {faults.PATH} and {quota_api.PATH}"
+        )
+        return answer_json("404 Not Found", {"message": message}, start_response)
+
+    def _route(self, environ: WSGIEnvironment) -> WSGIApplication:
+        target = environ.get("HTTP_X_AMZ_TARGET")
+        known = self.by_target.get(target.partition(".")[0]) if target else None
+        if known is not None:
+            return known
+        service = service_of(environ)
+        if service in {"s3", "s3express"}:
+            return self.s3
+        if service is not None:
+            return self.by_scope.get(service, self.moto)
+        return self.moto if target or _is_unsigned_call(environ) else self.s3
+
+
+def _is_unsigned_call(environ: WSGIEnvironment) -> bool:
+    """Return whether an unsigned request is a call of some service rather than of S3."""
+    return is_form(environ) or "HTTP_SMITHY_PROTOCOL" in environ

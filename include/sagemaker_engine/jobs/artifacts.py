@@ -1,0 +1,118 @@
+"""Artifacts of a job in S3: model.tar.gz and output.tar.gz, merged from all instances."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.channels.container_files import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sagemaker_engine.channels.container_files import ContainerFiles
+    from sagemaker_engine.channels.locations import S3Location
+    from sagemaker_engine.channels.timeouts import Patience
+    from sagemaker_engine.s3.object_store import ObjectStore
+
+GZIP_LEVEL = 1
+"""Weights hardly compress; the service does not say its level, and 1 is several times faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A folder that an instance leaves, by its path inside; `tell` gets a sentence for what cannot be taken of it."""
+
+    files: ContainerFiles
+    path: str
+    tell: Callable[[str], None]
+
+
+def merged_files(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the files of several folders by relative path; of two the first folder's wins."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for parent, folders_inside, names in os.walk(folder):
+            links = [name for name in folders_inside if Path(parent, name).is_symlink()]
+            for name in (*names, *links):
+                path = Path(parent, name)
+                found.setdefault(str(path.relative_to(folder)), path)
+    return dict(sorted(found.items()))
+
+
+def upload_archive(
+    folders: Sequence[Leaving],
+    target: S3Location,
+    objects: ObjectStore,
+    *,
+    scratch: Path,
+    patience: Patience,
+    carry: Callable[[int], None],
+    is_optional: bool = False,
+) -> None:
+    """Store the merged folders as one tar.gz, unless there is nothing in them and `is_optional`.
+
+    `carry` returns once so many bytes have passed the line. Owners are left out; times, modes and links are kept.
+
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    archive = scratch / target.key.rpartition("/")[2]
+    with ExitStack() as stack:
+        seen = [stack.enter_context(each.files.folder(each.path)) for each in folders]
+        found = merged_files([each for each in seen if each is not None])
+        if not found and is_optional:
+            return
+        with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
+            for name, path in found.items():
+                tar.add(path, arcname=name, recursive=False, filter=_anonymous)
+    carry(archive.stat().st_size)
+    patience.ask(
+        lambda: objects.put(target.bucket, target.key, archive, link=True), what=target.uri
+    )
+    archive.unlink()
+
+
+def upload_tree(
+    folders: Sequence[Leaving],
+    target: S3Location,
+    objects: ObjectStore,
+    *,
+    patience: Patience,
+    carry: Callable[[int], None],
+) -> int:
+    """Store every file of the merged folders under the target's prefix; return their number.
+
+    Links are followed as the instance follows them; of two files of a name the first folder's wins.
+
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
+    """
+    taken: set[str] = set()
+    for each in folders:
+        found = each.files.scan(each.path)
+        for name, reason in found.odd.items():
+            each.tell(f"{printable(f'{each.path}/{name}')} is not uploaded: it {reason}")
+        for name in sorted(found.files.keys() - taken):
+            place = target.join(name)
+            carry(found.files[name].size)
+            patience.ask(partial(_put, each, name, place, objects), what=place.uri)
+            taken.add(name)
+    return len(taken)
+
+
+def _put(leaving: Leaving, name: str, place: S3Location, objects: ObjectStore) -> None:
+    with leaving.files.open(f"{leaving.path}/{name}") as file:
+        objects.put(place.bucket, place.key, file)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if not (member.isreg() or member.issym() or member.islnk()):
+        return None  # A socket or a FIFO is no part of a model.
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member

@@ -1,0 +1,357 @@
+"""One attempt of a training job on instances of its own, read downwards: download, train, upload."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.channels.checkpoints import (
+    MirroredFolder,
+    Mirrors,
+    NotInS3Error,
+)
+from sagemaker_engine.channels.locations import DataError, S3Location
+from sagemaker_engine.faults import JobState
+from sagemaker_engine.jobs import accelerators, container, inputs
+from sagemaker_engine.jobs.debugger import (
+    checkpoint_folder,
+    checkpoint_path,
+    config_files,
+    debug_outputs,
+    unsaved_collections,
+)
+from sagemaker_engine.jobs.execution import Execution
+from sagemaker_engine.jobs.failures import (
+    algorithm_error,
+    data_failure,
+    read_words,
+    s3_failure,
+)
+from sagemaker_engine.jobs.host_faults import HostsLostError
+from sagemaker_engine.jobs.instance_files import instance_files, path_inside
+from sagemaker_engine.jobs.instances import ML_INSIDE, Ground, InstanceRequest
+from sagemaker_engine.jobs.job import Job, JobError
+from sagemaker_engine.jobs.launchers import LAUNCHERS, asked_launcher, may_start_mpirun
+from sagemaker_engine.jobs.outputs import upload_outputs
+from sagemaker_engine.jobs.supervision import HOST_LOSSES, Ending, Outcome
+from sagemaker_engine.jobs.volumes import Volume
+from sagemaker_engine.mpi.runtime import Furnishing, NoKeyError, furnish, make_key
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.shims import lay_out_shims, packages_folder, wanted_shims
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.channels.bandwidth import Line
+    from sagemaker_engine.channels.pipe import PipeFeeder
+    from sagemaker_engine.jobs.host_faults import AttemptFaults
+    from sagemaker_engine.jobs.host_lines import HostLines
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.job import HostPlan
+    from sagemaker_engine.sandbox.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+MIRROR_INTERVAL_S = 0.5
+DOWNLOAD_POLL_S = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One start of a job's instances, whose disks are empty. `max_runtime_s` is how long they may train."""
+
+    job: Job
+    order: Callable[[], Ending | None]
+    ground: Ground
+    runtime: ImageRuntime
+    hosts: Sequence[HostPlan]
+    on_line: Callable[[int, str], None]
+    faults: AttemptFaults
+    lines: HostLines
+    max_runtime_s: float
+    on_training: Callable[[], None] = lambda: None
+    """Called when the instances are about to begin."""
+    model_uri: str | None = field(default=None, init=False)
+    """Where the model is in S3, once it is uploaded."""
+    _mirrors: Mirrors = field(default_factory=Mirrors, init=False)
+    _downloaded: dict[str, float] = field(default_factory=dict, init=False)
+    """Bytes that each host got."""
+
+    def run(self) -> Outcome:
+        """Return how the instances ended; unless they were lost, what they leave is in S3.
+
+        Raises:
+            JobError: The data or the instances could not be provided, or S3 does not take what they leave.
+        """
+        try:
+            with ExitStack() as stack:
+                self.job.enter("Downloading")
+                self.faults.pass_state(JobState.DOWNLOADING)
+                feeders = self._download(stack)
+                self._mirrors = self._restore_checkpoints()
+                self._await_downloads()
+                self.faults.check()
+                outcome = self._train(feeders)
+            if outcome.ending in HOST_LOSSES:
+                self._finish_mirrors(gone_at=outcome.gone_at)
+                return outcome
+            if unsaved := unsaved_collections(self.job, self.ground, self.hosts):
+                self.job.say(self.hosts[0].name, unsaved)
+            self.job.enter("Uploading")
+            self.faults.pass_state(JobState.UPLOADING)
+            self._finish_mirrors()
+            self.faults.check()
+            self.model_uri = self._upload()
+        except HostsLostError as lost:
+            self._mirrors.abandon({host.name for host in self.hosts})
+            self._mirrors.finish()
+            return Outcome(ending=lost.ending)
+        finally:
+            self.faults.close()
+        return outcome
+
+    def failure_reason(self, outcome: Outcome) -> str:
+        """Return the FailureReason of an attempt that ended by FAILED.
+
+        Raises:
+            AssertionError: It ended otherwise.
+        """
+        if outcome.failure is None:
+            raise AssertionError("a failed outcome names the instance that failed")
+        host = next(each for each in self.hosts if each.name == outcome.failure.instance)
+        path = path_inside(self.job, self.ground, host, f"{ML_INSIDE}/output/failure")
+        words = read_words(instance_files(self.job, self.ground, host), path)
+        return algorithm_error(outcome.failure, words, last_line=outcome.last_line)
+
+    def _download(self, stack: ExitStack) -> list[PipeFeeder]:
+        more = config_files(self.job.request)
+        for host in self.hosts:
+            container.write_training_config(
+                self.job, host, self.hosts, self.ground.interface, more=more
+            )
+        try:
+            feeders, self._downloaded = inputs.provide_channels(
+                self.job, self.hosts, ground=self.ground
+            )
+        except DataError as error:
+            raise JobError(data_failure("Data download failed", error)) from error
+        for feeder in feeders:
+            feeder.start()
+            stack.callback(feeder.stop)
+        return feeders
+
+    def _restore_checkpoints(self) -> Mirrors:
+        config = self.job.request.get("CheckpointConfig")
+        uplinks = {host.name: self.lines.uplink(host.name) for host in self.hosts}
+        mirrors = self._output_mirrors(uplinks)
+        if config:
+            location = S3Location.parse(config["S3Uri"])
+            for host in self.hosts:
+                mirrors[host.name] = MirroredFolder(
+                    self._checkpoint_folder(host),
+                    location,
+                    self.job.objects,
+                    seen_at=path_inside(
+                        self.job, self.ground, host, str(checkpoint_path(self.job))
+                    ),
+                    files=instance_files(self.job, self.ground, host),
+                    uplink=uplinks[host.name],
+                    tell=partial(self.job.say, host.name),
+                )
+                try:
+                    self._downloaded[host.name] += mirrors[host.name].restore()
+                except DataError as error:
+                    raise JobError(data_failure("Checkpoint download failed", error)) from error
+        interval = MIRROR_INTERVAL_S * min(1.0, self.job.settings.time_scale)
+        return Mirrors(
+            mirrors,
+            interval_s=max(0.05, interval),
+            patience=self.job.patience,
+            tell=self.job.say,
+        )
+
+    def _await_downloads(self) -> None:
+        """Wait as long as the hosts' lines need for what each of them got: all at the same time.
+
+        Raises:
+            HostsLostError: A fault takes the hosts away meanwhile.
+        """
+        downlinks = {host.name: self.lines.downlink(host.name) for host in self.hosts}
+        left = {name: num_bytes for name, num_bytes in self._downloaded.items() if num_bytes > 0}
+        since = time.monotonic()
+        while left and self.order() is None:
+            speeds = {name: downlinks[name].bytes_per_s() for name in left}
+            if not any(speeds.values()):
+                return
+            self.faults.check()
+            time.sleep(DOWNLOAD_POLL_S)
+            now = time.monotonic()
+            left = {
+                name: rest
+                for name, num_bytes in left.items()
+                if (speed := speeds[name]) and (rest := num_bytes - speed * (now - since)) > 0
+            }
+            since = now
+
+    def _output_mirrors(self, uplinks: Mapping[str, Line]) -> dict[str, MirroredFolder]:
+        """Return the folders of Debugger's outputs, by instance and output."""
+        return {
+            f"{host.name} {output.name}": MirroredFolder(
+                output.folder(self.job, self.ground, host),
+                output.location,
+                self.job.objects,
+                deletes=False,
+                seen_at=path_inside(self.job, self.ground, host, output.path),
+                files=instance_files(self.job, self.ground, host),
+                uplink=uplinks[host.name],
+                tell=partial(self.job.say, host.name),
+            )
+            for host in self.hosts
+            for output in debug_outputs(self.job)
+        }
+
+    def _checkpoint_folder(self, host: HostPlan) -> Path:
+        return checkpoint_folder(self.job, self.ground, host)
+
+    def _train(self, feeders: Sequence[PipeFeeder]) -> Outcome:
+        def fault() -> str | None:
+            found = (feeder.fault for feeder in feeders if feeder.fault is not None)
+            return next((data_failure("Data download failed", each) for each in found), None)
+
+        return Execution(
+            job=self.job,
+            runtime=self.runtime,
+            ground=self.ground,
+            hosts=self.hosts,
+            request=self._instance,
+            on_line=self._take_line,
+            order=self.order,
+            mirrors=self._mirrors,
+            fault=fault,
+            faults=self.faults,
+            prepare=self._prepare_volumes,
+            max_runtime_s=self.max_runtime_s,
+        ).run()
+
+    def _prepare_volumes(self, cluster: Cluster) -> None:
+        self.on_training()
+        for host in self.hosts:
+            if self._has_volume(host):
+                self.faults.disturbances.volumes[host.name] = Volume.take_over(
+                    cluster,
+                    host=host.name,
+                    path=str(checkpoint_path(self.job)),
+                    folder=self._checkpoint_folder(host),
+                )
+
+    def _has_volume(self, host: HostPlan) -> bool:
+        """Return whether the host's checkpoint folder has to be a disk of its own."""
+        able = self.ground.has_mounts and "CheckpointConfig" in self.job.request
+        return able and self.faults.will_fill(host.name)
+
+    def _take_line(self, time_ms: int, text: str) -> None:
+        self.faults.moments.line(text)
+        self.on_line(time_ms, text)
+
+    def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
+        folders = [(self.job.ml_folder(host.name), ML_INSIDE)]
+        volumes = [str(checkpoint_path(self.job))] if self._has_volume(host) else []
+        if "CheckpointConfig" in self.job.request and not volumes:
+            folders.append((self._checkpoint_folder(host), str(checkpoint_path(self.job))))
+        folders += [
+            (output.folder(self.job, self.ground, host), output.path)
+            for output in debug_outputs(self.job)
+            if output.is_mounted
+        ]
+        streamed, channels = self._channels(host)
+        if not self.ground.has_overlay:
+            folders += channels
+        furnishing = self._furnish_for_mpi(host)
+        presented = self._accelerators(host)
+        folders += [*furnishing.folders, *presented]
+        return InstanceRequest(
+            host=host,
+            command=container.training_command(self.job, self.runtime),
+            environment=container.training_environment(self.job, self.runtime, host),
+            descriptor=descriptor,
+            folders=folders,
+            volumes=volumes,
+            copied=channels if self.ground.has_overlay else (),
+            read_only=streamed,
+            added=[*furnishing.added, *self._shims(host)],
+            programs=[*furnishing.programs, *(f"{inside}/bin" for _, inside in presented)],
+        )
+
+    def _channels(self, host: HostPlan) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
+        """Return the channels that are mounted, as (here, inside): those of FastFile mode, and those of File mode."""
+        streamed: list[tuple[Path, str]] = []
+        copied: list[tuple[Path, str]] = []
+        names = inputs.streamed_channels(self.job)
+        for name, folder in inputs.mounted_channels(self.job, host):
+            pair = (folder, f"{ML_INSIDE}/input/data/{name}")
+            (streamed if name in names else copied).append(pair)
+        return streamed, copied
+
+    def _accelerators(self, host: HostPlan) -> list[tuple[Path, str]]:
+        """Return the folder that presents the accelerators of the host's type if the job asks for it, else say so."""
+        if not accelerators.num_accelerators(host.instance_type) or shutil.which("nvidia-smi"):
+            return []
+        asks = accelerators.are_asked_for(self.job.request.get("Environment", {}))
+        if not (asks and self.ground.has_mounts):
+            self.job.say(host.name, accelerators.absence(host.instance_type))
+            return []
+        folder = accelerators.present(self.job.host_folder(host.name), host.instance_type)
+        return [(folder, accelerators.INSIDE)]
+
+    def _shims(self, host: HostPlan) -> list[tuple[Path, str]]:
+        """Return SageMaker's own libraries as the image shows them beside its packages, where it does."""
+        wanted = wanted_shims(self.runtime.family, self.job.request.get("HyperParameters", {}))
+        place = packages_folder((self.runtime.prefix, *self.runtime.layers))
+        if not wanted or place is None:
+            return []
+        return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
+
+    def _furnish_for_mpi(self, host: HostPlan) -> Furnishing:
+        """Give the instance what an MPI launch needs, where the job asks for one.
+
+        Raises:
+            JobError: The image cannot make the key of the instances.
+        """
+        flag = asked_launcher(self.job.request.get("HyperParameters", {}))
+        is_asked = flag is not None and LAUNCHERS[flag].is_mpi
+        can_start = self.ground.has_network and self.ground.has_overlay
+        if not is_asked and not (can_start and may_start_mpirun(self.job.request)):
+            return Furnishing()
+        python = self.runtime.bin_folder / "python"
+        try:
+            key = make_key(self.job.settings.root / "mpi", python=python)
+        except NoKeyError as error:
+            raise JobError(f"ClientError: {error}") from error
+        return furnish(self.job.host_folder(host.name), python=python, key=key)
+
+    def _finish_mirrors(self, *, gone_at: Mapping[str, float] | None = None) -> None:
+        """Bring the last checkpoints to S3, of lost hosts until they are gone; what S3 refuses is told, not fatal."""
+        try:
+            self._mirrors.finish(gone_at=gone_at)
+        except NotInS3Error as error:
+            log.error("the last checkpoints are not in S3: %s", error)  # noqa: TRY400  # told
+
+    def _upload(self) -> str:
+        """Upload the model and the output data, over the first host's line; return the model's URI.
+
+        Raises:
+            HostsLostError: A fault takes the hosts away meanwhile.
+            JobError: S3 does not take it.
+        """
+        line = self.lines.uplink(self.hosts[0].name)
+        carry = partial(line.carry, meanwhile=self.faults.check)
+        try:
+            return upload_outputs(self.job, self.ground, self.hosts, carry=carry)
+        except S3Error as error:
+            raise JobError(s3_failure("Artifact upload failed", error)) from error

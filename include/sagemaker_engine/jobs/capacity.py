@@ -1,0 +1,74 @@
+"""The wait for instances before each attempt of a job."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.faults import FaultKind
+from sagemaker_engine.faults.model import CAPACITY_KINDS
+from sagemaker_engine.jobs.job import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sagemaker_engine.faults import Fault, FaultBook
+    from sagemaker_engine.jobs.supervision import Ending
+
+log = logging.getLogger(__name__)
+
+REPLACEMENT_S = 2.0
+"""How long new hosts take after a loss, times the time scale. AWS's take minutes; a test has no use for them."""
+POLL_S = 0.1
+CAPACITY_ERROR = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
+    "different ML instance type."
+)
+"""The service's words, as users quote them in public threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRequest:
+    """One attempt's request for instances. `order` reports whether somebody wants the job to end."""
+
+    book: FaultBook
+    job: str
+    subject: str
+    attempt: int
+    order: Callable[[], Ending | None]
+
+    def wait(self, at_least_s: float) -> Ending | None:
+        """Wait for instances; return None once they are there, or why the wait was given up.
+
+        Raises:
+            JobError: The service says that it has none.
+        """
+        shortages = [fault for fault in self._faults() if self._claim(fault)]
+        if any(fault.what is FaultKind.CAPACITY_ERROR for fault in shortages):
+            raise JobError(CAPACITY_ERROR)
+        began_at = time.monotonic()
+        ready_at = began_at + at_least_s
+        pause = threading.Event()
+        while (ending := self.order()) is None:
+            now = time.monotonic()
+            if now >= ready_at and not self._is_short(shortages, waited_s=now - began_at):
+                return None
+            pause.wait(POLL_S if shortages else min(POLL_S, max(0.0, ready_at - now)))
+        return ending
+
+    def _is_short(self, shortages: list[Fault], *, waited_s: float) -> bool:
+        """Return whether a claimed shortage lasts; one that its user took out of the book is over."""
+        left = [each for each in shortages if each.duration_s is None or waited_s < each.duration_s]
+        return bool(left) and not {each.id for each in left}.isdisjoint(self.book.ids())
+
+    def _faults(self) -> list[Fault]:
+        return self.book.of_job(self.job, self.attempt, kinds=CAPACITY_KINDS)
+
+    def _claim(self, fault: Fault) -> bool:
+        claimed = self.book.claim(fault, subject=self.subject)
+        if claimed:
+            log.info("fault %s comes: %s", fault.id, fault.what)
+        return claimed

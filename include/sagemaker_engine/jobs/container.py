@@ -1,0 +1,148 @@
+"""Container contract inside a training container: configuration files and environment variables."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.jobs.launching import JOB_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.job import HostPlan, Job
+
+STUBS_INSIDE = "/opt/trainyard"
+"""Where an instance sees the warm workers' programs and socket."""
+HOME_INSIDE = "/opt/home"
+CHECKPOINTS_INSIDE = "/opt/ml/checkpoints"
+
+
+def write_training_config(
+    job: Job,
+    host: HostPlan,
+    hosts: Sequence[HostPlan],
+    nic: str,
+    *,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write /opt/ml/input/config of one instance and make the folders the contract promises.
+
+    `more` is the content of further files there, by name.
+    """
+    ml = job.ml_folder(host.name)
+    for name in ("input/config", "input/data", "model", "output/data", "code"):
+        (ml / name).mkdir(parents=True, exist_ok=True)
+    config = ml / "input" / "config"
+    _write(config / "hyperparameters.json", job.request.get("HyperParameters", {}))
+    channels = job.request.get("InputDataConfig", [])
+    mode = job.request["AlgorithmSpecification"].get("TrainingInputMode", "File")
+    _write(
+        config / "inputdataconfig.json",
+        {each["ChannelName"]: _channel_config(each, mode) for each in channels},
+    )
+    _write(config / "resourceconfig.json", resource_config(host, hosts, nic))
+    if "CheckpointConfig" in job.request:
+        default = {"LocalPath": CHECKPOINTS_INSIDE}
+        _write(config / "checkpointconfig.json", default | job.request["CheckpointConfig"])
+    for file, content in (more or {}).items():
+        _write(config / file, content)
+
+
+def resource_config(host: HostPlan, hosts: Sequence[HostPlan], nic: str) -> dict[str, Any]:
+    """Return resourceconfig.json of one instance."""
+    groups: dict[str, dict[str, Any]] = {}
+    for each in hosts:
+        group = groups.setdefault(
+            each.group,
+            {"instance_group_name": each.group, "instance_type": each.instance_type, "hosts": []},
+        )
+        group["hosts"].append(each.name)
+    return {
+        "current_host": host.name,
+        "current_instance_type": host.instance_type,
+        "current_group_name": host.group,
+        "hosts": sorted((each.name for each in hosts), key=_natural),
+        "instance_groups": list(groups.values()),
+        "network_interface_name": nic,
+    }
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return (len(name), name)
+
+
+def _channel_config(channel: Mapping[str, Any], mode: str) -> dict[str, str]:
+    source = channel["DataSource"].get("S3DataSource", {})
+    config = {
+        "TrainingInputMode": channel.get("InputMode", mode),
+        "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
+        "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+    }
+    if "ContentType" in channel:
+        config["ContentType"] = channel["ContentType"]
+    return config
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def base_environment(
+    job: Job, runtime: ImageRuntime, *, num_hosts: int, stubs: str | None, endpoint_url: str | None
+) -> dict[str, str]:
+    """Return what the image and the platform set for every process of the job.
+
+    `stubs` is the folder of the warm workers' programs, `endpoint_url` the engine as it is reached
+    from inside; None if a job must not reach it.
+    """
+    path = [
+        *([f"{stubs}/bin"] if stubs else []),
+        str(runtime.bin_folder),
+        *("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"),
+    ]
+    environment = {
+        "PATH": ":".join(path),
+        "HOME": HOME_INSIDE,
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONIOENCODING": "UTF-8",
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // num_hosts)),
+        "AWS_REGION": job.settings.region,
+        JOB_VARIABLE: str(job.folder),
+    }
+    if runtime.source_folder is not None:
+        environment["PYTHONPATH"] = str(runtime.source_folder)
+    if endpoint_url is not None:
+        environment |= {
+            "AWS_ENDPOINT_URL": endpoint_url,
+            "AWS_ACCESS_KEY_ID": "ASIATRAINYARDJOB0000",
+            "AWS_SECRET_ACCESS_KEY": "trainyard-job",
+            "AWS_SESSION_TOKEN": job.name,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+    return environment
+
+
+def training_environment(job: Job, runtime: ImageRuntime, host: HostPlan) -> dict[str, str]:
+    """Return what SageMaker adds for a training job; the user's Environment comes last."""
+    environment: dict[str, str] = {
+        "TRAINING_JOB_NAME": job.name,
+        "TRAINING_JOB_ARN": job.arn,
+        "CURRENT_HOST": host.name,
+    }
+    if runtime.training_module is not None:
+        environment["SAGEMAKER_TRAINING_MODULE"] = runtime.training_module
+    return {**environment, **job.request.get("Environment", {})}
+
+
+def training_command(job: Job, runtime: ImageRuntime) -> list[str]:
+    """Return what process 1 of every instance runs: the request's entry point or the image's."""
+    algorithm = job.request["AlgorithmSpecification"]
+    own = [*algorithm.get("ContainerEntrypoint", []), *algorithm.get("ContainerArguments", [])]
+    return own or list(runtime.train_command)

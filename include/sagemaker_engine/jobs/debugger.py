@@ -1,0 +1,153 @@
+"""Debugger's and the profiler's outputs of a training job: configuration files inside, folders that go to S3.
+
+Sources: smdebug's `core/json_config.py` (debughookconfig.json, tensorboardoutputconfig.json) and
+`profiler/profiler_config_parser.py` (profilerconfig.json) for what an image reads; the developer guide for where
+outputs go in S3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.channels.locations import S3Location
+from sagemaker_engine.jobs.container import CHECKPOINTS_INSIDE
+from sagemaker_engine.jobs.instances import ML_INSIDE
+from sagemaker_engine.jobs.job import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sagemaker_engine.jobs.instances import Ground
+    from sagemaker_engine.jobs.job import HostPlan, Job
+
+STATISTICS_FOLDER = "statistics"
+"""Below the checkpoints, the output or its data: where training scripts write what rules read."""
+TENSORS_INSIDE = "/opt/ml/output/tensors"
+PROFILER_INSIDE = "/opt/ml/output/profiler"
+TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugOutput:
+    """A folder of the instances whose files go to S3 as they come. `name` is the last part of the prefix there."""
+
+    name: str
+    path: str
+    location: S3Location
+
+    def folder(self, job: Job, ground: Ground, host: HostPlan) -> Path:
+        """Return where this machine keeps the folder of an instance.
+
+        Raises:
+            JobError: it lies outside /opt/ml, on a machine that cannot mount.
+        """
+        inside = Path(self.path)
+        if inside.is_relative_to(ML_INSIDE):
+            return job.ml_folder(host.name) / inside.relative_to(ML_INSIDE)
+        if not ground.has_mounts:
+            raise JobError(
+                f"ClientError: LocalPath {self.path!r} must begin with {ML_INSIDE}/ on this machine, "
+                "which cannot mount"
+            )
+        return job.host_folder(host.name) / self.name
+
+    @property
+    def is_mounted(self) -> bool:
+        """True if it is no part of the folder that instances see as /opt/ml."""
+        return not Path(self.path).is_relative_to(ML_INSIDE)
+
+
+def debug_outputs(job: Job) -> list[DebugOutput]:
+    """Return the folders that the job's Debugger members name.
+
+    Fails with DataError: an S3OutputPath is no S3 URI.
+    """
+    request = job.request
+    wanted = [
+        ("debug-output", request.get("DebugHookConfig"), TENSORS_INSIDE),
+        ("profiler-output", _enabled_profiler(request), PROFILER_INSIDE),
+        ("tensorboard-output", request.get("TensorBoardOutputConfig"), TENSORBOARD_INSIDE),
+    ]
+    return [
+        DebugOutput(
+            name=name,
+            path=config.get("LocalPath") or path,
+            location=S3Location.parse(config["S3OutputPath"]).join(f"{job.name}/{name}"),
+        )
+        for name, config, path in wanted
+        if config and config.get("S3OutputPath")
+    ]
+
+
+def config_files(request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what /opt/ml/input/config holds of Debugger: content by file name."""
+    files: dict[str, dict[str, Any]] = {}
+    if hook := request.get("DebugHookConfig"):
+        files["debughookconfig.json"] = {"LocalPath": TENSORS_INSIDE, **hook}
+    if profiler := _enabled_profiler(request):
+        parameters = {
+            "ProfilerEnabled": True,
+            "LocalPath": PROFILER_INSIDE,
+            **profiler.get("ProfilingParameters", {}),
+        }
+        files["profilerconfig.json"] = {**profiler, "ProfilingParameters": parameters}
+    if board := request.get("TensorBoardOutputConfig"):
+        files["tensorboardoutputconfig.json"] = {"LocalPath": TENSORBOARD_INSIDE, **board}
+    return files
+
+
+def unsaved_collections(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> str | None:
+    """Return what to say of tensors that were asked for and that no host saved; None if there is nothing to say.
+
+    Trainyard's scripts write statistics of the tensors. AWS's images save the tensors themselves, by a hook
+    that is patched into the framework; here none is.
+    """
+    hook = job.request.get("DebugHookConfig") or {}
+    names = [each["CollectionName"] for each in hook.get("CollectionConfigurations") or ()]
+    outputs = [each for each in debug_outputs(job) if each.name == "debug-output"]
+    folders = [output.folder(job, ground, host) for output in outputs for host in hosts]
+    if not names or any(path.is_file() for folder in folders for path in folder.rglob("*")):
+        return None
+    return (
+        f"DebugHookConfig asks for the collections {', '.join(names)}, and the script saved nothing in "
+        f"{outputs[0].path}: the engine's images have no hook of their own. Nothing is under {hook['S3OutputPath']}"
+    )
+
+
+def statistics_folders(job: Job, ground: Ground, hosts: Sequence[HostPlan]) -> list[Path]:
+    """Return where the instances' statistics may lie on this machine: outputs, checkpoints, output and its data.
+
+    A folder outside /opt/ml on a machine that cannot mount is left out: the attempt fails by it anyway.
+    """
+    folders = []
+    for host in hosts:
+        folders += [
+            output.folder(job, ground, host)
+            for output in debug_outputs(job)
+            if output.name == "debug-output" and (ground.has_mounts or not output.is_mounted)
+        ]
+        if "CheckpointConfig" in job.request:
+            folders.append(checkpoint_folder(job, ground, host) / STATISTICS_FOLDER)
+        output = job.ml_folder(host.name) / "output"
+        folders += [output / STATISTICS_FOLDER, output / "data" / STATISTICS_FOLDER]
+    return folders
+
+
+def checkpoint_folder(job: Job, ground: Ground, host: HostPlan) -> Path:
+    """Return where this machine keeps the checkpoint folder of an instance."""
+    if ground.has_mounts:
+        return job.host_folder(host.name) / "checkpoints"
+    return job.ml_folder(host.name) / checkpoint_path(job).relative_to(ML_INSIDE)
+
+
+def checkpoint_path(job: Job) -> Path:
+    """Return where the instances see their checkpoints."""
+    config = job.request.get("CheckpointConfig", {})
+    return Path(config.get("LocalPath", CHECKPOINTS_INSIDE))
+
+
+def _enabled_profiler(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    config: dict[str, Any] = request.get("ProfilerConfig") or {}
+    return None if config.get("DisableProfiler") else config or None

@@ -1,0 +1,138 @@
+"""Run the instances of a job from their first line of log to the last: one way for both kinds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.jobs.host_metrics import FILE_NAME, HostMetrics, volume_bytes
+from sagemaker_engine.jobs.instances import make_cluster
+from sagemaker_engine.jobs.limits import DEFAULT_MAX_RUNTIME_S
+from sagemaker_engine.jobs.logs import LogFile, LogPump, next_epoch
+from sagemaker_engine.jobs.supervision import Ending, Outcome, Supervision
+from sagemaker_engine.sandbox import capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sagemaker_engine.channels.checkpoints import Mirrors
+    from sagemaker_engine.jobs.host_faults import AttemptFaults
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.instances import Ground, InstanceRequest
+    from sagemaker_engine.jobs.job import HostPlan, Job
+    from sagemaker_engine.sandbox.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+LAST_LINES_S = 10.0
+"""How long the logs of ended instances may take to arrive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One run of a job's instances.
+
+    `request` says what an instance runs, given its host and the descriptor of its log; `on_line` gets every line of
+    every log; `mirrors` keep folders in S3 while the instances run. `fault` tells the FailureReason of a job whose data
+    cannot be had any more, None while all is well. `faults` happen to the hosts on demand; `prepare` gets the instances
+    before anything runs in them. `max_runtime_s` is how long they may train; None: what StoppingCondition says.
+    """
+
+    job: Job
+    runtime: ImageRuntime
+    ground: Ground
+    hosts: Sequence[HostPlan]
+    request: Callable[[HostPlan, int], InstanceRequest]
+    on_line: Callable[[int, str], None]
+    order: Callable[[], Ending | None]
+    mirrors: Mirrors
+    fault: Callable[[], str | None] = lambda: None
+    faults: AttemptFaults | None = None
+    prepare: Callable[[Cluster], None] = lambda _: None
+    max_runtime_s: float | None = None
+
+    def run(self) -> Outcome:
+        """Set the instances up, run them to their end and return how they ended.
+
+        Fails with SandboxError: the machine refused to set them up.
+        """
+        pump = LogPump()
+        logs = self._open_logs()
+        descriptors = {name: pump.add(each) for name, each in logs.items()}
+        pump.start()
+        try:
+            cluster = make_cluster(
+                self.job,
+                self.runtime,
+                self.ground,
+                [self.request(host, descriptors[host.name]) for host in self.hosts],
+            )
+        finally:
+            for descriptor in descriptors.values():
+                os.close(descriptor)
+        with closing(cluster):
+            self.prepare(cluster)
+            self.mirrors.start()
+            self.job.enter("Training")
+            cluster.start()
+            if self.faults is not None:
+                self.faults.begin_training(self.mirrors)
+            metrics = self._host_metrics(cluster)
+            metrics.start()
+            try:
+                outcome = Supervision(
+                    cluster=cluster,
+                    order=lambda: Ending.FAULT if self._fault(pump) else self.order(),
+                    deadline=time.monotonic() + self._runtime_s,
+                    time_scale=self.job.settings.time_scale,
+                    on_stopping=self._note_stopping,
+                    faults=self.faults,
+                ).run()
+            finally:
+                metrics.finish()
+        pump.join(timeout=LAST_LINES_S)
+        fault = self._fault(pump)
+        if fault is not None and outcome.ending in {Ending.FAULT, Ending.COMPLETED}:
+            return Outcome(ending=Ending.FAULT, fault=fault)
+        if outcome.failure is not None:
+            return replace(outcome, last_line=logs[outcome.failure.instance].last_line)
+        return outcome
+
+    def _host_metrics(self, cluster: Cluster) -> HostMetrics:
+        return HostMetrics(
+            cluster,
+            folders={each.name: self.job.host_folder(each.name) for each in self.hosts},
+            to=self.job.folder / FILE_NAME,
+            volume_bytes=volume_bytes(self.job.request),
+            time_scale=self.job.settings.time_scale,
+        )
+
+    def _fault(self, pump: LogPump) -> str | None:
+        return self.fault() or pump.fault
+
+    def _open_logs(self) -> dict[str, LogFile]:
+        folder = self.job.folder / "logs"
+        epoch = next_epoch(folder, time.time())
+        logs = {
+            host.name: LogFile(folder, host.name, epoch=epoch, on_line=self.on_line)
+            for host in self.hosts
+        }
+        for loss in capabilities.losses(self.ground.features):
+            logs[self.hosts[0].name].say(f"trainyard engine: {loss}")
+        return logs
+
+    @property
+    def _runtime_s(self) -> float:
+        if self.max_runtime_s is not None:
+            return self.max_runtime_s
+        condition = self.job.request.get("StoppingCondition", {})
+        return float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S))
+
+    def _note_stopping(self, ending: Ending) -> None:
+        log.info("the job is being ended: %s", ending)
+        if ending not in {Ending.MAX_RUNTIME_EXCEEDED, Ending.FAULT}:
+            self.job.enter("Stopping")

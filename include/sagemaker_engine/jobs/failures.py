@@ -1,0 +1,78 @@
+"""FailureReason in the service's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.channels.container_files import OddFileError
+from sagemaker_engine.channels.timeouts import is_transient
+from sagemaker_engine.jobs.life_cycle import MAX_REASON_CHARS
+
+if TYPE_CHECKING:
+    from sagemaker_engine.channels.container_files import ContainerFiles
+    from sagemaker_engine.channels.locations import DataError
+    from sagemaker_engine.s3.errors import S3Error
+    from sagemaker_engine.sandbox.cluster import InstanceExit
+
+
+MAX_BYTES_OF_CHAR = 4
+EMPTY_MESSAGE = 'ErrorMessage ""'
+KILLED = "OutOfMemory: Process killed by SIGKILL (signal 9)"
+"""The toolkit's words for exit code 137; it has none for a direct child that was killed."""
+ABANDONED = (
+    "InternalServerError: No engine was there for 120 s, so the job was stopped. "
+    "Start the engine and submit the job again."
+)
+
+
+INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
+
+
+def data_failure(what: str, error: DataError) -> str:
+    """Return the reason of a job whose data could not be had: the user's fault, or the service's.
+
+    Worked: `ClientError: Data download failed: cannot read s3://b/k: AccessDenied (403): Access Denied`.
+    """
+    if error.is_service_fault:
+        return f"{INTERNAL_ERROR} ({what}: {error})"
+    return f"ClientError: {what}: {error}"
+
+
+def s3_failure(what: str, error: S3Error) -> str:
+    """Return the reason of a job that S3 refused to take something from, as `data_failure` does."""
+    said = f"{error.code} ({error.status}): {error}"
+    return (
+        f"{INTERNAL_ERROR} ({what}: {said})"
+        if is_transient(error)
+        else f"ClientError: {what}: {said}"
+    )
+
+
+def algorithm_error(ended: InstanceExit, words: str, *, last_line: str = "") -> str:
+    """Return the reason of a failed job.
+
+    The container's own `words` come from /opt/ml/output/failure; of them as much as leaves room for
+    the exit code in the 1024 characters of the API. If the container found no words, the last
+    line of its log stands in, which the service leaves to the reader.
+    """
+    prefix, suffix = "AlgorithmError: ", f", exit code: {ended.code}"
+    text = words or _without_words(ended.code, last_line)
+    if EMPTY_MESSAGE in text:
+        killed = "\nExitCode -9\n" in text
+        text = text.replace(EMPTY_MESSAGE, f'ErrorMessage "{KILLED if killed else last_line}"', 1)
+    room = MAX_REASON_CHARS - len(prefix) - len(suffix)
+    return f"{prefix}{text[:room]}{suffix}"
+
+
+def _without_words(code: int, last_line: str) -> str:
+    return KILLED if code == 137 else last_line
+
+
+def read_words(files: ContainerFiles, path: str) -> str:
+    """Return the first 1024 characters of a file that an instance left; empty if there is no regular file."""
+    try:
+        with files.open(path) as file:
+            data = file.read(MAX_REASON_CHARS * MAX_BYTES_OF_CHAR)
+    except (OddFileError, OSError):
+        return ""
+    return data.decode("utf-8", "replace")[:MAX_REASON_CHARS].strip()

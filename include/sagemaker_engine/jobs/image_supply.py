@@ -1,0 +1,78 @@
+"""The engine image that a job needs: found, or built before the job has instances that cost money."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.images.environment import BuildError, BuildStoppedError
+from sagemaker_engine.images.image_store import ImageStore
+from sagemaker_engine.jobs.images import UnknownImageError, resolve_image
+from sagemaker_engine.jobs.job import JobError
+from sagemaker_engine.jobs.logs import ENGINE_SAYS, LogFile, next_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.job import Job
+    from sagemaker_engine.jobs.supervision import Ending
+
+log = logging.getLogger(__name__)
+
+FIRST_HOST = "algo-1"
+MESSAGE = "Downloading the training image"
+
+
+def find_runtime(job: Job, uri: str) -> ImageRuntime:
+    """Return what runs in place of an image.
+
+    Raises:
+        JobError: Nothing does.
+    """
+    places = {
+        "images_folder": job.settings.images_folder,
+        "image_files": job.settings.image_files,
+    }
+    try:
+        return resolve_image(uri, **places)
+    except UnknownImageError as error:
+        raise JobError(f"ClientError: {error}") from error
+
+
+def supply(job: Job, runtime: ImageRuntime, order: Callable[[], Ending | None]) -> None:
+    """See to it that the runtime is there; its building is told in a log stream of the first instance.
+
+    Raises:
+        JobError: It cannot be built, or this engine does not build, or the job was ended meanwhile.
+    """
+    image, store = runtime.image, ImageStore(folder=job.settings.images_folder)
+    if image is None or store.is_built(image):
+        return
+    by_hand = f"Build it by hand: make images NAME={image.name}"
+    if not job.settings.builds_images:
+        raise JobError(
+            f"ClientError: engine image {image.name!r} is not built, and this engine does not build images "
+            f"(--build-images never). {by_hand}"
+        )
+    began = job.created_at
+    folder = job.folder / "logs"
+    stream = LogFile(folder, FIRST_HOST, epoch=next_epoch(folder, began), on_line=lambda *_: None)
+    job.tell(MESSAGE)
+    with closing(stream):
+
+        def say(line: str) -> None:
+            log.info("engine image %s: %s", image.name, line)
+            stream.say(f"{ENGINE_SAYS}{line}")
+
+        try:
+            store.build(image, say=say, is_unwanted=lambda: order() is not None)
+        except BuildStoppedError as error:
+            raise JobError(
+                f"ClientError: the job was ended while its engine image {image.name!r} was built"
+            ) from error
+        except BuildError as error:
+            raise JobError(
+                f"ClientError: engine image {image.name!r} cannot be built here: {error}. {by_hand}"
+            ) from error

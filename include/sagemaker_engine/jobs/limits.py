@@ -1,0 +1,68 @@
+"""Limits of waiting and running of a job over all its attempts, and their use according to its stored history."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.jobs.life_cycle import seconds_in
+from sagemaker_engine.jobs.supervision import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+DEFAULT_MAX_RUNTIME_S = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits of one job; `created_at` is an epoch second.
+
+    StoppingCondition counts all attempts in total: MaxRuntimeInSeconds the time in Training, MaxWaitTimeInSeconds
+    (spot jobs only) all time since the job was created.
+    """
+
+    max_runtime_s: float
+    max_wait_s: float | None
+    created_at: float
+    clock: Callable[[], float] = time.time
+
+    @classmethod
+    def of(cls, request: dict[str, Any], *, created_at: float) -> Limits:
+        """Return the limits that a CreateTrainingJob request sets."""
+        condition = request.get("StoppingCondition", {})
+        return cls(
+            max_runtime_s=float(condition.get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S)),
+            max_wait_s=condition.get("MaxWaitTimeInSeconds"),
+            created_at=created_at,
+        )
+
+    def runtime_left_s(self, transitions: Sequence[dict[str, Any]]) -> float:
+        """Return how long the job may still train."""
+        return self.max_runtime_s - seconds_in("Training", transitions)
+
+    def has_waited_too_long(self) -> Ending | None:
+        """Return MAX_WAIT_TIME_EXCEEDED once the time is over."""
+        if self.max_wait_s is not None and self.clock() - self.created_at >= self.max_wait_s:
+            return Ending.MAX_WAIT_TIME_EXCEEDED
+        return None
+
+
+def num_attempts(transitions: Sequence[dict[str, Any]]) -> int:
+    """Return how many times the job has started so far, this time included."""
+    return max(1, Counter(each["Status"] for each in transitions)["Starting"])
+
+
+def num_retries(transitions: Sequence[dict[str, Any]]) -> int:
+    """Return how many starts were retries by RetryStrategy: those that follow no interruption."""
+    statuses = [each["Status"] for each in transitions]
+    return sum(now == "Starting" and before != "Interrupted" for before, now in pairwise(statuses))
+
+
+def may_retry(request: dict[str, Any], transitions: Sequence[dict[str, Any]]) -> bool:
+    """Return whether RetryStrategy lets the job start again after an InternalServerError."""
+    allowed: int = request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
+    return num_retries(transitions) < allowed

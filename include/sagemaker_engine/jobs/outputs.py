@@ -1,0 +1,54 @@
+"""Outputs of a training job in S3: its model and its output data."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sagemaker_engine.channels.locations import S3Location
+from sagemaker_engine.jobs import artifacts
+from sagemaker_engine.jobs.artifacts import Leaving
+from sagemaker_engine.jobs.instance_files import instance_files, path_inside
+from sagemaker_engine.jobs.instances import ML_INSIDE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sagemaker_engine.jobs.instances import Ground
+    from sagemaker_engine.jobs.job import HostPlan, Job
+
+
+def upload_outputs(
+    job: Job, ground: Ground, hosts: Sequence[HostPlan], *, carry: Callable[[int], None]
+) -> str:
+    """Upload the model and the output data of all instances; return the URI of the model.
+
+    `carry` returns once so many bytes have passed the line to S3.
+
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
+    """
+    config = job.request["OutputDataConfig"]
+    target = S3Location.parse(config["S3OutputPath"]).join(f"{job.name}/output")
+    models, outputs = (
+        [
+            Leaving(
+                files=instance_files(job, ground, host),
+                path=path_inside(job, ground, host, f"{ML_INSIDE}/{name}"),
+                tell=partial(job.say, host.name),
+            )
+            for host in hosts
+        ]
+        for name in ("model", "output/data")
+    )
+    objects, patience = job.objects, job.patience
+    if config.get("CompressionType") == "NONE":
+        artifacts.upload_tree(models, target.join("model"), objects, patience=patience, carry=carry)
+        artifacts.upload_tree(outputs, target.join("data"), objects, patience=patience, carry=carry)
+        return target.join("model").uri + "/"
+    scratch = job.folder / "scratch"
+    archive = partial(
+        artifacts.upload_archive, objects=objects, scratch=scratch, patience=patience, carry=carry
+    )
+    archive(models, target.join("model.tar.gz"))
+    archive(outputs, target.join("output.tar.gz"), is_optional=True)
+    return target.join("model.tar.gz").uri

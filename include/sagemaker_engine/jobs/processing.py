@@ -1,0 +1,274 @@
+"""The life of a processing job, read downwards: inputs, run, outputs, end."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.channels.checkpoints import MirroredFolder, Mirrors
+from sagemaker_engine.channels.container_files import ContainerFiles
+from sagemaker_engine.channels.listing import (
+    channel_files,
+    files_of_host,
+)
+from sagemaker_engine.channels.locations import DataError, S3Location
+from sagemaker_engine.channels.placement import place_files
+from sagemaker_engine.jobs.container import resource_config
+from sagemaker_engine.jobs.execution import Execution
+from sagemaker_engine.jobs.failures import (
+    ABANDONED,
+    algorithm_error,
+    data_failure,
+    read_words,
+    s3_failure,
+)
+from sagemaker_engine.jobs.image_supply import find_runtime, supply
+from sagemaker_engine.jobs.instances import (
+    ML_INSIDE,
+    Ground,
+    InstanceRequest,
+    survey,
+)
+from sagemaker_engine.jobs.job import Job, JobError, plan_hosts
+from sagemaker_engine.jobs.supervision import Ending, Outcome
+from sagemaker_engine.s3.errors import S3Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.job import HostPlan
+
+log = logging.getLogger(__name__)
+
+PROCESSING_INSIDE = "/opt/ml/processing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessingRun:
+    """One processing job being run. `order` reports whether somebody wants it to end."""
+
+    job: Job
+    order: Callable[[], Ending | None]
+    ground: Ground
+    runtime: ImageRuntime
+    hosts: list[HostPlan]
+
+    @classmethod
+    def prepare(cls, job: Job, order: Callable[[], Ending | None]) -> ProcessingRun:
+        """Return the run of a job.
+
+        Raises:
+            JobError: Its image has no stand-in here, or cannot be built.
+        """
+        runtime = find_runtime(job, job.request["AppSpecification"]["ImageUri"])
+        supply(job, runtime, order)
+        job.request["EnableNetworkIsolation"] = job.request.get("NetworkConfig", {}).get(
+            "EnableNetworkIsolation", False
+        )
+        ground = survey(job)
+        resources = job.request["ProcessingResources"]["ClusterConfig"]
+        names = ground.host_names(resources["InstanceCount"])
+        return cls(
+            job=job,
+            order=order,
+            ground=ground,
+            runtime=runtime,
+            hosts=plan_hosts(resources, names=names),
+        )
+
+    def run(self) -> None:
+        """Run the job to its end, whichever it is.
+
+        Raises:
+            JobError: Its data or its instances could not be provided.
+        """
+        for host in self.hosts:
+            self._write_config(host)
+        try:
+            self._provide_inputs()
+        except DataError as error:
+            raise JobError(data_failure("Data download failed", error)) from error
+        continuous, at_end = self._mirrored("Continuous"), self._mirrored("EndOfJob")
+        mirrors = Mirrors(
+            continuous,
+            interval_s=0.5 * min(1.0, self.job.settings.time_scale),
+            patience=self.job.patience,
+            tell=self.job.say,
+        )
+        outcome = self._process(mirrors)
+        try:
+            mirrors.finish()
+            for name, each in at_end.items():
+                self.job.patience.ask(partial(each.sync, final=True), what=name)
+        except S3Error as error:
+            raise JobError(s3_failure("Output upload failed", error)) from error
+        self._finish(outcome)
+
+    def _write_config(self, host: HostPlan) -> None:
+        config = self.job.ml_folder(host.name) / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        (self.job.ml_folder(host.name) / "output").mkdir(exist_ok=True)
+        request = {"ProcessingJobArn": self.job.arn, **self.job.request}
+        (config / "processingjobconfig.json").write_text(json.dumps(request), encoding="utf-8")
+        resources = resource_config(host, self.hosts, self.ground.interface)
+        (config / "resourceconfig.json").write_text(json.dumps(resources), encoding="utf-8")
+
+    def _provide_inputs(self) -> None:
+        everyone = [host.as_channel_host for host in self.hosts]
+        for number, each in enumerate(self.job.request.get("ProcessingInputs", [])):
+            channel = _as_channel(each)
+            files = channel_files(channel, self.job.objects)
+            for host in self.hosts:
+                share = files_of_host(files, channel, host=host.as_channel_host, hosts=everyone)
+                folder = self._input_folder(host, number, each)
+                place_files(share or [], folder, self.job.objects, link=self.ground.has_overlay)
+
+    def _input_folder(self, host: HostPlan, number: int, each: dict[str, Any]) -> Path:
+        if self.ground.has_overlay:
+            return self.job.host_folder(host.name) / "channels" / str(number)
+        return self._folder(host, each["S3Input"]["LocalPath"])
+
+    def _folder(self, host: HostPlan, path: str) -> Path:
+        """Return where a path below /opt/ml of an instance lies on this machine.
+
+        Raises:
+            JobError: The path is not below /opt/ml.
+        """
+        if not Path(path).is_relative_to(ML_INSIDE):
+            raise JobError(f"ClientError: LocalPath {path!r} must begin with {PROCESSING_INSIDE}/")
+        return self.job.ml_folder(host.name) / Path(path).relative_to(ML_INSIDE)
+
+    def _outputs(self) -> Iterator[dict[str, Any]]:
+        config = self.job.request.get("ProcessingOutputConfig", {})
+        for each in config.get("Outputs", []):
+            if "S3Output" in each:
+                yield each["S3Output"]
+
+    def _mirrored(self, mode: str) -> dict[str, MirroredFolder]:
+        """Return the folders of all outputs of an upload mode, by host and path, and make them."""
+        return {
+            f"{host.name} {output['LocalPath']}": MirroredFolder(
+                self._folder(host, output["LocalPath"]),
+                S3Location.parse(output["S3Uri"]),
+                self.job.objects,
+                deletes=False,
+                seen_at=self._path_inside(host, output["LocalPath"]),
+                files=self._files(host),
+                tell=partial(self.job.say, host.name),
+            )
+            for output in self._outputs()
+            if output["S3UploadMode"] == mode
+            for host in self.hosts
+        }
+
+    def _files(self, host: HostPlan) -> ContainerFiles:
+        own = self.job.ml_folder(host.name)
+        if not self.ground.has_mounts:
+            return ContainerFiles.of_folder(own)
+        return ContainerFiles(folders={ML_INSIDE: own})
+
+    def _path_inside(self, host: HostPlan, path: str) -> str:
+        return path if self.ground.has_mounts else str(self._folder(host, path))
+
+    def _process(self, mirrors: Mirrors) -> Outcome:
+        return Execution(
+            job=self.job,
+            runtime=self.runtime,
+            ground=self.ground,
+            hosts=self.hosts,
+            request=self._instance,
+            on_line=_ignore,
+            order=self.order,
+            mirrors=mirrors,
+        ).run()
+
+    def _instance(self, host: HostPlan, descriptor: int) -> InstanceRequest:
+        app = self.job.request["AppSpecification"]
+        command = [*app.get("ContainerEntrypoint", []), *app.get("ContainerArguments", [])]
+        if not command:
+            raise JobError(
+                f"ClientError: image {app['ImageUri']!r} has no entry point of its own here; "
+                "give AppSpecification.ContainerEntrypoint"
+            )
+        copied = []
+        if self.ground.has_overlay:
+            copied = [
+                (self._input_folder(host, number, each), each["S3Input"]["LocalPath"])
+                for number, each in enumerate(self.job.request.get("ProcessingInputs", []))
+            ]
+        return InstanceRequest(
+            host=host,
+            command=command,
+            environment={
+                "PROCESSING_JOB_NAME": self.job.name,
+                "PROCESSING_JOB_ARN": self.job.arn,
+                "CURRENT_HOST": host.name,
+                **self.job.request.get("Environment", {}),
+            },
+            descriptor=descriptor,
+            folders=[(self.job.ml_folder(host.name), ML_INSIDE)],
+            copied=copied,
+        )
+
+    def _finish(self, outcome: Outcome) -> None:
+        members: dict[str, Any] = {}
+        message = self._words(self.hosts[0], "message")
+        if message:
+            members["ExitMessage"] = message
+        match outcome.ending:
+            case Ending.COMPLETED:
+                self.job.finish("Completed", **members)
+            case Ending.STOPPED:
+                self.job.finish("Stopped", **members)
+            case Ending.MAX_RUNTIME_EXCEEDED:
+                reason = "ClientError: The processing job exceeded MaxRuntimeInSeconds"
+                self.job.finish("Stopped", reason=reason, **members)
+            case Ending.ABANDONED:
+                self.job.finish("Failed", reason=ABANDONED, **members)
+            case Ending.FAULT:
+                self.job.finish("Failed", reason=outcome.fault, **members)
+            case Ending.FAILED:
+                self._fail(outcome, members)
+            case Ending.INTERRUPTED | Ending.HOST_FAILURE | Ending.MAX_WAIT_TIME_EXCEEDED:
+                raise AssertionError(f"{outcome.ending} is of training jobs only")
+
+    def _fail(self, outcome: Outcome, members: dict[str, Any]) -> None:
+        if outcome.failure is None:
+            raise AssertionError("a failed outcome names the instance that failed")
+        host = next(each for each in self.hosts if each.name == outcome.failure.instance)
+        words = self._words(host, "failure")
+        reason = algorithm_error(outcome.failure, words, last_line=outcome.last_line)
+        self.job.finish("Failed", reason=reason, **members)
+
+    def _words(self, host: HostPlan, name: str) -> str:
+        path = self._path_inside(host, f"{ML_INSIDE}/output/{name}")
+        return read_words(self._files(host), path)
+
+
+def _ignore(_time_ms: int, _text: str) -> None:
+    """Processing jobs have no metrics to look for."""
+
+
+def _as_channel(each: dict[str, Any]) -> dict[str, Any]:
+    """Return a processing input in the shape of a training channel.
+
+    Raises:
+        JobError: The input is no S3 input, or asks for what processing inputs here cannot do.
+    """
+    source = each.get("S3Input")
+    if source is None:
+        raise JobError(
+            f"ClientError: processing input {each['InputName']!r} is no S3Input; "
+            "the local engine has no other source"
+        )
+    if source.get("S3InputMode", "File") != "File":
+        raise JobError(
+            f"ClientError: processing input {each['InputName']!r} asks for S3InputMode "
+            f"{source['S3InputMode']}; the local engine offers File"
+        )
+    return {"ChannelName": each["InputName"], "DataSource": {"S3DataSource": source}}

@@ -1,0 +1,144 @@
+"""Actions of a rule that fires: stop the training, write an e-mail or a text message.
+
+As AWS's rule container does it: StopTraining looks for running jobs by prefix and stops one only if no other matches;
+messages go to the SNS topic SMDebugRules. Source: smdebug-rulesconfig 1.0.1, `actions`; developer guide, "Debugger
+built-in actions for rules".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sqlite3
+import threading
+import time
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.jobs import life_cycle
+from sagemaker_engine.state.store import JobKind, JobQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sagemaker_engine.jobs.job import Job
+
+log = logging.getLogger(__name__)
+
+TOPIC = "SMDebugRules"
+STOP_PAUSES_S = (0.2, 1.0, 5.0)
+"""Before each further try of a stop that the store was too busy for."""
+ANSWER_S = 60.0
+"""How long SNS may take to answer: the first request of an engine loads it."""
+_NEEDS = {"stoptraining": None, "email": "endpoint", "sms": "endpoint"}
+"""The actions, and the parameter that each cannot do without."""
+
+
+def act(job: Job, rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[threading.Thread]:
+    """Do what the rule's `action_json` asks for, and return the threads that still send messages.
+
+    What fails is logged, the training goes on.
+    """
+    messages = []
+    text = (rule.get("RuleParameters") or {}).get("action_json")
+    for action in (parsed_actions(text) or []) if text else []:
+        if action["name"] == "stoptraining":
+            _stop_patiently(job, prefix=action.get("training_job_prefix") or job.name)
+        else:
+            # The time that a message takes must not delay a stop.
+            message = threading.Thread(target=_tell, args=(job, action, verdict), daemon=True)
+            message.start()
+            messages.append(message)
+    return messages
+
+
+def parsed_actions(text: str) -> list[dict[str, str]] | None:
+    """Return the actions of an `action_json`; None if it is none.
+
+    The SDK's `ActionList.serialize` escapes its quotes once more, for a shell that is not there.
+    """
+    try:
+        found = json.loads(text.replace('\\"', '"'))
+    except ValueError:
+        return None
+    actions = found if isinstance(found, list) else [found]
+    for each in actions:
+        if not isinstance(each, dict) or each.get("name") not in _NEEDS:
+            return None
+        needed = _NEEDS[each["name"]]
+        if needed is not None and not each.get(needed):
+            return None
+    return actions
+
+
+def _stop_patiently(job: Job, *, prefix: str) -> None:
+    for pause_s in (0.0, *STOP_PAUSES_S):
+        time.sleep(pause_s)
+        try:
+            _stop(job, prefix=prefix)
+        except sqlite3.Error as error:
+            log.warning("StopTraining of %s is not stored: %s", prefix, error)
+        else:
+            return
+
+
+def _stop(job: Job, *, prefix: str) -> None:
+    running = job.store.list(JobKind.TRAINING, JobQuery(statuses=frozenset({"InProgress"})))
+    names = [each.name for each in running if each.name.startswith(prefix)]
+    if len(names) != 1:
+        log.warning(
+            "StopTraining: %d running jobs begin with %s: none is stopped", len(names), prefix
+        )
+        return
+    now = time.time()
+
+    def change(state: dict[str, Any]) -> None:
+        if state["TrainingJobStatus"] == "InProgress":
+            life_cycle.enter(JobKind.TRAINING, state, "Stopping", at=now)
+
+    job.store.request_stop(JobKind.TRAINING, names[0], at=now, change=change)
+
+
+def _tell(job: Job, action: Mapping[str, str], verdict: Mapping[str, Any]) -> None:
+    topics = _Topics(endpoint_url=job.settings.endpoint_url, region=job.arn.split(":")[3])
+    try:
+        arn = topics.call("CreateTopic", Name=TOPIC)
+        topics.call("Subscribe", TopicArn=arn, Protocol=action["name"], Endpoint=action["endpoint"])
+        topics.call(
+            "Publish",
+            TopicArn=arn,
+            Subject="SageMaker Debugger Rule Evaluation Update",
+            Message=f"Training job {job.name}: rule {verdict['name']} fired. {verdict['details']}",
+        )
+    except OSError as error:
+        log.warning("the %s of rule %s was not sent: %s", action["name"], verdict["name"], error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topics:
+    """SNS behind the engine's port. A runner has the standard library only, and the engine asks for no signature."""
+
+    endpoint_url: str
+    region: str
+
+    def call(self, action: str, **parameters: str) -> str:
+        """Return the ARN in the answer; empty if there is none.
+
+        Fails with OSError: the engine is away or refuses.
+        """
+        body = urllib.parse.urlencode({"Action": action, "Version": "2010-03-31", **parameters})
+        scope = f"ASIATRAINYARDRULE000/20260101/{self.region}/sns/aws4_request"
+        request = urllib.request.Request(  # noqa: S310  # the engine's own address
+            self.endpoint_url,
+            data=body.encode(),
+            headers={
+                "Content-Type": "application/x-www-form-urlencoded",
+                "Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=none",
+            },
+        )
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310
+            found = re.search(rb"<TopicArn>(.*?)</TopicArn>", answer.read())
+        return found[1].decode() if found else ""

@@ -1,0 +1,232 @@
+"""The rules of a training job: a process beside it that judges, and what the service shows of it.
+
+As on SageMaker each configured rule is a processing job of its own, which can be described, listed and stopped; here
+one process evaluates all of them (`python -m trainyard.rules.watch`), since starting twenty would cost more than the
+training. The engine knows nothing of rules: it starts that program, tells it where the files are, and hears verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine import SOURCE_FOLDER
+from sagemaker_engine.jobs.rule_actions import act
+from sagemaker_engine.jobs.rule_statuses import RuleStatuses
+from sagemaker_engine.state.store import UnknownJobError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from sagemaker_engine.jobs.job import Job
+
+log = logging.getLogger(__name__)
+
+CARE_S = 0.5
+FINISH_S = 20.0
+"""How long the last judgement may take, at most; it takes a tenth of a second."""
+MESSAGE_S = 180.0
+_FAULTS = (OSError, sqlite3.Error, RuntimeError)
+"""No process, no disk, a busy store, no thread: the rules are in Error then, and the training goes on."""
+_UNSTARTED = (
+    "InternalServerError: We encountered an internal error. Please try again. "
+    "(the rules' process did not start: {error})"
+)
+_LOST = "InternalServerError: We encountered an internal error. Please try again. (the rules' process ended: {code})"
+
+
+@dataclass(slots=True, kw_only=True)
+class RuleWatch:
+    """The rules of one job over all its attempts; a job without any has no thread for them until it is given some.
+
+    `folders` are where the instances' statistics lie on this machine. Its own faults never end a training: the rules
+    are in `Error` then, with the reason.
+    """
+
+    job: Job
+    folders: Sequence[Path]
+    _statuses: RuleStatuses | None = field(default=None, init=False)
+    _process: subprocess.Popen[str] | None = field(default=None, init=False)
+    _hearing: threading.Thread | None = field(default=None, init=False)
+    _care: threading.Thread | None = field(default=None, init=False)
+    _looked_at: float = field(default=0.0, init=False)
+    _ending: threading.Event = field(default_factory=threading.Event, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _trains_since: float | None = field(default=None, init=False)
+    _rules: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _messages: list[threading.Thread] = field(default_factory=list, init=False)
+
+    def start(self) -> None:
+        """Begin to judge; from now on the rules are in Describe."""
+        try:
+            self._statuses = RuleStatuses(self.job)
+            self._take_up()
+        except _FAULTS:
+            log.exception("the rules of %s cannot be read", self.job.name)
+
+    def heed_update(self) -> None:
+        """Take up the rules that UpdateTrainingJob gave a job without any; looks twice a second at most."""
+        now = time.monotonic()
+        if self._care or self._ending.is_set() or now - self._looked_at < CARE_S:
+            return
+        self._looked_at = now
+        try:
+            self._take_up()
+        except _FAULTS as error:
+            log.warning("the rules of %s cannot be read: %s", self.job.name, error)
+
+    def _take_up(self) -> None:
+        rules = self._configured()
+        if not rules or rules == self._rules:
+            return
+        with self._lock:
+            self._begin(rules)
+        care = threading.Thread(target=self._look_after, daemon=True, name="rules")
+        care.start()
+        self._care = care
+
+    def trains(self, since: float | None) -> None:
+        """Say since when instances train (epoch seconds), or that none does: silence means something only then."""
+        with self._lock:
+            self._trains_since = since
+            self._say()
+
+    def finish(self) -> None:
+        """Judge what is left, and give every rule its last status. May be called twice."""
+        self._ending.set()
+        if self._care is not None:
+            self._care.join()
+            self._care = None
+        with self._lock:
+            self._end()
+        if self._statuses is not None:
+            self._statuses.finish()
+
+    def deliver(self) -> None:
+        """Wait until the rules' messages are sent; the job has ended by then."""
+        for message in self._messages:
+            message.join(timeout=MESSAGE_S)
+
+    def _configured(self) -> list[dict[str, Any]]:
+        """Return the rules that the stored request has by now; UpdateTrainingJob changes the profiler's."""
+        request = self.job.store.get(self.job.kind, self.job.name).request
+        disabled = (request.get("ProfilerConfig") or {}).get("DisableProfiler")
+        profiler = [] if disabled else request.get("ProfilerRuleConfigurations") or []
+        return [
+            *({**each, "_kind": "Debug"} for each in request.get("DebugRuleConfigurations") or ()),
+            *({**each, "_kind": "Profiler"} for each in profiler),
+        ]
+
+    def _begin(self, rules: list[dict[str, Any]]) -> None:
+        self._rules = rules
+        if self._statuses is None:
+            self._statuses = RuleStatuses(self.job)
+        try:
+            self._statuses.expect(rules)
+            if rules:
+                self._start_process(rules)
+        except _FAULTS as error:
+            log.exception("the rules of %s are not judged", self.job.name)
+            self._statuses.fail(_UNSTARTED.format(error=f"{type(error).__name__}: {error}"))
+
+    def _start_process(self, rules: Sequence[Mapping[str, Any]]) -> None:
+        spec = self.job.folder / "rules.json"
+        spec.write_text(
+            json.dumps(
+                {
+                    "folders": [str(each) for each in self.folders],
+                    "rules": [_sent(each) for each in rules],
+                    "hyperparameters": self.job.request.get("HyperParameters", {}),
+                    "since": self.job.created_at,
+                }
+            )
+        )
+        with (self.job.folder / "rules.log").open("ab") as errors:
+            self._process = subprocess.Popen(  # noqa: S603  # our own program
+                [sys.executable, "-S", "-m", "trainyard.rules.watch", str(spec)],
+                cwd=SOURCE_FOLDER,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        hearing = threading.Thread(
+            target=self._hear, args=(self._process,), daemon=True, name="verdicts"
+        )
+        hearing.start()
+        self._hearing = hearing
+        self._say()
+
+    def _say(self) -> None:
+        if self._process is None or self._process.stdin is None:
+            return
+        try:
+            self._process.stdin.write(json.dumps({"trains_since": self._trains_since}) + "\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            log.warning("the rules' process does not listen any more")
+
+    def _hear(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None  # noqa: S101  # a pipe
+        is_final = False
+        with process.stdout as lines:
+            for line in lines:
+                try:
+                    message = json.loads(line)
+                    is_final = bool(message.get("is_final"))
+                    self._take(message["verdicts"])
+                except (ValueError, KeyError, TypeError, AttributeError, *_FAULTS):
+                    log.exception("what the rules' process said is passed over: %.200s", line)
+        if not is_final and self._statuses is not None:
+            self._statuses.fail(_LOST.format(code=process.wait()))
+
+    def _take(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
+        """Show the verdicts, and act on the rules that fired for the first time."""
+        assert self._statuses is not None  # noqa: S101  # set by start
+        try:
+            fired = self._statuses.show(verdicts)
+        except UnknownJobError:
+            return  # deleted meanwhile
+        for rule, verdict in fired:
+            log.info("rule %s fired at step %s", verdict["name"], verdict["step"])
+            self._messages += act(self.job, rule, verdict)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.stdin is None:
+            return
+        process.stdin.close()
+        if self._hearing is not None:
+            self._hearing.join(timeout=FINISH_S)
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+    def _look_after(self) -> None:
+        """Take up rules that were changed, and end those whose processing job somebody stopped."""
+        while not self._ending.wait(CARE_S):
+            try:
+                rules = self._configured()
+                with self._lock:
+                    if rules != self._rules and self._statuses is not None:
+                        self._end()
+                        self._begin(rules)
+                if self._statuses is not None:
+                    self._statuses.heed_stops()
+            except UnknownJobError:
+                return
+            except _FAULTS as error:
+                log.warning("the rules of %s are looked at again: %s", self.job.name, error)
+
+
+def _sent(rule: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in rule.items() if not key.startswith("_")}

@@ -1,0 +1,227 @@
+"""The life of a training job: attempts on new instances until one is the last, then the end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.faults import FaultBook
+from sagemaker_engine.jobs.attempt import Attempt
+from sagemaker_engine.jobs.capacity import REPLACEMENT_S, CapacityRequest
+from sagemaker_engine.jobs.cleanup import clear_instances
+from sagemaker_engine.jobs.debugger import checkpoint_folder, statistics_folders
+from sagemaker_engine.jobs.disturbances import Disturbances
+from sagemaker_engine.jobs.failures import ABANDONED, INTERNAL_ERROR
+from sagemaker_engine.jobs.host_faults import AttemptFaults
+from sagemaker_engine.jobs.host_lines import HostLines
+from sagemaker_engine.jobs.image_supply import find_runtime, supply
+from sagemaker_engine.jobs.instances import Ground, survey
+from sagemaker_engine.jobs.job import Job, JobError, plan_hosts
+from sagemaker_engine.jobs.launchers import missing_ground, missing_launcher, missing_layer
+from sagemaker_engine.jobs.limits import Limits, may_retry, num_attempts
+from sagemaker_engine.jobs.metrics import MetricScraper
+from sagemaker_engine.jobs.moments import Moments
+from sagemaker_engine.jobs.rule_watch import RuleWatch
+from sagemaker_engine.jobs.supervision import Ending
+from sagemaker_engine.sandbox.folder_watch import FolderWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sagemaker_engine.jobs.images import ImageRuntime
+    from sagemaker_engine.jobs.job import HostPlan
+    from sagemaker_engine.jobs.supervision import Outcome
+
+log = logging.getLogger(__name__)
+
+SERVICE_FAULT = "InternalServerError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """One training job being run. `order` reports whether somebody wants it to end."""
+
+    job: Job
+    order: Callable[[], Ending | None]
+    ground: Ground
+    runtime: ImageRuntime
+    hosts: list[HostPlan]
+    metrics: MetricScraper
+    book: FaultBook
+    limits: Limits
+    rules: RuleWatch
+
+    @classmethod
+    def prepare(cls, job: Job, order: Callable[[], Ending | None]) -> TrainingRun:
+        """Return the run of a job.
+
+        Raises:
+            JobError: Its image has no stand-in here, or not the launcher that the job asks for, or cannot be built.
+        """
+        algorithm = job.request["AlgorithmSpecification"]
+        runtime = find_runtime(job, algorithm.get("TrainingImage") or algorithm["AlgorithmName"])
+        ground = survey(job)
+        asked = job.request.get("HyperParameters", {})
+        _require(missing_ground(asked, ground) or missing_layer(asked, runtime, ground))
+        supply(job, runtime, order)
+        _require(missing_launcher(asked, runtime))  # Programs are found in a built image only.
+        resources = job.request["ResourceConfig"]
+        count = len(plan_hosts(resources))
+        limits = Limits.of(job.request, created_at=job.created_at)
+        hosts = plan_hosts(resources, names=ground.host_names(count))
+        rules = RuleWatch(job=job, folders=statistics_folders(job, ground, hosts))
+
+        def ask() -> Ending | None:
+            rules.heed_update()
+            return order() or limits.has_waited_too_long()
+
+        return cls(
+            job=job,
+            order=ask,
+            ground=ground,
+            runtime=runtime,
+            hosts=hosts,
+            metrics=MetricScraper(
+                algorithm.get("MetricDefinitions") or runtime.metric_definitions,
+                job.folder / "metrics.jsonl",
+            ),
+            book=FaultBook(job.settings.root),
+            limits=limits,
+            rules=rules,
+        )
+
+    def run(self) -> None:
+        """Run the job to its end, whichever it is.
+
+        Fails with JobError: its data or its instances could not be provided.
+        """
+        self.rules.start()
+        try:
+            while not self._is_over():
+                clear_instances(self.job.folder)
+        finally:
+            self.rules.finish()
+            self.rules.deliver()
+
+    def _is_over(self) -> bool:
+        """Make one attempt; return False if another has to follow.
+
+        Raises:
+            JobError: The job failed by what is no retry's to mend, or has no retry left.
+        """
+        try:
+            attempt = self._begin()
+            if attempt is None:
+                return True
+            outcome = attempt.run()
+            self.rules.trains(None)
+            return self._conclude(attempt, outcome)
+        except JobError as error:
+            if not str(error).startswith(SERVICE_FAULT) or self.order() is not None:
+                raise
+            if not may_retry(self.job.request, self.job.transitions()):
+                self.job.change(FinalMetricDataList=self.metrics.final())
+                raise
+            log.warning("the job starts again by its RetryStrategy: %s", error)
+            self.job.enter("Starting")
+            return False
+
+    def _begin(self) -> Attempt | None:
+        """Return the next attempt once it has instances; None when the job ended while it waited."""
+        transitions = self.job.transitions()
+        is_interrupted = transitions[-1]["Status"] == "Interrupted"
+        number = num_attempts(transitions) + is_interrupted
+        runtime_left_s = self.limits.runtime_left_s(transitions)
+        if runtime_left_s <= 0:
+            self._finish(Ending.MAX_RUNTIME_EXCEEDED)
+            return None
+        request = CapacityRequest(
+            book=self.book,
+            job=self.job.name,
+            subject=self._subject(number),
+            attempt=number,
+            order=self.order,
+        )
+        scale = self.job.settings.time_scale
+        ending = request.wait(0.0 if number == 1 else REPLACEMENT_S * scale)
+        if ending is not None:
+            self.job.enter("Stopping")
+            self._finish(ending)
+            return None
+        self.job.enter("Starting")
+        return self._attempt(number, runtime_left_s)
+
+    def _attempt(self, number: int, max_runtime_s: float) -> Attempt:
+        moments = Moments(
+            book=self.book,
+            job=self.job.name,
+            subject=self._subject(number),
+            attempt=number,
+            is_spot=bool(self.job.request.get("EnableManagedSpotTraining")),
+        )
+        folders = [checkpoint_folder(self.job, self.ground, host) for host in self.hosts]
+        return Attempt(
+            job=self.job,
+            order=self.order,
+            ground=self.ground,
+            runtime=self.runtime,
+            hosts=self.hosts,
+            on_line=self.metrics.line,
+            faults=AttemptFaults(
+                moments=moments,
+                disturbances=Disturbances(say=self.job.say, has_network=self.ground.has_network),
+                watch=FolderWatch(folders),
+            ),
+            lines=HostLines(
+                book=self.book, job=self.job.name, subject=self._subject(number), attempt=number
+            ),
+            max_runtime_s=max_runtime_s,
+            on_training=lambda: self.rules.trains(time.time()),
+        )
+
+    def _subject(self, number: int) -> str:
+        """Return what the book calls this attempt; a later job of the same name is another."""
+        return f"{self.job.name}/{number} of {self.job.created_at:.3f}"
+
+    def _conclude(self, attempt: Attempt, outcome: Outcome) -> bool:
+        """Move the job to its end after an attempt; return False when another has to follow.
+
+        Raises:
+            JobError: The service lost a host, or could not give the instances what they need.
+        """
+        log.info("the attempt ended: %s", outcome.ending)
+        match outcome.ending:
+            case Ending.INTERRUPTED:
+                self.job.enter("Interrupted")
+                return False
+            case Ending.HOST_FAILURE:
+                raise JobError(INTERNAL_ERROR)
+            case Ending.FAULT:
+                raise JobError(outcome.fault)
+            case Ending.FAILED:
+                self._finish(outcome.ending, reason=attempt.failure_reason(outcome))
+            case _:
+                uri = attempt.model_uri
+                self._finish(outcome.ending, ModelArtifacts={"S3ModelArtifacts": uri})
+        return True
+
+    def _finish(self, ending: Ending, *, reason: str | None = None, **members: Any) -> None:
+        members["FinalMetricDataList"] = self.metrics.final()
+        self.rules.finish()
+        match ending:
+            case Ending.COMPLETED:
+                self.job.finish("Completed", **members)
+            case Ending.STOPPED | Ending.MAX_RUNTIME_EXCEEDED | Ending.MAX_WAIT_TIME_EXCEEDED:
+                self.job.finish("Stopped", secondary=ending.value, **members)
+            case Ending.ABANDONED:
+                members.pop("ModelArtifacts", None)
+                self.job.finish("Failed", reason=ABANDONED, **members)
+            case _:
+                self.job.finish("Failed", reason=reason, **members)
+
+
+def _require(missing: str | None) -> None:
+    if missing is not None:
+        raise JobError(f"ClientError: {missing}")

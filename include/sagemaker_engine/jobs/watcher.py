@@ -1,0 +1,94 @@
+"""The thread that looks after running jobs: state changes become events, dead runners are found."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.state.events import state_changes, state_event
+from sagemaker_engine.state.store import JobKind, JobQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sagemaker_engine.services.moto import MotoBackend
+    from sagemaker_engine.state.store import JobRow, JobStore
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.2
+CARE_S = 1.0
+RUNNING = frozenset({"InProgress", "Stopping"})
+
+
+class Watcher:
+    """Polls the store; `start` and `stop` frame its life.
+
+    `care` is called about once a second with the running jobs. Events are only sent once a client
+    has used EventBridge: before that there can be no rule to match them.
+    """
+
+    def __init__(
+        self, store: JobStore, moto: MotoBackend, *, care: Callable[[list[JobRow]], None]
+    ) -> None:
+        self._store = store
+        self._moto = moto
+        self._care = care
+        self._stopping = threading.Event()
+        self._revision = 0
+        self._num_seen: dict[tuple[str, float], int] = {}
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    def start(self) -> None:
+        """Begin, regarding all that happened so far as known."""
+        for job in self._store.changed_since(0):
+            self._news(job)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send the events of what happened until now and end."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        care_at = 0.0
+        while True:
+            stopping = self._stopping.wait(POLL_S)
+            try:
+                self._tell_news()
+                if time.monotonic() > care_at:
+                    care_at = time.monotonic() + CARE_S
+                    self._care(running_jobs(self._store))
+            except Exception:  # The next round tries again; without this thread jobs could hang.
+                log.exception("the watcher failed in one round")
+            if stopping:
+                return
+
+    def _tell_news(self) -> None:
+        for job in self._store.changed_since(self._revision):
+            for change in self._news(job):
+                if self._moto.was_used("events"):
+                    self._put(job, change)
+
+    def _news(self, job: JobRow) -> list[dict[str, Any]]:
+        """Return the changes of the job that were not known, and know them from now on."""
+        key = (job.arn, job.created_at)
+        changes = state_changes(job)
+        num_seen = self._num_seen.get(key, 0)
+        self._num_seen[key] = len(changes)
+        self._revision = max(self._revision, job.revision)
+        return changes[num_seen:]
+
+    def _put(self, job: JobRow, change: dict[str, Any]) -> None:
+        try:
+            self._moto.put_event(job.arn.split(":")[3], state_event(job, change))
+        except Exception:  # moto fails for targets it does not have, such as SNS and Lambda.
+            log.warning("an event of %s was not delivered", job.arn, exc_info=True)
+
+
+def running_jobs(store: JobStore) -> list[JobRow]:
+    """Return all jobs that have not ended."""
+    return [job for kind in JobKind for job in store.list(kind, JobQuery(statuses=RUNNING))]

@@ -1,0 +1,100 @@
+"""Jobs' metrics for CloudWatch: read from the jobs' files when somebody asks CloudWatch.
+
+The files are the truth; moto's CloudWatch, which lives in memory, is filled from them before it
+answers. So metrics survive a restart, and a run that nobody watches pays nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.state.store import JobKind, UnknownJobError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from sagemaker_engine.services.moto import MotoBackend
+    from sagemaker_engine.state.settings import EngineSettings
+    from sagemaker_engine.state.store import JobStore
+
+log = logging.getLogger(__name__)
+
+FILES = ("metrics.jsonl", "host_metrics.jsonl")
+NAMESPACES = {
+    JobKind.TRAINING: ("/aws/sagemaker/TrainingJobs", "TrainingJobName"),
+    JobKind.PROCESSING: ("/aws/sagemaker/ProcessingJobs", "ProcessingJobName"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricFeed:
+    """CloudWatch as a WSGI application that has seen every metric written so far."""
+
+    settings: EngineSettings
+    store: JobStore
+    moto: MotoBackend
+    _offsets: dict[Path, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Bring CloudWatch up to date, then let it answer."""
+        self.feed()
+        return self.moto(environ, start_response)
+
+    def feed(self) -> int:
+        """Forward what was written since the last time; return the number of values."""
+        with self._lock:
+            return sum(self._feed_job(kind, path) for kind in JobKind for path in self._files(kind))
+
+    def _files(self, kind: JobKind) -> list[Path]:
+        jobs = self.settings.root / "jobs" / kind.value
+        return sorted(path for name in FILES for path in jobs.glob(f"*/{name}"))
+
+    def _feed_job(self, kind: JobKind, path: Path) -> int:
+        offset = self._offsets.get(path, 0)
+        if path.stat().st_size <= offset:
+            return 0
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offsets[path] = offset + len(complete)
+        name = path.parent.name
+        namespace, dimension = NAMESPACES[kind]
+        metrics = [_datum(each, dimension, name) for each in _records(complete)]
+        self.moto.put_metrics(self._region(kind, name), namespace, metrics)
+        return len(metrics)
+
+    def _region(self, kind: JobKind, name: str) -> str:
+        try:
+            return self.store.get(kind, name).arn.split(":")[3]
+        except UnknownJobError:  # Deleted; its metrics stay.
+            return self.settings.region
+
+
+def _records(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:  # The disk was full in the middle of it.
+            log.warning("a line of metrics is no JSON and was left out: %r", line[:200])
+
+
+def _datum(record: dict[str, Any], dimension: str, job: str) -> dict[str, Any]:
+    host = record.get("host")
+    moment = datetime.fromtimestamp(record["t"] / 1000, tz=UTC)  # moto's own are naive UTC.
+    name, value = ("Host", f"{job}/{host}") if host else (dimension, job)
+    return {
+        "MetricName": record["name"],
+        "Value": record["value"],
+        "Unit": record.get("unit", "None"),
+        "Timestamp": moment.replace(tzinfo=None),
+        "Dimensions": [{"Name": name, "Value": value}],
+    }

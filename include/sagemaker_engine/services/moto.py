@@ -1,0 +1,170 @@
+"""moto in this process, for every service that the engine does not run itself.
+
+Loaded by the first request that needs it: importing it takes over a second. Its state lives in
+memory and ends with the process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.coverage import OTHER_SERVICES
+from sagemaker_engine.wire.errors import ServiceError, UnknownOperationError
+from sagemaker_engine.wire.json_service import answer_error
+from sagemaker_engine.wire.scope import is_form, service_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from sagemaker_engine.state.settings import EngineSettings
+
+log = logging.getLogger(__name__)
+
+_TRUST_SAGEMAKER = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+
+
+class MotoBackend:
+    """A WSGI application in front of moto that never answers with an HTML page."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._app: WSGIApplication | None = None
+        self._used: set[str] = set()
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request; what moto cannot do becomes an error in the service's protocol."""
+        name = _operation_name(environ)
+        if environ["PATH_INFO"].startswith("/moto-api"):
+            closed = ServiceError("AccessDenied", "moto's own API is closed here", status=403)
+            return _refuse(environ, closed, start_response)
+        service = service_of(environ)
+        if service is not None and service not in OTHER_SERVICES:
+            absent = UnknownOperationError(f"{name} (service {service})", reason="no such service")
+            return _refuse(environ, absent, start_response)
+        self._used.add(service or "")
+        caught = _CaughtResponse()
+        try:
+            body = b"".join(self._load()(environ, caught))
+        except NotImplementedError:
+            return _refuse(environ, UnknownOperationError(name, reason="not built"), start_response)
+        except Exception as error:  # moto raises anything; the client needs an answer.
+            log.exception("moto failed in %s", name)
+            failure = ServiceError("InternalFailure", f"{name} failed: {error!r}", status=500)
+            return _refuse(environ, failure, start_response)
+        if caught.is_html:
+            unknown = UnknownOperationError(name, reason=f"moto answered {caught.status}")
+            return _refuse(environ, unknown, start_response)
+        start_response(caught.status, caught.headers)
+        return [body]
+
+    def was_used(self, service: str) -> bool:
+        """Return whether a client has called this service (by signing name) since the start."""
+        return service in self._used
+
+    def role_trust(self, role_name: str) -> str | None:
+        """Return the trust policy (JSON) of a role, None when there is no such role."""
+        if self._settings.default_role_arn.endswith(f"/{role_name}") and self._app is None:
+            return json.dumps(_TRUST_SAGEMAKER)
+        backend = self._backend("iam", "aws")
+        from moto.iam.exceptions import NotFoundException  # noqa: PLC0415  # Slow to import.
+
+        try:
+            return str(backend.get_role(role_name).assume_role_policy_document)
+        except NotFoundException:
+            return None
+
+    def put_metrics(self, region: str, namespace: str, metrics: list[dict[str, Any]]) -> None:
+        """Add metric data, as PutMetricData takes it, to CloudWatch."""
+        self._backend("cloudwatch", region).put_metric_data(namespace, metrics)
+
+    def put_event(self, region: str, event: dict[str, Any]) -> None:
+        """Put one event, as PutEvents takes it, on EventBridge's default bus."""
+        self._backend("events", region).put_events([event])
+
+    def _backend(self, service: str, region: str) -> Any:
+        self._load()
+        from moto.backends import get_backend  # noqa: PLC0415  # Slow to import.
+
+        backends: Any = get_backend(service)  # type: ignore[call-overload]
+        return backends[self._settings.account][region]
+
+    def _load(self) -> WSGIApplication:
+        with self._lock:
+            if self._app is None:
+                self._app = self._start()
+            return self._app
+
+    def _start(self) -> WSGIApplication:
+        os.environ["MOTO_ACCOUNT_ID"] = self._settings.account  # Read when moto is imported.
+        from moto.iam.models import iam_backends  # noqa: PLC0415
+        from moto.moto_server.werkzeug_app import (  # noqa: PLC0415  # Slow to import.
+            DomainDispatcherApplication,
+            create_backend_app,
+        )
+
+        role_name = self._settings.default_role_arn.rpartition("/")[2]
+        iam_backends[self._settings.account]["aws"].create_role(
+            role_name=role_name,
+            assume_role_policy_document=json.dumps(_TRUST_SAGEMAKER),
+            path="/",
+            permissions_boundary=None,
+            description="Execution role that the local engine makes at start",
+            tags=[],
+            max_session_duration="3600",
+        )
+        app: WSGIApplication = DomainDispatcherApplication(create_backend_app)
+        return app
+
+
+class _CaughtResponse:
+    """A `start_response` that keeps what it is called with."""
+
+    status = "500 Internal Server Error"
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[str, str]] = []
+
+    def __call__(self, status: str, headers: list[tuple[str, str]], _error: Any = None) -> Any:
+        self.status, self.headers = status, headers
+
+    @property
+    def is_html(self) -> bool:
+        types = [value for name, value in self.headers if name.lower() == "content-type"]
+        return self.status[0] in "45" and any("text/html" in value for value in types)
+
+
+def _operation_name(environ: WSGIEnvironment) -> str:
+    target = environ.get("HTTP_X_AMZ_TARGET", "")
+    if target:
+        return str(target.partition(".")[2])
+    return f"{environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')} of {service_of(environ)}"
+
+
+def _refuse(
+    environ: WSGIEnvironment, error: ServiceError, start_response: StartResponse
+) -> list[bytes]:
+    if not is_form(environ):
+        return answer_error(error, start_response)
+    from xml.sax.saxutils import escape  # noqa: PLC0415  # Only errors need it.
+
+    inner = f"<Error><Type>Sender</Type><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
+    # EC2 looks for the error one element deeper than the other services of this protocol.
+    body = f"<ErrorResponse>{inner}<Errors>{inner}</Errors></ErrorResponse>".encode()
+    headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(body)))]
+    start_response(f"{error.status} Error", headers)
+    return [body]

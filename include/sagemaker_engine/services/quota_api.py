@@ -1,0 +1,110 @@
+"""Service Quotas for SageMaker's quotas, and the route by which a user changes them: `/_engine/quotas`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.services.quotas import QuotaError, Quotas
+from sagemaker_engine.wire.errors import ServiceError
+from sagemaker_engine.wire.json_service import NotOursError, answer_json, read_body
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from sagemaker_engine.services.quotas import Quota
+    from sagemaker_engine.wire.json_service import Call, Handler
+
+PATH = "/_engine/quotas"
+SERVICE = "sagemaker"
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaControl:
+    """PUT replaces what was changed, GET tells it, DELETE restores all defaults."""
+
+    quotas: Quotas
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        """Answer one request with what holds afterwards; a malformed document is a 400."""
+        method = environ["REQUEST_METHOD"]
+        try:
+            if method == "PUT":
+                self.quotas.change(_document(environ))
+            elif method == "DELETE":
+                self.quotas.change({})
+            elif method != "GET":
+                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                return answer_json("405 Method Not Allowed", {"message": message}, start_response)
+        except QuotaError as error:
+            return answer_json("400 Bad Request", {"message": str(error)}, start_response)
+        return answer_json("200 OK", self.quotas.changed(), start_response)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceQuotas:
+    """The handlers of Service Quotas; those of other services than SageMaker are left to moto."""
+
+    quotas: Quotas
+    account: str
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handler of each operation."""
+        return {
+            "ListServiceQuotas": self.list_values,
+            "GetServiceQuota": self.get,
+            "ListAWSDefaultServiceQuotas": self.list_defaults,
+        }
+
+    def list_values(self, call: Call) -> dict[str, Any]:
+        """Return one page of the values that hold."""
+        return self._page(call, [self._told(call, each, each.value) for each in self._all(call)])
+
+    def list_defaults(self, call: Call) -> dict[str, Any]:
+        """Return one page of the values that hold until they are changed."""
+        return self._page(call, [self._told(call, each, each.default) for each in self._all(call)])
+
+    def get(self, call: Call) -> dict[str, Any]:
+        """Return one quota by its code.
+
+        Raises:
+            ServiceError: There is no such quota.
+        """
+        code = call.request["QuotaCode"]
+        for each in self._all(call):
+            if each.code == code:
+                return {"Quota": self._told(call, each, each.value)}
+        raise ServiceError("NoSuchResourceException", f"No quota has the code {code}.")
+
+    def _all(self, call: Call) -> list[Quota]:
+        if call.request["ServiceCode"] != SERVICE:
+            raise NotOursError
+        return self.quotas.all(call.region)
+
+    def _page(self, call: Call, found: list[dict[str, Any]]) -> dict[str, Any]:
+        start = int(call.request.get("NextToken", 0))
+        end = start + call.request.get("MaxResults", PAGE)
+        return {"Quotas": found[start:end], "NextToken": str(end) if end < len(found) else None}
+
+    def _told(self, call: Call, quota: Quota, value: float) -> dict[str, Any]:
+        return {
+            "ServiceCode": SERVICE,
+            "ServiceName": "Amazon SageMaker",
+            "QuotaArn": f"arn:aws:servicequotas:{call.region}:{self.account}:{SERVICE}/{quota.code}",
+            "QuotaCode": quota.code,
+            "QuotaName": quota.name,
+            "Value": value,
+            "Unit": "None" if quota.unit == "Instances" else quota.unit,
+            "Adjustable": True,
+            "GlobalQuota": False,
+        }
+
+
+def _document(environ: WSGIEnvironment) -> Any:
+    try:
+        return json.loads(read_body(environ) or b"null")
+    except ValueError as error:
+        raise QuotaError(f"quotas: the body is not JSON: {error}") from error

@@ -1,0 +1,206 @@
+"""Account quotas: instances by type and use, and the longest training run, by region.
+
+The defaults are those of an account that trains on CPUs and has asked for few accelerators: AWS sets many of them by
+account. They are changed by PUT /_engine/quotas (docs/faults.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.state.jobs import JobQuery
+from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.wire.errors import ServiceError
+from sagemaker_engine.wire.model import load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from sagemaker_engine.state.store import JobStore
+
+LONGEST_RUN = "Longest run time for a training job"
+LONGEST_RUN_S = 432_000
+ANY_REGION = "*"
+_ACTIVE = frozenset({"InProgress", "Stopping"})
+_USES = {
+    "TrainingInstanceType": (
+        "training job usage",
+        "spot training job usage",
+        "training warm pool usage",
+    ),
+    "ProcessingInstanceType": ("processing job usage",),
+}
+_CPU_FAMILIES = ("c", "m", "r", "t3")
+_CPU_INSTANCES = 30
+_SMALL_GPU = {"g4dn", "g5", "g6"}
+_SMALL_GPU_SIZES = {"xlarge", "2xlarge", "4xlarge"}
+_SMALL_GPU_INSTANCES = {"training job usage": 2, "processing job usage": 1}
+
+
+class QuotaError(ValueError):
+    """A document of quotas is malformed; the message states where, what was got and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """One quota; `unit` is `Instances` or `Seconds`."""
+
+    name: str
+    value: float
+    default: float = 0
+    unit: str = "Instances"
+
+    @property
+    def code(self) -> str:
+        """Return an identifier like those of AWS (not AWS's own)."""
+        return f"L-{hashlib.sha256(self.name.encode()).hexdigest()[:8].upper()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """The quotas of an engine's account, kept in a file of its state folder."""
+
+    path: Path
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def changed(self) -> dict[str, dict[str, float]]:
+        """Return region (`*`: all) to name or glob to value, as they were put."""
+        try:
+            found: dict[str, dict[str, float]] = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def change(self, document: object) -> None:
+        """Replace what was put; an empty mapping restores all defaults.
+
+        Raises:
+            QuotaError: The document is malformed, or a name is that of no quota.
+        """
+        changed = _checked(document)
+        with self.lock:
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps(changed), encoding="utf-8")
+            part.replace(self.path)
+
+    def all(self, region: str) -> list[Quota]:
+        """Return all quotas of a region, by name."""
+        changed = self.changed()
+        return [_quota(name, changed, region) for name in _names()]
+
+    @contextmanager
+    def room_for(
+        self, store: JobStore, kind: JobKind, request: Mapping[str, Any], region: str
+    ) -> Iterator[None]:
+        """Check that a job fits beside the running ones; until the block ends no other job is checked.
+
+        Raises:
+            ServiceError: ResourceLimitExceeded, in the service's words.
+        """
+        with self.lock:
+            changed = self.changed()
+            used = self._used(store, kind, region)
+            for name, count in instances(kind, request).items():
+                quota = _quota(name, changed, region)
+                if used[name] + count > quota.value:
+                    raise ServiceError(*over(quota, used=used[name], delta=count))
+            if kind is JobKind.TRAINING:
+                longest = _quota(LONGEST_RUN, changed, region)
+                seconds = request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 0)
+                if seconds > longest.value:
+                    raise ServiceError(*over(longest, used=0, delta=seconds))
+            yield
+
+    def _used(self, store: JobStore, kind: JobKind, region: str) -> Counter[str]:
+        used: Counter[str] = Counter()
+        for job in store.list(kind, JobQuery(statuses=_ACTIVE)):
+            if job.arn.split(":")[3] == region:
+                used.update(instances(kind, job.request))
+        return used
+
+
+def instances(kind: JobKind, request: Mapping[str, Any]) -> Counter[str]:
+    """Return the quotas that a job uses, and how many instances of each. Preferences count by the first choice."""
+    found: Counter[str] = Counter()
+    if kind is JobKind.PROCESSING:
+        places, use = [request["ProcessingResources"]["ClusterConfig"]], "processing job usage"
+    else:
+        resources = request.get("ResourceConfig", {})
+        choices = resources.get("InstancePreferences") or [resources]
+        places = resources.get("InstanceGroups") or choices[:1]
+        spot = "spot " if request.get("EnableManagedSpotTraining") else ""
+        use = f"{spot}training job usage"
+    for each in places:
+        if "InstanceType" in each:
+            found[f"{each['InstanceType']} for {use}"] += each.get("InstanceCount", 1)
+    return found
+
+
+def over(quota: Quota, *, used: float, delta: float) -> tuple[str, str]:
+    """Return code and message of the service's refusal of what goes beyond a quota; both numbers in its unit."""
+    unit = quota.unit
+    message = (
+        f"The account-level service limit '{quota.name}' is {quota.value:.0f} {unit}, with current utilization of "
+        f"{used:.0f} {unit} and a request delta of {delta:.0f} {unit}. Please use AWS Service Quotas to request an "
+        "increase for this quota. If AWS Service Quotas is not available, contact AWS support to request an increase "
+        "for this quota."
+    )
+    return "ResourceLimitExceeded", message
+
+
+def _names() -> list[str]:
+    shapes = load_model("sagemaker").shapes
+    named = (
+        f"{instance_type} for {use}"
+        for shape, uses in _USES.items()
+        for instance_type in shapes[shape]["enum"]
+        for use in uses
+    )
+    return sorted([LONGEST_RUN, *named])
+
+
+def _quota(name: str, changed: Mapping[str, Mapping[str, float]], region: str) -> Quota:
+    default = _default(name)
+    places = (changed.get(region, {}), changed.get(ANY_REGION, {}))
+    values = (value for place in places for glob, value in place.items() if fnmatchcase(name, glob))
+    unit = "Seconds" if name == LONGEST_RUN else "Instances"
+    return Quota(name=name, value=next(values, default), default=default, unit=unit)
+
+
+def _default(name: str) -> float:
+    if name == LONGEST_RUN:
+        return LONGEST_RUN_S
+    instance_type, _, use = name.partition(" for ")
+    _, family, size = instance_type.split(".")
+    if use == "training warm pool usage":
+        return 0
+    if family.startswith(_CPU_FAMILIES):
+        return _CPU_INSTANCES
+    is_small = family in _SMALL_GPU and size in _SMALL_GPU_SIZES
+    return _SMALL_GPU_INSTANCES.get(use, 0) if is_small else 0
+
+
+def _checked(document: object) -> dict[str, dict[str, float]]:
+    if not isinstance(document, dict):
+        raise QuotaError('quotas: got no object; write {"*": {"<name or glob>": <number>}}')
+    known = _names()
+    for region, values in document.items():
+        if not isinstance(values, dict):
+            raise QuotaError(f"quotas.{region}: got no object; write name or glob to a number")
+        for glob, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+                raise QuotaError(f"quotas.{region}.{glob}: got {value!r}; write a number from 0 on")
+            if not any(fnmatchcase(name, glob) for name in known):
+                raise QuotaError(
+                    f"quotas.{region}.{glob}: is no quota; names are like 'ml.p5.48xlarge for spot training job "
+                    f"usage' and {LONGEST_RUN!r}"
+                )
+    return document

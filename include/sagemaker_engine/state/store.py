@@ -1,0 +1,322 @@
+"""The jobs of an engine on disk: what was asked, what has become of it, who runs it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.state.database import Database
+from sagemaker_engine.state.jobs import (
+    TERMINAL_STATUSES,
+    JobKind,
+    JobQuery,
+    JobRow,
+    NameTakenError,
+    UnknownJobError,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+__all__ = [
+    "TERMINAL_STATUSES",
+    "JobKind",
+    "JobQuery",
+    "JobRow",
+    "JobStore",
+    "NameTakenError",
+    "UnknownJobError",
+]
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    kind TEXT NOT NULL, name TEXT NOT NULL, arn TEXT NOT NULL UNIQUE, request TEXT NOT NULL,
+    state TEXT NOT NULL, status TEXT NOT NULL, created_at REAL NOT NULL, modified_at REAL NOT NULL,
+    stop_requested_at REAL, runner_pid INTEGER, runner_start_ticks INTEGER,
+    revision INTEGER NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS jobs_by_creation ON jobs (kind, created_at, name);
+CREATE INDEX IF NOT EXISTS jobs_by_revision ON jobs (revision);
+CREATE TABLE IF NOT EXISTS tags (
+    arn TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (arn, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS revisions (id INTEGER PRIMARY KEY, last INTEGER NOT NULL);
+INSERT OR IGNORE INTO revisions VALUES (1, 0)
+"""
+
+
+JobRows = list[JobRow]
+
+
+class JobStore:
+    """All jobs of one engine; safe to use from many threads and processes at once."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
+        """Open or create the store in the SQLite file `path`."""
+        self.database = Database(path, SCHEMA)
+        self._clock = clock
+
+    def create(
+        self,
+        kind: JobKind,
+        name: str,
+        *,
+        arn: str,
+        request: Mapping[str, Any],
+        tags: Mapping[str, str] | None = None,
+        created_at: float,
+        state: Mapping[str, Any],
+        runner: tuple[int, int] | None = None,
+    ) -> JobRow:
+        """Insert a job and return it.
+
+        `runner` is the process that supervises it already: its pid, and when it started in clock ticks since boot.
+
+        Raises:
+            NameTakenError: A job of this kind and name exists.
+        """
+        with self.database.write() as db:
+            if _find(db, kind, name) is not None:
+                raise NameTakenError(name)
+            db.execute(
+                "INSERT INTO jobs (kind, name, arn, request, state, status, created_at, "
+                "modified_at, revision, runner_pid, runner_start_ticks) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(kind.value, name, arn, json.dumps(request), json.dumps(state)),
+                    *(state[kind.status_key], created_at, created_at, _next_revision(db)),
+                    *(runner or (None, None)),
+                ),
+            )
+            _put_tags(db, arn, tags or {})
+            return _load(db, kind, name)
+
+    def get(self, kind: JobKind, name: str) -> JobRow:
+        """Return one job.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.read() as db:
+            return _load(db, kind, name)
+
+    def list(self, kind: JobKind, query: JobQuery | None = None) -> JobRows:
+        """Return the jobs that the query asks for, all of the kind by default."""
+        where, values = _conditions(kind, query or JobQuery())
+        query = query or JobQuery()
+        direction = "DESC" if query.descending else "ASC"
+        sql = (  # The names come from this module only, the values are bound.
+            f"SELECT * FROM jobs WHERE {where} "  # noqa: S608
+            f"ORDER BY {query.order_by} {direction}, name {direction} LIMIT ?"
+        )
+        with self.database.read() as db:
+            rows = db.execute(sql, [*values, -1 if query.limit is None else query.limit]).fetchall()
+            return [_row(db, row) for row in rows]
+
+    def changed_since(self, revision: int) -> JobRows:
+        """Return the jobs that were written after `revision`, in the order of their last write."""
+        with self.database.read() as db:
+            rows = db.execute(
+                "SELECT * FROM jobs WHERE revision > ? ORDER BY revision", (revision,)
+            ).fetchall()
+            return [_row(db, row) for row in rows]
+
+    def update_state(
+        self,
+        kind: JobKind,
+        name: str,
+        change: Callable[[dict[str, Any]], None],
+        *,
+        when: Callable[[JobRow], bool] | None = None,
+    ) -> JobRow:
+        """Let `change` edit the state in place, in one transaction, and return the job.
+
+        Nothing is written when `change` raises, or when `when` does not hold for the job as it
+        stands in this transaction. The modified time is set and never runs back.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.write() as db:
+            row = _load(db, kind, name)
+            if when is None or when(row):
+                self._change_state(db, row, change)
+            return _load(db, kind, name)
+
+    def update_request(
+        self, kind: JobKind, name: str, change: Callable[[dict[str, Any]], None]
+    ) -> JobRow:
+        """Let `change` edit the stored request in place (UpdateTrainingJob) and return the job.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.write() as db:
+            row = _load(db, kind, name)
+            change(row.request)
+            db.execute(
+                "UPDATE jobs SET request = ?, revision = ? WHERE kind = ? AND name = ?",
+                (json.dumps(row.request), _next_revision(db), kind.value, name),
+            )
+            return _load(db, kind, name)
+
+    def request_stop(
+        self,
+        kind: JobKind,
+        name: str,
+        *,
+        at: float,
+        change: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """Note that the job shall stop; the first wish counts.
+
+        `change` edits the state in the same transaction; when it raises, nothing is noted.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.write() as db:
+            row = _load(db, kind, name)
+            if change is not None:
+                self._change_state(db, row, change)
+            db.execute(
+                "UPDATE jobs SET stop_requested_at = ?, revision = ? "
+                "WHERE kind = ? AND name = ? AND stop_requested_at IS NULL",
+                (at, _next_revision(db), kind.value, name),
+            )
+
+    def set_runner(self, kind: JobKind, name: str, *, pid: int, start_ticks: int) -> None:
+        """Note which process supervises the job.
+
+        `start_ticks` (clock ticks since boot) tells it from a later process of the same pid.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.write() as db:
+            _load(db, kind, name)
+            db.execute(
+                "UPDATE jobs SET runner_pid = ?, runner_start_ticks = ? "
+                "WHERE kind = ? AND name = ?",
+                (pid, start_ticks, kind.value, name),
+            )
+
+    def release_runner(
+        self, kind: JobKind, name: str, *, pid: int, change: Callable[[dict[str, Any]], None]
+    ) -> bool:
+        """Let another process supervise the job of a dead one; return whether it was still this one's.
+
+        `change` edits the state in the same transaction.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.write() as db:
+            row = _load(db, kind, name)
+            if row.is_terminal or row.runner_pid != pid:
+                return False
+            self._change_state(db, row, change)
+            db.execute(
+                "UPDATE jobs SET runner_pid = NULL, runner_start_ticks = NULL "
+                "WHERE kind = ? AND name = ?",
+                (kind.value, name),
+            )
+            return True
+
+    def delete(self, kind: JobKind, name: str) -> None:
+        """Remove the job and its tags.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        with self.database.write() as db:
+            row = _load(db, kind, name)
+            db.execute("DELETE FROM tags WHERE arn = ?", (row.arn,))
+            db.execute("DELETE FROM jobs WHERE kind = ? AND name = ?", (kind.value, name))
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self.database.close()
+
+    def _change_state(
+        self, db: sqlite3.Connection, row: JobRow, change: Callable[[dict[str, Any]], None]
+    ) -> None:
+        state = row.state
+        change(state)
+        modified_at = max(self._clock(), row.modified_at)
+        state["LastModifiedTime"] = modified_at
+        db.execute(
+            "UPDATE jobs SET state = ?, status = ?, modified_at = ?, revision = ? "
+            "WHERE kind = ? AND name = ?",
+            (
+                *(json.dumps(state), state[row.kind.status_key], modified_at),
+                *(_next_revision(db), row.kind.value, row.name),
+            ),
+        )
+
+
+def _next_revision(db: sqlite3.Connection) -> int:
+    row = db.execute("UPDATE revisions SET last = last + 1 RETURNING last").fetchone()
+    return int(row["last"])
+
+
+def _find(db: sqlite3.Connection, kind: JobKind, name: str) -> sqlite3.Row | None:
+    found: sqlite3.Row | None = db.execute(
+        "SELECT * FROM jobs WHERE kind = ? AND name = ?", (kind.value, name)
+    ).fetchone()
+    return found
+
+
+def _load(db: sqlite3.Connection, kind: JobKind, name: str) -> JobRow:
+    found = _find(db, kind, name)
+    if found is None:
+        raise UnknownJobError(name)
+    return _row(db, found)
+
+
+def _row(db: sqlite3.Connection, row: sqlite3.Row) -> JobRow:
+    tags = db.execute("SELECT key, value FROM tags WHERE arn = ? ORDER BY key", (row["arn"],))
+    return JobRow(
+        kind=JobKind(row["kind"]),
+        name=row["name"],
+        arn=row["arn"],
+        request=json.loads(row["request"]),
+        state=json.loads(row["state"]),
+        tags=dict(tuple(tag) for tag in tags),
+        created_at=row["created_at"],
+        modified_at=row["modified_at"],
+        stop_requested_at=row["stop_requested_at"],
+        runner_pid=row["runner_pid"],
+        runner_start_ticks=row["runner_start_ticks"],
+        revision=row["revision"],
+    )
+
+
+def _put_tags(db: sqlite3.Connection, arn: str, tags: Mapping[str, str]) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO tags (arn, key, value) VALUES (?, ?, ?)",
+        [(arn, key, value) for key, value in tags.items()],
+    )
+
+
+def _conditions(kind: JobKind, query: JobQuery) -> tuple[str, Iterable[Any]]:
+    conditions: list[tuple[str, tuple[Any, ...]]] = [("kind = ?", (kind.value,))]
+    if query.statuses:
+        marks = ", ".join("?" * len(query.statuses))
+        conditions.append((f"status IN ({marks})", tuple(sorted(query.statuses))))
+    if query.name_contains is not None:
+        conditions.append(("instr(lower(name), lower(?)) > 0", (query.name_contains,)))
+    for column, comparison, bound in (
+        ("created_at", ">", query.created_after),
+        ("created_at", "<", query.created_before),
+        ("modified_at", ">", query.modified_after),
+        ("modified_at", "<", query.modified_before),
+    ):
+        if bound is not None:
+            conditions.append((f"{column} {comparison} ?", (bound,)))
+    if query.after is not None:
+        comparison = "<" if query.descending else ">"
+        conditions.append((f"({query.order_by}, name) {comparison} (?, ?)", query.after))
+    return " AND ".join(text for text, _ in conditions), [v for _, vs in conditions for v in vs]

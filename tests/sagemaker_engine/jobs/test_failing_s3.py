@@ -1,0 +1,184 @@
+"""Jobs whose S3 fails while they download, train and upload: what the platform bears, and what it says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sagemaker_engine.faults import FaultBook
+from sagemaker_engine.faults.reader import read_fault
+from tests.sagemaker_engine.jobs.conftest import BUCKET, channel, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.sagemaker_engine.jobs.conftest import Yard
+
+
+CHECKPOINTS = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/ck"}}
+CONTENT = os.urandom(1_000_001)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+SERVICE_FAULT = "InternalServerError: We encountered an internal error. Please try again."
+
+
+@pytest.fixture
+def book(yard: Yard) -> Iterator[FaultBook]:
+    opened = FaultBook(yard.settings.root)
+    yield opened
+    opened.clear()
+    opened.close()
+
+
+def put(book: FaultBook, **document: Any) -> None:
+    book.replace([read_fault(document)])
+
+
+def let(yard: Yard, name: str, *, go: str) -> None:
+    """Let a job go on that waits for /opt/ml/<go>."""
+    folder = yard.settings.job_folder(yard.row(name).kind, name)
+    (folder / "instances" / "algo-1" / "ml" / go).touch()
+
+
+def until(go: str) -> str:
+    return f"until [ -e /opt/ml/{go} ]; do sleep 0.02; done"
+
+
+def test_training_goes_on_while_checkpoints_cannot_be_mirrored(yard: Yard, book: FaultBook) -> None:
+    command = (
+        f"cd /opt/ml/checkpoints; echo 1 > step-1; {until('two')}; echo 2 > step-2; rm step-1; "
+        f"echo trained on; {until('end')}"
+    )
+    yard.train("bears", command, **CHECKPOINTS)
+    wait_for(lambda: yard.keys("ck/"), lambda keys: keys == ["ck/step-1"])
+
+    put(book, what="s3_error", status=503, key_prefix="ck/", count=None)
+    let(yard, "bears", go="two")
+    yard.wait_for_line("bears", "trained on")
+    yard.wait_for_line("bears", "trainyard engine: cannot synchronise step-")
+    assert yard.keys("ck/") == ["ck/step-1"]
+
+    book.clear()
+    wait_for(lambda: yard.keys("ck/"), lambda keys: keys == ["ck/step-2"])
+    yard.wait_for_line("bears", "trainyard engine: S3 has everything again")
+    let(yard, "bears", go="end")
+    assert yard.wait("bears").status == "Completed"
+
+
+def test_the_last_checkpoints_wait_for_an_outage_to_end(yard: Yard, book: FaultBook) -> None:
+    put(book, what="s3_error", key_prefix="ck/", duration_s=2.0)
+    row = yard.run("waits", "echo 9 > /opt/ml/checkpoints/step-9", **CHECKPOINTS)
+
+    assert row.status == "Completed"
+    assert yard.keys("ck/") == ["ck/step-9"]
+
+
+def test_checkpoints_that_never_got_up_are_named(yard: Yard, book: FaultBook) -> None:
+    put(book, what="s3_error", operation="PutObject", key_prefix="ck/", count=None)
+    row = yard.run("loses", "echo 9 > /opt/ml/checkpoints/step-9", **CHECKPOINTS)
+
+    assert row.status == "Completed"
+    assert yard.keys() == ["out/loses/output/model.tar.gz"]
+    assert yard.log("loses")[-1] == (
+        f"trainyard engine: cannot synchronise step-9 with s3://{BUCKET}/ck: InternalError (500): "
+        "We encountered an internal error. Please try again.; what is named here is lost"
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"what": "s3_error", "count": 3},
+        {"what": "s3_truncate", "count": 3},
+        {"what": "s3_stall", "duration_s": 0.3, "count": 2},
+    ],
+    ids=lambda fault: fault["what"],
+)
+def test_a_script_gets_whole_objects_through_failures(
+    yard: Yard, book: FaultBook, fault: dict[str, Any]
+) -> None:
+    for key in ("ck/state", "in/file", "pipe/file"):
+        yard.objects.put(BUCKET, key, CONTENT)
+    put(book, operation="GetObject", **fault)
+    row = yard.run(
+        "reads",
+        "cd /opt/ml; cat input/data/piped_0 | sha256sum; sha256sum < input/data/train/file; "
+        "sha256sum < checkpoints/state",
+        InputDataConfig=[
+            channel("train", f"s3://{BUCKET}/in"),
+            channel("piped", f"s3://{BUCKET}/pipe", InputMode="Pipe"),
+        ],
+        **CHECKPOINTS,
+    )
+
+    assert row.status == "Completed", row.state.get("FailureReason")
+    assert yard.log("reads") == [f"{SHA256}  -"] * 3
+    assert len(book.entries()[0].fired_at) == fault["count"]
+
+
+@pytest.mark.parametrize(
+    ("key", "members", "what"),
+    [
+        ("in/a", {"InputDataConfig": [channel("train", f"s3://{BUCKET}/in")]}, "Data"),
+        ("ck/a", CHECKPOINTS, "Checkpoint"),
+    ],
+    ids=["channel", "checkpoint"],
+)
+@pytest.mark.parametrize(
+    ("status", "begins", "says"),
+    [
+        (403, "ClientError: {what} download failed: ", "AccessDenied (403): Access Denied"),
+        (503, f"{SERVICE_FAULT} ({{what}} download failed: ", "SlowDown (503)"),
+    ],
+    ids=["denied", "down"],
+)
+def test_data_that_s3_does_not_give_fails_the_job_in_the_services_words(
+    yard: Yard,
+    book: FaultBook,
+    key: str,
+    members: dict[str, Any],
+    what: str,
+    status: int,
+    begins: str,
+    says: str,
+) -> None:
+    yard.objects.put(BUCKET, key, CONTENT)
+    put(book, what="s3_error", status=status, operation="GetObject", count=None)
+    row = yard.run("denied", "echo must not run", **members)
+
+    assert row.status == "Failed"
+    reason = row.state["FailureReason"]
+    assert reason.startswith(begins.format(what=what) + f"cannot read s3://{BUCKET}/{key}: ")
+    assert says in reason
+    assert yard.log("denied") == []
+
+
+def test_a_job_that_waits_for_its_data_can_be_stopped(yard: Yard, book: FaultBook) -> None:
+    yard.objects.put(BUCKET, "in/a", CONTENT)
+    put(book, what="s3_error", operation="GetObject", count=None)
+    yard.train("stopped", "true", InputDataConfig=[channel("train", f"s3://{BUCKET}/in")])
+    wait_for(lambda: book.entries()[0].fired_at, bool)
+    yard.store.request_stop(yard.row("stopped").kind, "stopped", at=time.time())
+
+    assert yard.wait("stopped").status == "Stopped"
+
+
+def test_the_model_waits_for_s3(yard: Yard, book: FaultBook) -> None:
+    put(book, what="s3_error", operation="PutObject", count=4)
+    row = yard.run("uploads", "echo w > /opt/ml/model/weights; echo o > /opt/ml/output/data/o")
+
+    assert row.status == "Completed"
+    assert yard.archive("out/uploads/output/model.tar.gz") == {"weights": b"w\n"}
+    assert yard.archive("out/uploads/output/output.tar.gz") == {"o": b"o\n"}
+
+
+def test_a_model_that_s3_never_takes_is_the_services_fault(yard: Yard, book: FaultBook) -> None:
+    put(book, what="s3_error", operation="PutObject", status=503, count=None)
+    row = yard.run("homeless", "echo w > /opt/ml/model/weights")
+
+    assert row.status == "Failed"
+    reason = row.state["FailureReason"]
+    assert reason.startswith(f"{SERVICE_FAULT} (Artifact upload failed: SlowDown (503)")

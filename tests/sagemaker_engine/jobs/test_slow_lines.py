@@ -1,0 +1,107 @@
+"""Lines between hosts and S3 that faults make slow: what an interruption leaves in S3, and what a start costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, put_faults, statuses, wait_for
+
+if TYPE_CHECKING:
+    from tests.sagemaker_engine.jobs.conftest import Yard
+
+LIFE = ["Starting", "Downloading", "Training"]
+WRITING = """
+cd /opt/ml/checkpoints; ls > /opt/ml/model/found
+[ ! -e small ] || exit 0
+echo 1 > small; until [ -e /opt/ml/go ]; do sleep 0.05; done
+head -c 5000000 /dev/zero > large; echo step=1; sleep 60
+"""
+UPLINK: dict[str, Any] = {"id": "line", "what": "slow_uplink", "megabytes_per_s": 0.5}
+
+
+def test_what_had_not_arrived_is_lost_with_the_hosts(yard: Yard) -> None:
+    """5 MB need 100 s at 0.05 MB/s; the hosts vanish as soon as the file is written."""
+    slow = {**UPLINK, "megabytes_per_s": 0.05}
+    book = put_faults(yard, slow, {"id": "end", "what": "interrupt", "at": {"step": 1}})
+    yard.train("job", WRITING, **SPOT)
+    wait_for(lambda: yard.keys("checkpoints/"), bool)
+    kind = yard.row("job").kind
+    (yard.settings.job_folder(kind, "job") / "instances/algo-1/ml/go").touch()
+
+    row = yard.wait("job")
+
+    assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
+    assert yard.archive("out/job/output/model.tar.gz") == {"found": b"small\n"}
+    assert yard.keys("checkpoints/") == ["checkpoints/small"]
+    assert {each.fault.id: bool(each.fired_at) for each in book.entries()} == {
+        "line": True,
+        "end": True,
+    }
+
+
+@pytest.mark.parametrize("folder", ["checkpoints", "model", "output/data"])
+def test_a_job_that_ends_by_itself_waits_for_its_uplink(yard: Yard, folder: str) -> None:
+    put_faults(yard, {**UPLINK, "hosts": ["algo-1"]})
+
+    row = yard.run("job", f"head -c 600000 /dev/urandom > /opt/ml/{folder}/last", **SPOT)
+
+    uploading = row.state["SecondaryStatusTransitions"][-2]
+    assert uploading["Status"] == "Uploading"
+    assert uploading["EndTime"] - uploading["StartTime"] >= 1.0
+    assert row.status == "Completed"
+
+
+def test_channels_and_checkpoints_come_down_at_the_downlinks_pace(yard: Yard) -> None:
+    put_faults(yard, {"what": "slow_downlink", "megabytes_per_s": 0.5})
+    yard.objects.put(BUCKET, "data/a", b"x" * 400_000)
+    yard.objects.put(BUCKET, "checkpoints/a", b"x" * 400_000)
+    channel = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data/"}
+    inputs = [{"ChannelName": "train", "DataSource": {"S3DataSource": channel}}]
+
+    row = yard.run("job", "true", instances=2, InputDataConfig=inputs, **SPOT)
+
+    assert row.status == "Completed"
+    downloading = row.state["SecondaryStatusTransitions"][1]
+    assert downloading["Status"] == "Downloading"
+    assert downloading["EndTime"] - downloading["StartTime"] >= 1.6
+
+
+def test_a_stop_ends_a_download_that_lasts(yard: Yard) -> None:
+    put_faults(yard, {"what": "slow_downlink", "megabytes_per_s": 0.001})
+    yard.objects.put(BUCKET, "checkpoints/a", b"x" * 1_000_000)
+    yard.train("job", "true", **SPOT)
+    yard.wait("job", lambda row: statuses(row)[-1] == "Downloading")
+
+    yard.store.request_stop(yard.row("job").kind, "job", at=1.0)
+
+    assert yard.wait("job").status == "Stopped"
+
+
+def test_a_fault_may_be_put_and_taken_back_while_the_job_runs(yard: Yard) -> None:
+    put_faults(yard, UPLINK)
+    yard.train("job", "head -c 9000000 /dev/zero > /opt/ml/checkpoints/a; sleep 60", **SPOT)
+    wait_for(lambda: put_faults(yard, UPLINK).entries()[0].fired_at, bool)
+    assert yard.keys("checkpoints/") == []
+
+    put_faults(yard)
+
+    wait_for(lambda: yard.keys("checkpoints/"), bool)
+    yard.store.request_stop(yard.row("job").kind, "job", at=1.0)
+    assert yard.wait("job").status == "Stopped"
+
+
+def test_a_channel_of_fast_file_mode_is_not_downloaded_first(yard: Yard) -> None:
+    """At a kilobyte a second, a million bytes would need a quarter of an hour."""
+    put_faults(yard, {"what": "slow_downlink", "megabytes_per_s": 0.001})
+    yard.objects.put(BUCKET, "data/a", b"x" * 1_000_000)
+    channel = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data/"}
+    inputs = [
+        {"ChannelName": "t", "DataSource": {"S3DataSource": channel}, "InputMode": "FastFile"}
+    ]
+
+    row = yard.run("job", "wc -c < /opt/ml/input/data/t/a", InputDataConfig=inputs)
+
+    assert row.status == "Completed"
+    assert yard.log("job") == ["1000000"]

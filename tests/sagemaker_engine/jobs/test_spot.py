@@ -1,0 +1,310 @@
+"""The spot life cycle by real jobs: interrupted, started again on empty hosts, ended in time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from sagemaker_engine.faults import FaultBook, Schedule
+from sagemaker_engine.state.store import JobKind
+from tests.sagemaker_engine.jobs.conftest import (
+    BUCKET,
+    SPOT,
+    Yard,
+    put_faults,
+    statuses,
+    wait_for,
+)
+
+LIFE = ["Starting", "Downloading", "Training"]
+COUNTING = """
+set -e
+cd /opt/ml/checkpoints
+step=$(cat step 2>/dev/null || echo 0)
+echo start step=$step
+[ ! -e /opt/ml/model/left ] || echo leftover
+touch /opt/ml/model/left
+while [ $step -lt 4 ]; do
+    step=$((step + 1))
+    echo $step > next && mv next step
+    echo "loss=0.$step step=$step"
+    sleep 0.2
+done
+"""
+"""Counts to 4 and keeps where it is in its checkpoint, 5 steps a second."""
+LOSS = {"MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]}
+
+
+def test_interrupted_job_goes_on_from_its_checkpoint_on_new_hosts(yard: Yard) -> None:
+    book = put_faults(yard, {"id": "f1", "what": "interrupt", "at": {"step": 2}})
+
+    row = yard.run("job", COUNTING, algorithm=LOSS, **SPOT)
+
+    assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
+    starts = [line for line in yard.log("job") if line.startswith("start")]
+    assert starts[0] == "start step=0"
+    assert int(starts[1].rpartition("=")[2]) in {1, 2, 3}
+    assert "leftover" not in yard.log("job")
+    streams = sorted(
+        each.name for each in (yard.settings.job_folder(row.kind, "job") / "logs").iterdir()
+    )
+    epochs = [int(name.removeprefix("algo-1-").removesuffix(".jsonl")) for name in streams]
+    assert len(epochs) == 2
+    assert epochs[0] < epochs[1] <= time.time() + 2
+    final = {each["MetricName"]: each["Value"] for each in row.state["FinalMetricDataList"]}
+    assert final == {"loss": 0.4}
+    assert [len(each.fired_at) for each in book.entries()] == [1]
+    instances = yard.settings.job_folder(row.kind, "job") / "instances"
+    wait_for(instances.exists, lambda are_there: not are_there)
+
+
+@pytest.mark.parametrize(
+    ("what", "members"),
+    [("interrupt", SPOT), ("host_failure", {"RetryStrategy": {"MaximumRetryAttempts": 1}})],
+    ids=["interrupted", "retried"],
+)
+def test_each_host_opens_a_new_log_stream_at_each_start(
+    yard: Yard, what: str, members: dict[str, Any]
+) -> None:
+    put_faults(yard, {"what": what, "attempt": 1, "at": {"step": 1}, "hosts": ["algo-2"]})
+
+    row = yard.run("job", "echo step=1; sleep 1", instances=2, **members)
+
+    assert row.status == "Completed"
+    folder = yard.settings.job_folder(row.kind, "job") / "logs"
+    epochs = {
+        host: [int(each.stem.rpartition("-")[2]) for each in sorted(folder.glob(f"{host}-*"))]
+        for host in ("algo-1", "algo-2")
+    }
+    assert epochs["algo-1"] == epochs["algo-2"]
+    assert len(set(epochs["algo-1"])) == 2
+
+
+def test_times_of_an_interrupted_job_never_run_back_and_it_pays_for_instances_only(
+    yard: Yard,
+) -> None:
+    put_faults(
+        yard,
+        {"what": "interrupt", "at": {"seconds": 1.2}},
+        {"what": "no_capacity", "attempt": 2, "duration_s": 1.5},
+    )
+
+    state = yard.run("job", "sleep 2.2", **SPOT).state
+
+    transitions = state["SecondaryStatusTransitions"]
+    times = [each[key] for each in transitions for key in ("StartTime", "EndTime")]
+    assert times == sorted(times)
+    waited_s = next(
+        each["EndTime"] - each["StartTime"]
+        for each in transitions
+        if each["Status"] == "Interrupted"
+    )
+    assert waited_s >= 1.5
+    lasted_s = state["TrainingEndTime"] - state["TrainingStartTime"]
+    assert state["TrainingTimeInSeconds"] <= lasted_s - 1.5 + 1
+    assert 1 - state["BillableTimeInSeconds"] / state["TrainingTimeInSeconds"] >= 0.5
+
+
+@pytest.mark.parametrize("state", ["Downloading", "Uploading"])
+def test_interruption_while_the_platform_works_starts_the_job_again(yard: Yard, state: str) -> None:
+    put_faults(yard, {"what": "interrupt", "at": {"state": state}})
+
+    row = yard.run("job", "echo w > /opt/ml/model/weights", **SPOT)
+
+    before = LIFE[:2] if state == "Downloading" else [*LIFE, "Uploading"]
+    assert statuses(row) == [*before, "Interrupted", *LIFE, "Uploading", "Completed"]
+    assert yard.archive("out/job/output/model.tar.gz") == {"weights": b"w\n"}
+
+
+def test_checkpoint_that_was_being_written_is_not_in_s3(yard: Yard) -> None:
+    put_faults(yard, {"what": "interrupt", "at": {"state": "Checkpointing"}})
+    yard.objects.put(BUCKET, "checkpoints/whole", b"whole")
+    script = """
+    cd /opt/ml/checkpoints; ls > /opt/ml/model/found
+    mkdir step-1; exec 3> step-1/half; echo half >&3; sleep 1; exec 3>&-
+    """
+
+    row = yard.run("job", script, **SPOT)
+
+    assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
+    assert yard.archive("out/job/output/model.tar.gz") == {"found": b"whole\n"}
+
+
+def test_notice_gives_the_script_time_for_a_last_checkpoint(yard: Yard) -> None:
+    put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "notice_s": 30})
+    script = """
+    cd /opt/ml/checkpoints
+    [ ! -e last ] || exit 0
+    trap 'sleep 0.3; echo saved > last; exit 143' TERM
+    echo step=1; sleep 60 & wait
+    """
+
+    row = yard.run("job", script, **SPOT)
+
+    assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
+    assert yard.keys("checkpoints/") == ["checkpoints/last"]
+
+
+def test_hosts_vanish_when_the_notice_is_over(yard: Yard) -> None:
+    put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "notice_s": 0.5})
+    script = """
+    cd /opt/ml/checkpoints
+    [ ! -e seen ] || exit 0
+    trap 'touch seen' TERM
+    echo step=1; while true; do sleep 0.1; done
+    """
+
+    row = yard.run("job", script, **SPOT)
+
+    assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
+
+
+def test_loss_of_one_host_interrupts_all(yard: Yard) -> None:
+    put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "hosts": ["algo-2"]})
+    script = """
+    cd /opt/ml/checkpoints
+    [ ! -e survivor ] || exit 0
+    echo step=1
+    [ $(hostname) = algo-2 ] || { sleep 0.01; touch survivor; sleep 60; }
+    sleep 60
+    """
+
+    row = yard.run("job", script, instances=2, **SPOT)
+
+    assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
+
+
+def test_only_spot_jobs_are_interrupted(yard: Yard) -> None:
+    book = put_faults(yard, {"what": "interrupt", "at": {"state": "Training"}})
+
+    row = yard.run("job", "sleep 0.3")
+
+    assert statuses(row) == [*LIFE, "Uploading", "Completed"]
+    assert [each.fired_at for each in book.entries()] == [()]
+
+
+def test_seeded_schedule_interrupts_at_the_moment_it_draws(yard: Yard) -> None:
+    schedule = Schedule(seed=3, interruptions_per_hour=7200, max_interruptions=1)
+    FaultBook(yard.settings.root).replace([], schedule)
+    drawn = schedule.interruption("job", 1)
+    assert drawn is not None
+    assert drawn.at is not None
+    assert drawn.at.seconds is not None
+
+    row = yard.run("job", "sleep 2", **SPOT)
+
+    assert statuses(row).count("Interrupted") == 1
+    training = row.state["SecondaryStatusTransitions"][2]
+    assert training["EndTime"] - training["StartTime"] >= drawn.at.seconds
+    assert FaultBook(yard.settings.root).scheduled()[0]["subject"].startswith("job/1 of ")
+
+
+def test_neighbour_of_a_prefix_with_a_slash_is_neither_restored_nor_deleted(yard: Yard) -> None:
+    put_faults(yard, {"what": "interrupt", "at": {"step": 1}})
+    yard.objects.put(BUCKET, "checkpoints-2/theirs", b"theirs")
+    yard.objects.put(BUCKET, "checkpoints/ours", b"ours")
+    script = """
+    cd /opt/ml/checkpoints; ls > /opt/ml/model/found; rm ours || exit 0
+    while true; do echo step=0; sleep 0.1; done
+    """
+    checkpoints = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints/"}}
+    yard.train("job", script, **SPOT | checkpoints)
+    wait_for(lambda: yard.keys("checkpoints"), lambda keys: keys == ["checkpoints-2/theirs"])
+    put_faults(yard, {"what": "interrupt", "at": {"state": "Training"}})
+
+    yard.wait("job")
+
+    assert yard.archive("out/job/output/model.tar.gz") == {"found": b""}
+    assert yard.keys("checkpoints") == ["checkpoints-2/theirs"]
+
+
+def test_job_that_never_gets_capacity_ends_by_its_wait_time(yard: Yard) -> None:
+    put_faults(yard, {"what": "no_capacity"})
+    limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}}
+
+    row = yard.run("job", "true", **{**SPOT, **limits})
+
+    assert (row.status, row.state["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
+    assert statuses(row) == ["Starting", "Stopping", "MaxWaitTimeExceeded"]
+    assert "TrainingStartTime" not in row.state
+    assert "BillableTimeInSeconds" not in row.state
+
+
+def test_wait_time_ends_a_job_that_trains(yard: Yard) -> None:
+    limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 6, "MaxWaitTimeInSeconds": 6}}
+
+    row = yard.run("job", "sleep 60", **{**SPOT, **limits})
+
+    assert row.status == "Stopped"
+    assert statuses(row) == [*LIFE, "Stopping", "Uploading", "MaxWaitTimeExceeded"]
+    assert "S3ModelArtifacts" in row.state["ModelArtifacts"]
+
+
+def test_run_time_is_summed_over_attempts(yard: Yard) -> None:
+    put_faults(yard, {"what": "interrupt", "at": {"seconds": 2.5}})
+    limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 3, "MaxWaitTimeInSeconds": 60}}
+
+    row = yard.run("job", "sleep 60", **{**SPOT, **limits})
+
+    assert (row.status, row.state["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
+    lasted = [
+        each["EndTime"] - each["StartTime"]
+        for each in row.state["SecondaryStatusTransitions"]
+        if each["Status"] == "Training"
+    ]
+    assert len(lasted) == 2
+    assert sum(lasted) >= 3
+    assert lasted[1] < 3
+
+
+@pytest.mark.parametrize("attempt", [1, 2], ids=["before-it-starts", "while-interrupted"])
+def test_stop_ends_a_wait_for_capacity(yard: Yard, attempt: int) -> None:
+    put_faults(
+        yard,
+        {"what": "no_capacity", "attempt": attempt},
+        {"what": "interrupt", "at": {"state": "Training"}},
+    )
+    yard.train("job", "sleep 60", **SPOT)
+    if attempt == 2:
+        yard.wait("job", lambda row: row.state["SecondaryStatus"] == "Interrupted")
+
+    stopped_at = time.time()
+    yard.store.request_stop(JobKind.TRAINING, "job", at=stopped_at)
+    row = yard.wait("job")
+
+    assert (row.status, row.state["SecondaryStatus"]) == ("Stopped", "Stopped")
+    before = [*LIFE, "Interrupted"] if attempt == 2 else ["Starting"]
+    assert statuses(row) == [*before, "Stopping", "Stopped"]
+
+
+def test_stop_ends_a_notice(yard: Yard) -> None:
+    book = put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "notice_s": 300})
+    yard.train("job", "trap '' TERM; echo step=1; while true; do sleep 0.1; done", **SPOT)
+    wait_for(book.entries, lambda entries: bool(entries[0].fired_at))
+
+    yard.store.request_stop(JobKind.TRAINING, "job", at=time.time())
+    row = yard.wait("job")
+
+    assert statuses(row) == [*LIFE, "Stopping", "Uploading", "Stopped"]
+
+
+def test_capacity_comes_when_the_shortage_is_taken_back(yard: Yard) -> None:
+    book = put_faults(yard, {"what": "no_capacity"})
+    yard.train("job", "true", **SPOT)
+    wait_for(book.entries, lambda entries: bool(entries[0].fired_at))
+
+    book.clear()
+
+    assert yard.wait("job").status == "Completed"
+
+
+def test_capacity_error_fails_the_job_in_the_services_words(yard: Yard) -> None:
+    put_faults(yard, {"what": "capacity_error", "job": "jo*"})
+
+    row = yard.run("job", "true")
+
+    assert row.status == "Failed"
+    assert row.state["FailureReason"].startswith("CapacityError: Unable to provision requested ML")
+    assert statuses(row) == ["Starting", "Failed"]
