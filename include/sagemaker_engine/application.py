@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from sagemaker_engine.api.automl.environment import make_automl_yard
 from sagemaker_engine.api.automl.jobs import AutoMLJobs
+from sagemaker_engine.api.automl.ports import make_automl_ports
 from sagemaker_engine.api.context import ApiContext
-from sagemaker_engine.api.preconditions import EngineWorld
+from sagemaker_engine.api.preconditions import EnginePreconditions
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.registry import (
     Endpoints,
@@ -19,12 +19,12 @@ from sagemaker_engine.api.registry import (
 )
 from sagemaker_engine.api.tags import Tags
 from sagemaker_engine.api.training.jobs import TrainingJobs
-from sagemaker_engine.api.tuning.environment import make_yard
 from sagemaker_engine.api.tuning.jobs import TuningJobs
+from sagemaker_engine.api.tuning.ports import make_tuning_ports
 from sagemaker_engine.automl.driver import Driver
 from sagemaker_engine.automl.tables import AutoMLTables
 from sagemaker_engine.coverage import answered, refusals
-from sagemaker_engine.faults import FaultBook
+from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.api_faults import ApiFaults
 from sagemaker_engine.faults.control import FaultControl
 from sagemaker_engine.faults.s3_faults import S3Faults
@@ -79,17 +79,17 @@ def make_application(
     context = ApiContext(
         settings=settings,
         store=store,
-        world=EngineWorld(objects, moto),
+        preconditions=EnginePreconditions(objects, moto),
         launch=launch,
         clock=time.time,
         quotas=Quotas(path=settings.root / "quotas.json"),
     )
-    book = FaultBook(settings.root)
+    fault_store = FaultStore(settings.root)
     tables = TuningTables(store.database)
-    tuner = Tuner(make_yard(context, tables))
+    tuner = Tuner(make_tuning_ports(context, tables))
     tuning = TuningJobs(context=context, tables=tables, wake=tuner.wake)
     automl_tables = AutoMLTables(store.database)
-    driver = Driver(make_automl_yard(context, automl_tables))
+    driver = Driver(make_automl_ports(context, automl_tables))
     automl = AutoMLJobs(context=context, tables=automl_tables, wake=driver.wake)
     services = (
         _sagemaker(context, tuning, automl),
@@ -104,11 +104,11 @@ def make_application(
             "monitoring": metrics,
             "sagemaker": RuntimeServices("sagemaker"),
         },
-        s3=S3Application(objects, find_harm=S3Faults(book=book).harm),
+        s3=S3Application(objects, find_fault=S3Faults(fault_store=fault_store).s3_fault),
         moto=moto,
-        faults=FaultControl(book=book),
+        faults=FaultControl(fault_store=fault_store),
         quotas=QuotaControl(quotas=context.quotas),
-        refuse=ApiFaults(book=book).answer,
+        refuse=ApiFaults(fault_store=fault_store).answer,
         hosts=hosts,
     )
     return gateway, (tuner, driver)

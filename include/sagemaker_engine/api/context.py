@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobKind, JobStore
 
 
-class World(Protocol):
+class Preconditions(Protocol):
     """State outside the request that a Create checks."""
 
     def has_objects(self, bucket: str, prefix: str) -> bool:
@@ -32,7 +32,7 @@ class ApiContext:
 
     settings: EngineSettings
     store: JobStore
-    world: World
+    preconditions: Preconditions
     launch: Callable[[JobKind, str], None]
     """Starts the runner of a job that is in the store."""
     clock: Callable[[], float]

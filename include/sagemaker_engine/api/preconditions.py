@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineWorld:
+class EnginePreconditions:
     """The world as this engine's own S3 and IAM know it."""
 
     objects: ObjectStore

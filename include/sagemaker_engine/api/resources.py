@@ -25,7 +25,7 @@ def check_role(context: ApiContext, role_arn: str) -> None:
         ValidationError: It does not, in the service's wording.
     """
     account, name = role_arn.split(":")[4], role_arn.rpartition("/")[2]
-    trust = context.world.role_trust(name) if account == context.settings.account else None
+    trust = context.preconditions.role_trust(name) if account == context.settings.account else None
     if trust is None or not _trusts_sagemaker(trust):
         raise ValidationError(
             f"Could not assume role {role_arn}. Please ensure that the role exists and allows "
@@ -82,7 +82,7 @@ def check_input(context: ApiContext, *, uri: str, role_arn: str, region: str) ->
         ValidationError: There are none, or it is no S3 URI.
     """
     bucket, prefix = split_s3_uri(uri)
-    if not context.world.has_objects(bucket, prefix):
+    if not context.preconditions.has_objects(bucket, prefix):
         raise ValidationError(
             f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure '
             f"that the bucket exists in the selected region ({region}), that objects exist under "
@@ -98,7 +98,7 @@ def check_output(context: ApiContext, *, uri: str) -> None:
         ValidationError: It does not, or it is no S3 URI.
     """
     bucket, _ = split_s3_uri(uri)
-    if not context.world.has_bucket(bucket):
+    if not context.preconditions.has_bucket(bucket):
         raise ValidationError(
             f'The S3 bucket "{bucket}" of "{uri}" does not exist or is not in this region.'
         )

@@ -11,36 +11,36 @@ from sagemaker_engine.search_thread import SearchThread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sagemaker_engine.automl.rounds import Yard
+    from sagemaker_engine.automl.rounds import AutoMLPorts
 
 
 class Driver(SearchThread[AutoMLRow]):
     """Carries on every AutoML job that has not ended."""
 
-    def __init__(self, yard: Yard) -> None:
+    def __init__(self, ports: AutoMLPorts) -> None:
         super().__init__(name="automl", noun="AutoML job")
-        self._yard = yard
+        self._ports = ports
 
     def _running(self) -> Sequence[AutoMLRow]:
-        return self._yard.tables.running()
+        return self._ports.tables.running()
 
     def _request_stop(self, row: AutoMLRow) -> None:
-        self._yard.tables.change(row.name, note_stop, at=self._yard.clock(), stop=True)
+        self._ports.tables.change(row.name, note_stop, at=self._ports.clock(), stop=True)
 
     def _round(self, row: AutoMLRow) -> None:
-        Search(yard=self._yard, row=row).advance()
+        Search(ports=self._ports, row=row).advance()
 
     def _give_up(self, row: AutoMLRow, *, reason: str) -> None:
-        now = self._yard.clock()
+        now = self._ports.clock()
         outcome = {STATUS_KEY: "Failed", SECONDARY_KEY: "Failed", "FailureReason": reason}
 
         def change(state: dict[str, Any]) -> None:
             state.update({**outcome, "EndTime": now})
 
-        self._yard.tables.change(row.name, change, at=now)
-        for step in self._yard.tables.steps(row.arn):
+        self._ports.tables.change(row.name, change, at=now)
+        for step in self._ports.tables.steps(row.arn):
             if step.result is None:
-                self._yard.stop_job(step.kind.job_kind, step.job_name)
+                self._ports.stop_job(step.kind.job_kind, step.job_name)
 
 
 def note_stop(state: dict[str, Any]) -> None:

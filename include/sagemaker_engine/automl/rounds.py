@@ -33,7 +33,7 @@ NO_CANDIDATE = "ClientError: No candidate succeeded; the first failed with: {rea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Yard:
+class AutoMLPorts:
     """Ports of an AutoML job: its rows, the jobs' store, and the ways to create and stop a job.
 
     `create_job` takes the kind, the Create request, the region and the AutoML job's ARN.
@@ -51,12 +51,12 @@ class Yard:
 class Search:
     """One AutoML job under way; all that it must know after a restart is in the tables."""
 
-    yard: Yard
+    ports: AutoMLPorts
     row: AutoMLRow
 
     def advance(self) -> bool:
         """Do one round with the job as it is stored; return whether it has ended."""
-        looked_at = [self._look_at(step) for step in self.yard.tables.steps(self.row.arn)]
+        looked_at = [self._look_at(step) for step in self.ports.tables.steps(self.row.arn)]
         steps = [step for step in looked_at if step is not None]
         active = [step for step in steps if step.result is None]
         ending = self._ending(steps)
@@ -80,56 +80,56 @@ class Search:
         if job is None and step.launched_at is None:
             if self.row.stop_requested_at is None and ENDING not in self.row.state:
                 return self._launch(step)
-            self.yard.tables.forget(self.row.arn, step.number)
+            self.ports.tables.forget(self.row.arn, step.number)
             return None
         if job is None:
             return self._fail(step, "ClientError: The job was deleted.")
         if job.is_terminal:
             return self._end(step, results.result_of(job))
         if step.is_stopped and job.status == "InProgress":
-            self.yard.stop_job(step.kind.job_kind, step.job_name)
+            self.ports.stop_job(step.kind.job_kind, step.job_name)
         return step
 
     def _job(self, step: Step) -> JobRow | None:
         """Return the step's job, None when there is none or it is somebody else's."""
         try:
-            job = self.yard.store.get(step.kind.job_kind, step.job_name)
+            job = self.ports.store.get(step.kind.job_kind, step.job_name)
         except UnknownJobError:
             return None
         return job if job.request.get("AutoMLJobArn") == self.row.arn else None
 
     def _launch(self, step: Step) -> Step:
-        request = request_of(self.row, step, self._plan(self.yard.tables.steps(self.row.arn)))
-        tags = self.yard.tags_of(self.row.arn)
+        request = request_of(self.row, step, self._plan(self.ports.tables.steps(self.row.arn)))
+        tags = self.ports.tags_of(self.row.arn)
         if tags:
             request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
         region = self.row.arn.split(":")[3]
         try:
-            self.yard.create_job(step.kind.job_kind, request, region, self.row.arn)
+            self.ports.create_job(step.kind.job_kind, request, region, self.row.arn)
         except ServiceError as error:
             if error.code in TRY_AGAIN:
                 log.warning("step %s waits: %s", step.job_name, error.message)
                 return step
             return self._fail(step, f"ClientError: {error.message}")
-        self.yard.tables.note(self.row.arn, step.number, launched_at=self.yard.clock())
+        self.ports.tables.note(self.row.arn, step.number, launched_at=self.ports.clock())
         log.info("step %s: %s", step.job_name, step.recipe)
         return step
 
     def _fail(self, step: Step, reason: str) -> Step:
         kind = f"{step.kind.job_kind.value}-job"
         arn = f"{self.row.arn.rpartition(':')[0]}:{kind}/{step.job_name}"
-        now = self.yard.clock()
+        now = self.ports.clock()
         return self._end(step, results.failed_result(step, arn=arn, reason=reason, at=now))
 
     def _end(self, step: Step, result: dict[str, Any]) -> Step:
-        self.yard.tables.note(self.row.arn, step.number, result=result)
+        self.ports.tables.note(self.row.arn, step.number, result=result)
         log.info("step %s: %s", step.job_name, result["Status"])
         return replace(step, result=result)
 
     def _stop(self, step: Step) -> None:
         if not step.is_stopped:
-            self.yard.tables.note(self.row.arn, step.number, is_stopped=1)
-            self.yard.stop_job(step.kind.job_kind, step.job_name)
+            self.ports.tables.note(self.row.arn, step.number, is_stopped=1)
+            self.ports.stop_job(step.kind.job_kind, step.job_name)
 
     def _plan(self, steps: Sequence[Step]) -> Plan | None:
         """Return the plan, None before the analysis has completed."""
@@ -145,12 +145,12 @@ class Search:
                 kind=kind,
                 job_name=job_name(self.row, number, code_of(kind, recipe)),
                 recipe=recipe,
-                decided_at=self.yard.clock(),
+                decided_at=self.ports.clock(),
             )
             for number, (kind, recipe) in enumerate(self._next(steps), start=len(steps))
         ]
         for step in decided:
-            self.yard.tables.decide(self.row.arn, step)
+            self.ports.tables.decide(self.row.arn, step)
         return [self._launch(step) for step in decided]
 
     def _next(self, steps: Sequence[Step]) -> list[tuple[StepKind, dict[str, Any]]]:
@@ -252,12 +252,12 @@ class Search:
             .get("CompletionCriteria", {})
             .get("MaxAutoMLJobRuntimeInSeconds")
         )
-        if limit is None or self.yard.clock() - self.row.created_at < limit:
+        if limit is None or self.ports.clock() - self.row.created_at < limit:
             return None
         return _outcome("Completed", "MaxAutoMLJobRuntimeReached")
 
     def _finish(self, ending: dict[str, Any]) -> None:
-        now = self.yard.clock()
+        now = self.ports.clock()
 
         def end(state: dict[str, Any]) -> None:
             state.update({**ending, "EndTime": now})
@@ -266,8 +266,8 @@ class Search:
         log.info("AutoML job %s: %s", self.row.name, ending)
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
-        self.yard.tables.change(self.row.name, change, at=self.yard.clock())
-        self.row = self.yard.tables.get(self.row.name)
+        self.ports.tables.change(self.row.name, change, at=self.ports.clock())
+        self.row = self.ports.tables.get(self.row.name)
 
 
 def _outcome(status: str, secondary: str, **members: Any) -> dict[str, Any]:

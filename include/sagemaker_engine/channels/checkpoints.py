@@ -26,7 +26,7 @@ from sagemaker_engine.channels.container_files import (
 )
 from sagemaker_engine.channels.listing import ChannelFile, check_paths, list_objects
 from sagemaker_engine.channels.placement import place_file
-from sagemaker_engine.channels.timeouts import Patience, is_transient
+from sagemaker_engine.channels.retrier import Retrier, is_transient
 from sagemaker_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ class Mirrors:
         folders: Mapping[str, MirroredFolder] | None = None,
         *,
         interval_s: float = 0.5,
-        patience: Patience | None = None,
+        retrier: Retrier | None = None,
         tell: Callable[[str, str], None] = _tell_nobody,
     ) -> None:
         """Prepare.
@@ -307,7 +307,7 @@ class Mirrors:
         Args:
             folders: by instance name, where an instance has several by `<instance> <which>`.
             interval_s: the pause between two rounds; it grows while rounds fail.
-            patience: for the last round.
+            retrier: for the last round.
             tell: gets an instance's name and a sentence when an outage of S3 begins and when it is over.
         """
         by_host: dict[str, list[_Mirror]] = {}
@@ -315,7 +315,7 @@ class Mirrors:
             host = name.partition(" ")[0]
             by_host.setdefault(host, []).append(_Mirror(host, folder, tell))
         self._hosts = {
-            host: _HostMirror(host, mirrors, interval_s, patience or Patience())
+            host: _HostMirror(host, mirrors, interval_s, retrier or Retrier())
             for host, mirrors in by_host.items()
         }
 
@@ -338,7 +338,7 @@ class Mirrors:
                 not name stay until all of theirs is up.
 
         Raises:
-            NotInS3Error: some of it was refused until patience was over.
+            NotInS3Error: some of it was refused until the time was over.
         """
         for each in self._hosts.values():
             each.end()
@@ -356,12 +356,12 @@ class _HostMirror(threading.Thread):
     """Mirrors the folders of one host again and again until `end`, and then once more."""
 
     def __init__(
-        self, host: str, mirrors: Sequence[_Mirror], interval_s: float, patience: Patience
+        self, host: str, mirrors: Sequence[_Mirror], interval_s: float, retrier: Retrier
     ) -> None:
         super().__init__(daemon=True, name=f"mirror-{host}")
         self._mirrors = mirrors
         self._interval_s = interval_s
-        self._patience = replace(patience, must_end=lambda: self._is_abandoned)
+        self._retrier = replace(retrier, must_end=lambda: self._is_abandoned)
         self._ended = threading.Event()
         self._is_abandoned = False
         self.left: list[NotInS3Error] = []
@@ -374,7 +374,7 @@ class _HostMirror(threading.Thread):
             results = [each.sync() for each in self._mirrors]
             longer_s = min(2 * pause_s, MOST_PAUSES * self._interval_s)
             pause_s = self._interval_s if all(results) else longer_s
-        self.left = [error for each in self._mirrors if (error := each.finish(self._patience))]
+        self.left = [error for each in self._mirrors if (error := each.finish(self._retrier))]
 
     def abandon(self) -> None:
         """Bring nothing more to S3."""
@@ -413,8 +413,8 @@ class _Mirror:
         self._note(None)
         return True
 
-    def finish(self, patience: Patience) -> NotInS3Error | None:
-        """Do the last round, again and again while patience lasts; return what did not get up."""
+    def finish(self, retrier: Retrier) -> NotInS3Error | None:
+        """Do the last round, again and again until the time is over; return what did not get up."""
 
         def ask() -> None:
             try:
@@ -424,7 +424,7 @@ class _Mirror:
                 raise
 
         try:
-            patience.ask(ask, what=f"last synchronisation of {self.name}")
+            retrier.ask(ask, what=f"last synchronisation of {self.name}")
         except NotInS3Error as error:
             if self._folder.is_abandoned:
                 return None

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from sagemaker_engine.channels.timeouts import is_transient
+from sagemaker_engine.channels.retrier import is_transient
 
 if TYPE_CHECKING:
     from sagemaker_engine.s3.errors import S3Error

@@ -10,9 +10,9 @@ import io
 import shutil
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
-from sagemaker_engine.channels.timeouts import Patience
+from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.fault import HarmFinder, no_harm
+from sagemaker_engine.s3.fault import S3FaultFinder, no_fault
 from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import ALWAYS
 
@@ -37,25 +37,25 @@ _BUFFER_BYTES = 1 << 20
 class S3Agent(ObjectStore):
     """The object store through requests that may fail.
 
-    It reads with `patience`: a request is made again, a half object is asked for its rest, and nobody is ever given
+    It reads with `retrier`: a request is made again, a half object is asked for its rest, and nobody is ever given
     less than the whole. It writes without: whoever writes knows whether there is something better to do than wait.
     """
 
     def __init__(
-        self, root: Path, *, find_harm: HarmFinder = no_harm, patience: Patience | None = None
+        self, root: Path, *, find_fault: S3FaultFinder = no_fault, retrier: Retrier | None = None
     ) -> None:
         super().__init__(root)
-        self._find_harm = find_harm
-        self.patience = patience or Patience()
+        self._find_fault = find_fault
+        self.retrier = retrier or Retrier()
 
     def head(self, bucket: str, key: str) -> ObjectInfo:
-        """Return the object, asking again as long as patience lasts."""
+        """Return the object, asking again until the time is over."""
 
         def ask() -> ObjectInfo:
             self._request("HeadObject", bucket, key)
             return super(S3Agent, self).head(bucket, key)
 
-        return self.patience.ask(ask, what=f"HeadObject s3://{bucket}/{key}")
+        return self.retrier.ask(ask, what=f"HeadObject s3://{bucket}/{key}")
 
     def list(
         self,
@@ -64,16 +64,16 @@ class S3Agent(ObjectStore):
         delimiter: str | None = None,
         start_after: str | None = None,
     ) -> Iterator[ObjectInfo | CommonPrefix]:
-        """Return objects and common prefixes, asking again as long as patience lasts."""
+        """Return objects and common prefixes, asking again until the time is over."""
 
         def ask() -> Iterator[ObjectInfo | CommonPrefix]:
             self._request("ListObjectsV2", bucket, prefix)
             return super(S3Agent, self).list(bucket, prefix, delimiter, start_after)
 
-        return self.patience.ask(ask, what=f"ListObjectsV2 s3://{bucket}/{prefix}")
+        return self.retrier.ask(ask, what=f"ListObjectsV2 s3://{bucket}/{prefix}")
 
     def open_object(self, bucket: str, key: str) -> tuple[ObjectInfo, BinaryIO]:
-        """Return the object and a stream of all its bytes; reading it raises S3Error when patience is over."""
+        """Return the object and a stream of all its bytes; reading it raises S3Error when time is over."""
         stream = _WholeObject(self, bucket, key)
         return stream.info, cast("BinaryIO", io.BufferedReader(stream, _BUFFER_BYTES))
 
@@ -85,7 +85,7 @@ class S3Agent(ObjectStore):
                 return None
             return super(S3Agent, self).link_to(bucket, key, target)
 
-        info = self.patience.ask(ask, what=f"GetObject s3://{bucket}/{key}")
+        info = self.retrier.ask(ask, what=f"GetObject s3://{bucket}/{key}")
         if info is not None:
             return info
         info, source = self.open_object(bucket, key)
@@ -128,15 +128,15 @@ class S3Agent(ObjectStore):
         Raises:
             S3Error: The fault refuses it, or holds it up for longer than a client waits.
         """
-        harm = self._find_harm(operation, bucket, key)
-        if harm is None:
+        s3_fault = self._find_fault(operation, bucket, key)
+        if s3_fault is None:
             return False
-        self.patience.pause(min(harm.stall_s, READ_TIMEOUT_S))
-        if harm.stall_s > READ_TIMEOUT_S:
+        self.retrier.pause(min(s3_fault.stall_s, READ_TIMEOUT_S))
+        if s3_fault.stall_s > READ_TIMEOUT_S:
             raise S3Error("RequestTimeout")
-        if harm.error is not None:
-            raise harm.error
-        return harm.halves
+        if s3_fault.error is not None:
+            raise s3_fault.error
+        return s3_fault.halves
 
 
 class _WholeObject(io.RawIOBase):
@@ -184,4 +184,4 @@ class _WholeObject(io.RawIOBase):
 
     def _ask(self, call: Callable[[], T]) -> T:
         what = f"GetObject s3://{self._bucket}/{self._key}"
-        return self._agent.patience.ask(call, what=what)
+        return self._agent.retrier.ask(call, what=what)

@@ -1,6 +1,6 @@
 """Faults that the engine lets happen on demand: spot interruptions, lost hosts, slow lines, refusals of its services.
 
-A fault is a value (`model`) that a user writes as JSON (`reader`); the `book` keeps them in the engine's SQLite
+A fault is a value (`model`) that a user writes as JSON (`reader`); the fault store keeps them in the engine's SQLite
 file, where the engine and every runner process read and claim them; `schedule` draws interruptions from a seed;
 `control` is the HTTP route. What a fault does is done by whom it hits: `runner` for compute faults, `s3` and `wire` for
 the services' ones. Imports the database and the standard library, no part that acts on a fault.
@@ -8,14 +8,14 @@ the services' ones. Imports the database and the standard library, no part that 
 
 from sagemaker_engine.faults.model import Fault, FaultError, FaultKind, JobState, Moment
 from sagemaker_engine.faults.schedule import Schedule
-from sagemaker_engine.faults.store import Entry, FaultBook
+from sagemaker_engine.faults.store import Entry, FaultStore
 
 __all__ = [
     "Entry",
     "Fault",
-    "FaultBook",
     "FaultError",
     "FaultKind",
+    "FaultStore",
     "JobState",
     "Moment",
     "Schedule",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from sagemaker_engine.faults.model import Fault
-    from sagemaker_engine.faults.store import FaultBook
+    from sagemaker_engine.faults.store import FaultStore
 
 _KINDS = (FaultKind.THROTTLE, FaultKind.RESOURCE_LIMIT)
 _CREATES = ("CreateTrainingJob", "CreateProcessingJob")
@@ -43,20 +43,20 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFaults:
-    """The faults of service requests that are in a book."""
+    """The faults of service requests that are in a fault store."""
 
-    book: FaultBook
+    fault_store: FaultStore
 
     def answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
         """Answer the request in the service's words if a fault refuses it; None lets it pass."""
-        faults = self.book.open_for_requests(_KINDS)
+        faults = self.fault_store.open_for_requests(_KINDS)
         asked = _asked(environ) if faults else None
         if asked is None:
             return None
         for fault in faults:
-            if hits(fault, target=asked.target, operation=asked.operation) and self.book.claim(
-                fault
-            ):
+            if hits(
+                fault, target=asked.target, operation=asked.operation
+            ) and self.fault_store.claim(fault):
                 error = _error(fault, asked)
                 return _answer(error, asked, start_response)
         return None

@@ -13,7 +13,7 @@ from sagemaker_engine.wire.json_service import answer_json, read_body
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from sagemaker_engine.faults.store import FaultBook
+    from sagemaker_engine.faults.store import FaultStore
 
 PATH = "/_engine/faults"
 
@@ -22,7 +22,7 @@ PATH = "/_engine/faults"
 class FaultControl:
     """PUT sets the faults and the schedule, GET tells them and when they came, DELETE ends them all."""
 
-    book: FaultBook
+    fault_store: FaultStore
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         """Answer one request with what holds afterwards; a document that cannot be is a 400."""
@@ -30,9 +30,9 @@ class FaultControl:
         try:
             if method == "PUT":
                 faults, schedule = read_plan(_document(environ))
-                self.book.replace(faults, schedule)
+                self.fault_store.replace(faults, schedule)
             elif method == "DELETE":
-                self.book.clear()
+                self.fault_store.clear()
             elif method != "GET":
                 message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
                 return answer_json("405 Method Not Allowed", {"message": message}, start_response)
@@ -41,11 +41,11 @@ class FaultControl:
         return answer_json("200 OK", self._told(), start_response)
 
     def _told(self) -> dict[str, Any]:
-        schedule = self.book.schedule()
+        schedule = self.fault_store.schedule()
         return {
-            "faults": [each.as_json() for each in self.book.entries()],
+            "faults": [each.as_json() for each in self.fault_store.entries()],
             "schedule": None if schedule is None else schedule.as_json(),
-            "scheduled": self.book.scheduled(),
+            "scheduled": self.fault_store.scheduled(),
         }
 
 

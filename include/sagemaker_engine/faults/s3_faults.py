@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from sagemaker_engine.faults.model import FaultKind
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.fault import Harm
+from sagemaker_engine.s3.fault import S3Fault
 
 if TYPE_CHECKING:
     from sagemaker_engine.faults.model import Fault
-    from sagemaker_engine.faults.store import FaultBook
+    from sagemaker_engine.faults.store import FaultStore
 
 _KINDS = (FaultKind.S3_ERROR, FaultKind.S3_STALL, FaultKind.S3_TRUNCATE)
 _READS = "GetObject"
@@ -21,11 +21,11 @@ _CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Faults:
-    """The faults of S3 requests that are in a book."""
+    """The faults of S3 requests that are in a fault store."""
 
-    book: FaultBook
+    fault_store: FaultStore
 
-    def harm(self, operation: str, bucket: str, key: str) -> Harm | None:
+    def s3_fault(self, operation: str, bucket: str, key: str) -> S3Fault | None:
         """Return what happens to one request, and note that it happened; None when nothing does.
 
         Args:
@@ -33,9 +33,9 @@ class S3Faults:
             bucket: empty for ListBuckets.
             key: the object's, or the prefix of a listing; empty if a request names neither.
         """
-        for fault in self.book.open_for_requests(_KINDS):
-            if hits(fault, operation, bucket, key) and self.book.claim(fault):
-                return _harm(fault)
+        for fault in self.fault_store.open_for_requests(_KINDS):
+            if hits(fault, operation, bucket, key) and self.fault_store.claim(fault):
+                return _s3_fault(fault)
         return None
 
 
@@ -50,14 +50,14 @@ def hits(fault: Fault, operation: str, bucket: str, key: str) -> bool:
     )
 
 
-def _harm(fault: Fault) -> Harm:
+def _s3_fault(fault: Fault) -> S3Fault:
     match fault.what:
         case FaultKind.S3_STALL:
-            return Harm(stall_s=fault.duration_s or 0.0)
+            return S3Fault(stall_s=fault.duration_s or 0.0)
         case FaultKind.S3_TRUNCATE:
-            return Harm(halves=True)
+            return S3Fault(halves=True)
         case FaultKind.S3_ERROR:
             code = fault.code or _CODES.get(fault.status, "InternalError")
-            return Harm(error=S3Error.of_status(fault.status, code))
+            return S3Fault(error=S3Error.of_status(fault.status, code))
         case _:
             raise AssertionError(f"{fault.what} is no fault of S3")

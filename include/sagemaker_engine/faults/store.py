@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS fault_schedule (one INTEGER PRIMARY KEY, schedule TEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A fault in the book, since when (epoch seconds), and when it came so far."""
+    """A fault in the fault store, since when (epoch seconds), and when it came so far."""
 
     fault: Fault
     put_at: float
@@ -54,21 +54,21 @@ class Entry:
         return {**self.fault.as_json(), "put_at": self.put_at, "fired_at": list(self.fired_at)}
 
 
-class FaultBook:
+class FaultStore:
     """All faults of the engine over one state folder; safe across threads and processes.
 
     It survives `kill -9` of the engine: it lies beside the jobs in the same SQLite file.
     """
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """Open the book of the engine whose state folder this is."""
+        """Open the fault store of the engine whose state folder this is."""
         self._database = Database(root / "engine.sqlite", SCHEMA)
         self._clock = clock
 
     def replace(self, faults: Sequence[Fault], schedule: Schedule | None = None) -> None:
         """Let these faults and this schedule hold and no others.
 
-        A fault that is in the book already, word by word, stays as it is, with the times it came.
+        A fault that is in the fault store already, word by word, stays as it is, with the times it came.
         """
         now = self._clock()
         with self._database.write() as db:
@@ -119,7 +119,7 @@ class FaultBook:
         ]
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of all faults in the book, those spent among them."""
+        """Return the ids of all faults in the fault store, those spent among them."""
         with self._database.read() as db:
             return frozenset(row["id"] for row in db.execute("SELECT id FROM faults"))
 

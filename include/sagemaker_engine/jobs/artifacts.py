@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.channels.container_files import ContainerFiles
     from sagemaker_engine.channels.locations import S3Location
-    from sagemaker_engine.channels.timeouts import Patience
+    from sagemaker_engine.channels.retrier import Retrier
     from sagemaker_engine.s3.object_store import ObjectStore
 
 GZIP_LEVEL = 1
@@ -51,7 +51,7 @@ def upload_archive(
     objects: ObjectStore,
     *,
     scratch: Path,
-    patience: Patience,
+    retrier: Retrier,
     carry: Callable[[int], None],
     is_optional: bool = False,
 ) -> None:
@@ -59,7 +59,7 @@ def upload_archive(
 
     `carry` returns once so many bytes have passed the line. Owners are left out; times, modes and links are kept.
 
-    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before the time is over.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     archive = scratch / target.key.rpartition("/")[2]
@@ -72,9 +72,7 @@ def upload_archive(
             for name, path in found.items():
                 tar.add(path, arcname=name, recursive=False, filter=_anonymous)
     carry(archive.stat().st_size)
-    patience.ask(
-        lambda: objects.put(target.bucket, target.key, archive, link=True), what=target.uri
-    )
+    retrier.ask(lambda: objects.put(target.bucket, target.key, archive, link=True), what=target.uri)
     archive.unlink()
 
 
@@ -83,14 +81,14 @@ def upload_tree(
     target: S3Location,
     objects: ObjectStore,
     *,
-    patience: Patience,
+    retrier: Retrier,
     carry: Callable[[int], None],
 ) -> int:
     """Store every file of the merged folders under the target's prefix; return their number.
 
     Links are followed as the instance follows them; of two files of a name the first folder's wins.
 
-    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before the time is over.
     """
     taken: set[str] = set()
     for each in folders:
@@ -100,7 +98,7 @@ def upload_tree(
         for name in sorted(found.files.keys() - taken):
             place = target.join(name)
             carry(found.files[name].size)
-            patience.ask(partial(_put, each, name, place, objects), what=place.uri)
+            retrier.ask(partial(_put, each, name, place, objects), what=place.uri)
             taken.add(name)
     return len(taken)
 

@@ -40,7 +40,7 @@ from sagemaker_engine.jobs.launchers import LAUNCHERS, asked_launcher, may_start
 from sagemaker_engine.jobs.outputs import upload_outputs
 from sagemaker_engine.jobs.supervision import HOST_LOSSES, Ending, Outcome
 from sagemaker_engine.jobs.volumes import Volume
-from sagemaker_engine.mpi.runtime import Furnishing, NoKeyError, furnish, make_key
+from sagemaker_engine.mpi.runtime import MpiRuntime, NoKeyError, install_mpi, make_key
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.shims import lay_out_shims, packages_folder, wanted_shims
 
@@ -172,7 +172,7 @@ class Attempt:
         return Mirrors(
             mirrors,
             interval_s=max(0.05, interval),
-            patience=self.job.patience,
+            retrier=self.job.retrier,
             tell=self.job.say,
         )
 
@@ -272,9 +272,9 @@ class Attempt:
         streamed, channels = self._channels(host)
         if not self.ground.has_overlay:
             folders += channels
-        furnishing = self._furnish_for_mpi(host)
+        mpi = self._mpi_runtime(host)
         presented = self._accelerators(host)
-        folders += [*furnishing.folders, *presented]
+        folders += [*mpi.folders, *presented]
         return InstanceRequest(
             host=host,
             command=container.training_command(self.job, self.runtime),
@@ -284,8 +284,8 @@ class Attempt:
             volumes=volumes,
             copied=channels if self.ground.has_overlay else (),
             read_only=streamed,
-            added=[*furnishing.added, *self._shims(host)],
-            programs=[*furnishing.programs, *(f"{inside}/bin" for _, inside in presented)],
+            added=[*mpi.added, *self._shims(host)],
+            programs=[*mpi.programs, *(f"{inside}/bin" for _, inside in presented)],
         )
 
     def _channels(self, host: HostPlan) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
@@ -317,7 +317,7 @@ class Attempt:
             return []
         return [(lay_out_shims(wanted, self.job.host_folder(host.name) / "shims"), str(place))]
 
-    def _furnish_for_mpi(self, host: HostPlan) -> Furnishing:
+    def _mpi_runtime(self, host: HostPlan) -> MpiRuntime:
         """Give the instance what an MPI launch needs, where the job asks for one.
 
         Raises:
@@ -327,13 +327,13 @@ class Attempt:
         is_asked = flag is not None and LAUNCHERS[flag].is_mpi
         can_start = self.ground.has_network and self.ground.has_overlay
         if not is_asked and not (can_start and may_start_mpirun(self.job.request)):
-            return Furnishing()
+            return MpiRuntime()
         python = self.runtime.bin_folder / "python"
         try:
             key = make_key(self.job.settings.root / "mpi", python=python)
         except NoKeyError as error:
             raise JobError(f"ClientError: {error}") from error
-        return furnish(self.job.host_folder(host.name), python=python, key=key)
+        return install_mpi(self.job.host_folder(host.name), python=python, key=key)
 
     def _finish_mirrors(self, *, gone_at: Mapping[str, float] | None = None) -> None:
         """Bring the last checkpoints to S3, of lost hosts until they are gone; what S3 refuses is told, not fatal."""

@@ -15,7 +15,7 @@ from sagemaker_engine.jobs.job import JobError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sagemaker_engine.faults import Fault, FaultBook
+    from sagemaker_engine.faults import Fault, FaultStore
     from sagemaker_engine.jobs.supervision import Ending
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ CAPACITY_ERROR = (
 class CapacityRequest:
     """One attempt's request for instances. `order` reports whether somebody wants the job to end."""
 
-    book: FaultBook
+    fault_store: FaultStore
     job: str
     subject: str
     attempt: int
@@ -60,15 +60,15 @@ class CapacityRequest:
         return ending
 
     def _is_short(self, shortages: list[Fault], *, waited_s: float) -> bool:
-        """Return whether a claimed shortage lasts; one that its user took out of the book is over."""
+        """Return whether a claimed shortage lasts; one that its user took out of the fault store is over."""
         left = [each for each in shortages if each.duration_s is None or waited_s < each.duration_s]
-        return bool(left) and not {each.id for each in left}.isdisjoint(self.book.ids())
+        return bool(left) and not {each.id for each in left}.isdisjoint(self.fault_store.ids())
 
     def _faults(self) -> list[Fault]:
-        return self.book.of_job(self.job, self.attempt, kinds=CAPACITY_KINDS)
+        return self.fault_store.of_job(self.job, self.attempt, kinds=CAPACITY_KINDS)
 
     def _claim(self, fault: Fault) -> bool:
-        claimed = self.book.claim(fault, subject=self.subject)
+        claimed = self.fault_store.claim(fault, subject=self.subject)
         if claimed:
             log.info("fault %s comes: %s", fault.id, fault.what)
         return claimed

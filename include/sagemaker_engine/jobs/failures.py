@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.channels.container_files import OddFileError
-from sagemaker_engine.channels.timeouts import is_transient
+from sagemaker_engine.channels.retrier import is_transient
 from sagemaker_engine.jobs.life_cycle import MAX_REASON_CHARS
 
 if TYPE_CHECKING:

@@ -14,18 +14,18 @@ from sagemaker_engine.faults.model import LINE_KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sagemaker_engine.faults import Fault, FaultBook
+    from sagemaker_engine.faults import Fault, FaultStore
 
 LOOK_S = 0.2
-"""How old what was read from the book may be."""
+"""How old what was read from the fault store may be."""
 BYTES_PER_MEGABYTE = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
 class HostLines:
-    """The lines of one attempt; `subject` names the attempt in the book's list of what came."""
+    """The lines of one attempt; `subject` names the attempt in the fault store's list of what came."""
 
-    book: FaultBook
+    fault_store: FaultStore
     job: str
     subject: str
     attempt: int
@@ -46,7 +46,7 @@ class HostLines:
         now = self.clock()
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            self._known = self.book.holding(LINE_KINDS)
+            self._known = self.fault_store.holding(LINE_KINDS)
         slow = [
             each
             for each in self._known
@@ -55,6 +55,6 @@ class HostLines:
         for each in slow:
             if each.id not in self._noted:
                 self._noted.add(each.id)
-                self.book.claim(each, subject=self.subject)
+                self.fault_store.claim(each, subject=self.subject)
         speeds = [each.megabytes_per_s for each in slow if each.megabytes_per_s is not None]
         return min(speeds) * BYTES_PER_MEGABYTE if speeds else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.channels.listing import Host
-from sagemaker_engine.channels.timeouts import Patience
+from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.jobs import life_cycle
 from sagemaker_engine.jobs.logs import say_in_newest
 
@@ -117,9 +117,9 @@ class Job:
         say_in_newest(self.folder / "logs", host, text)
 
     @property
-    def patience(self) -> Patience:
+    def retrier(self) -> Retrier:
         """Retry time for S3 while a job's results are uploaded; a stop does not shorten it."""
-        return Patience(scale=min(1.0, self.settings.time_scale))
+        return Retrier(scale=min(1.0, self.settings.time_scale))
 
     def host_folder(self, host: str) -> Path:
         """Return the folder that holds one instance's files."""

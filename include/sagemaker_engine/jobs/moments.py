@@ -12,11 +12,11 @@ from sagemaker_engine.faults.model import CAPACITY_KINDS, COMPUTE_KINDS, LOSS_KI
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sagemaker_engine.faults import Fault, FaultBook
+    from sagemaker_engine.faults import Fault, FaultStore
 
 HOST_KINDS = COMPUTE_KINDS - CAPACITY_KINDS
 LOOK_S = 0.2
-"""How old what was read from the book may be."""
+"""How old what was read from the fault store may be."""
 
 _STEP = re.compile(r"(?:\bstep=|^\[(?=\d+\](?:#011|\t)))(\d+)")
 """The steps of our own scripts, and the rounds of XGBoost: `[12]#011train-rmse:...`."""
@@ -28,15 +28,15 @@ class Moments:
     def __init__(
         self,
         *,
-        book: FaultBook,
+        fault_store: FaultStore,
         job: str,
         subject: str,
         attempt: int,
         is_spot: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `subject` names this attempt in the book's list of what came."""
-        self._book = book
+        """Prepare; `subject` names this attempt in the fault store's list of what came."""
+        self._fault_store = fault_store
         self._job = job
         self._subject = subject
         self._attempt = attempt
@@ -80,7 +80,7 @@ class Moments:
             if not self._is_due(fault, is_checkpointing=is_checkpointing):
                 continue
             self._come.add(fault.id)
-            if self._book.claim(fault, subject=self._subject):
+            if self._fault_store.claim(fault, subject=self._subject):
                 due.append(fault)
                 if fault.what in LOSS_KINDS:
                     break
@@ -100,8 +100,8 @@ class Moments:
         return self._state is moment.state
 
     def _read(self) -> list[Fault]:
-        faults = self._book.of_job(self._job, self._attempt, kinds=HOST_KINDS)
-        schedule = self._book.schedule()
+        faults = self._fault_store.of_job(self._job, self._attempt, kinds=HOST_KINDS)
+        schedule = self._fault_store.schedule()
         drawn = schedule.interruption(self._job, self._attempt) if schedule is not None else None
         if drawn is not None:
             faults.append(drawn)

@@ -25,7 +25,7 @@ def upload_outputs(
 
     `carry` returns once so many bytes have passed the line to S3.
 
-    Fails with S3Error: the bucket does not exist, or S3 does not take it before patience is over.
+    Fails with S3Error: the bucket does not exist, or S3 does not take it before the time is over.
     """
     config = job.request["OutputDataConfig"]
     target = S3Location.parse(config["S3OutputPath"]).join(f"{job.name}/output")
@@ -40,14 +40,14 @@ def upload_outputs(
         ]
         for name in ("model", "output/data")
     )
-    objects, patience = job.objects, job.patience
+    objects, retrier = job.objects, job.retrier
     if config.get("CompressionType") == "NONE":
-        artifacts.upload_tree(models, target.join("model"), objects, patience=patience, carry=carry)
-        artifacts.upload_tree(outputs, target.join("data"), objects, patience=patience, carry=carry)
+        artifacts.upload_tree(models, target.join("model"), objects, retrier=retrier, carry=carry)
+        artifacts.upload_tree(outputs, target.join("data"), objects, retrier=retrier, carry=carry)
         return target.join("model").uri + "/"
     scratch = job.folder / "scratch"
     archive = partial(
-        artifacts.upload_archive, objects=objects, scratch=scratch, patience=patience, carry=carry
+        artifacts.upload_archive, objects=objects, scratch=scratch, retrier=retrier, carry=carry
     )
     archive(models, target.join("model.tar.gz"))
     archive(outputs, target.join("output.tar.gz"), is_optional=True)

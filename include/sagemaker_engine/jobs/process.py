@@ -10,10 +10,10 @@ import sys
 import time
 from dataclasses import dataclass, field, replace
 
+from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import S3Agent
-from sagemaker_engine.channels.timeouts import Patience
 from sagemaker_engine.faults.s3_faults import S3Faults
-from sagemaker_engine.faults.store import FaultBook
+from sagemaker_engine.faults.store import FaultStore
 from sagemaker_engine.jobs.cleanup import clear, clear_instances
 from sagemaker_engine.jobs.job import Job, JobError
 from sagemaker_engine.jobs.processing import ProcessingRun
@@ -60,8 +60,8 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
         return
     objects = S3Agent(
         settings.s3_root,
-        find_harm=S3Faults(book=FaultBook(settings.root)).harm,
-        patience=Patience(scale=min(1.0, settings.time_scale)),
+        find_fault=S3Faults(fault_store=FaultStore(settings.root)).s3_fault,
+        retrier=Retrier(scale=min(1.0, settings.time_scale)),
     )
     job = Job(
         kind=kind,
@@ -78,7 +78,7 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
         clear(job.folder)
     clear_instances(job.folder)
     watch = Watch(job=job)
-    objects.patience = replace(objects.patience, must_end=lambda: watch.order() is not None)
+    objects.retrier = replace(objects.retrier, must_end=lambda: watch.order() is not None)
     try:
         if watch.order() is Ending.STOPPED:
             job.enter("Stopping")

@@ -97,14 +97,14 @@ class ProcessingRun:
         mirrors = Mirrors(
             continuous,
             interval_s=0.5 * min(1.0, self.job.settings.time_scale),
-            patience=self.job.patience,
+            retrier=self.job.retrier,
             tell=self.job.say,
         )
         outcome = self._process(mirrors)
         try:
             mirrors.finish()
             for name, each in at_end.items():
-                self.job.patience.ask(partial(each.sync, final=True), what=name)
+                self.job.retrier.ask(partial(each.sync, final=True), what=name)
         except S3Error as error:
             raise JobError(s3_failure("Output upload failed", error)) from error
         self._finish(outcome)

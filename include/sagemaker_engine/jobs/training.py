@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.faults import FaultBook
+from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.jobs.attempt import Attempt
 from sagemaker_engine.jobs.capacity import REPLACEMENT_S, CapacityRequest
 from sagemaker_engine.jobs.cleanup import clear_instances
@@ -49,7 +49,7 @@ class TrainingRun:
     runtime: ImageRuntime
     hosts: list[HostPlan]
     metrics: MetricScraper
-    book: FaultBook
+    fault_store: FaultStore
     limits: Limits
     rules: RuleWatch
 
@@ -87,7 +87,7 @@ class TrainingRun:
                 algorithm.get("MetricDefinitions") or runtime.metric_definitions,
                 job.folder / "metrics.jsonl",
             ),
-            book=FaultBook(job.settings.root),
+            fault_store=FaultStore(job.settings.root),
             limits=limits,
             rules=rules,
         )
@@ -138,7 +138,7 @@ class TrainingRun:
             self._finish(Ending.MAX_RUNTIME_EXCEEDED)
             return None
         request = CapacityRequest(
-            book=self.book,
+            fault_store=self.fault_store,
             job=self.job.name,
             subject=self._subject(number),
             attempt=number,
@@ -155,7 +155,7 @@ class TrainingRun:
 
     def _attempt(self, number: int, max_runtime_s: float) -> Attempt:
         moments = Moments(
-            book=self.book,
+            fault_store=self.fault_store,
             job=self.job.name,
             subject=self._subject(number),
             attempt=number,
@@ -175,14 +175,17 @@ class TrainingRun:
                 watch=FolderWatch(folders),
             ),
             lines=HostLines(
-                book=self.book, job=self.job.name, subject=self._subject(number), attempt=number
+                fault_store=self.fault_store,
+                job=self.job.name,
+                subject=self._subject(number),
+                attempt=number,
             ),
             max_runtime_s=max_runtime_s,
             on_training=lambda: self.rules.trains(time.time()),
         )
 
     def _subject(self, number: int) -> str:
-        """Return what the book calls this attempt; a later job of the same name is another."""
+        """Return what the fault store calls this attempt; a later job of the same name is another."""
         return f"{self.job.name}/{number} of {self.job.created_at:.3f}"
 
     def _conclude(self, attempt: Attempt, outcome: Outcome) -> bool:

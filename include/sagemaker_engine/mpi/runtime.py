@@ -23,7 +23,7 @@ class NoKeyError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Furnishing:
+class MpiRuntime:
     """Files and variables that an instance gets for the launch.
 
     `folders` are (host path, path inside); the entries of `added` (the same) come to those the machine has there;
@@ -35,7 +35,7 @@ class Furnishing:
     programs: list[str] = field(default_factory=list)
 
 
-def furnish(folder: Path, *, python: Path, key: Path) -> Furnishing:
+def install_mpi(folder: Path, *, python: Path, key: Path) -> MpiRuntime:
     """Lay out the programs and the job's key in the folder of an instance.
 
     Fails with OSError: the disk refuses.
@@ -47,7 +47,7 @@ def furnish(folder: Path, *, python: Path, key: Path) -> Furnishing:
     daemon.unlink(missing_ok=True)
     daemon.symlink_to(python.with_name("prted"))
     _install_key(folder / "home" / ".ssh", key)
-    return Furnishing(
+    return MpiRuntime(
         folders=[(launch, INSIDE)],
         added=[(launch / "sbin", "/usr/sbin")],
         programs=[f"{INSIDE}/bin"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sagemaker_engine.http.body import FileBody
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.fault import HalfBody, HarmFinder, no_harm
+from sagemaker_engine.s3.fault import HalfBody, S3FaultFinder, no_fault
 from sagemaker_engine.s3.presigned import check_expiry
 from sagemaker_engine.s3.request import read_request
 from sagemaker_engine.s3.responses import Response, error_response
@@ -32,12 +32,12 @@ class S3Application:
 
     Path-style addresses and virtual-host ones (``bucket.s3.<anything>``, ``bucket.localhost``) work
     side by side. What killed processes left in the store is swept away here, at the start.
-    `find_harm` tells what a fault does to a request.
+    `find_fault` tells what a fault does to a request.
     """
 
-    def __init__(self, store: ObjectStore, *, find_harm: HarmFinder = no_harm) -> None:
+    def __init__(self, store: ObjectStore, *, find_fault: S3FaultFinder = no_fault) -> None:
         self._store = store
-        self._find_harm = find_harm
+        self._find_fault = find_fault
         store.recover()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -80,13 +80,13 @@ class S3Application:
     def _act(self, request: S3Request) -> Response:
         action = find_action(request)
         key = request.key or request.query.get("prefix", "")
-        harm = self._find_harm(operation_of(request, action), request.bucket, key)
-        if harm is None:
+        s3_fault = self._find_fault(operation_of(request, action), request.bucket, key)
+        if s3_fault is None:
             return action(self._store, request)
-        time.sleep(harm.stall_s)
-        if harm.error is not None:
-            raise harm.error
+        time.sleep(s3_fault.stall_s)
+        if s3_fault.error is not None:
+            raise s3_fault.error
         response = action(self._store, request)
-        if harm.halves and isinstance(response.body, FileBody):
+        if s3_fault.halves and isinstance(response.body, FileBody):
             return replace(response, body=HalfBody(response.body))
         return response

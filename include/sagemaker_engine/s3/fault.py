@@ -1,7 +1,7 @@
 """Effect of a fault on one S3 request: an error as its answer, a delay before it, or half of the body.
 
 The store knows no faults. Whoever serves it, the application and the platform's agent, asks a
-`HarmFinder` before each request.
+`S3FaultFinder` before each request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Harm:
+class S3Fault:
     """Effect on one request, in this order: delay, rejection, half an object."""
 
     stall_s: float = 0.0
@@ -25,11 +25,11 @@ class Harm:
     halves: bool = False
 
 
-HarmFinder = Callable[[str, str, str], Harm | None]
+S3FaultFinder = Callable[[str, str, str], S3Fault | None]
 """Told a request's operation, bucket and key (empty where it has none); None: nothing happens."""
 
 
-def no_harm(operation: str, bucket: str, key: str) -> None:
+def no_fault(operation: str, bucket: str, key: str) -> None:
     """Let every request pass."""
 
 

@@ -49,7 +49,7 @@ ALL_FAILED = "All training jobs failed. Please take a look at the training jobs 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Yard:
+class TuningPorts:
     """Ports of a search: its rows, the jobs' store, and the ways to create and stop a job.
 
     `create_job` takes a CreateTrainingJob request, the region and the tuning job's ARN.
@@ -67,20 +67,20 @@ class Yard:
 class Search:
     """One tuning job under way. All it must know after a restart is in the tables."""
 
-    yard: Yard
+    ports: TuningPorts
     tuning: TuningRow
     plan: TuningPlan
     _num_judged: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, yard: Yard, tuning: TuningRow) -> Search:
+    def of(cls, ports: TuningPorts, tuning: TuningRow) -> Search:
         """Return the search of a stored tuning job."""
-        return cls(yard=yard, tuning=tuning, plan=read_plan(tuning.request))
+        return cls(ports=ports, tuning=tuning, plan=read_plan(tuning.request))
 
     def advance(self, tuning: TuningRow) -> bool:
         """Do one round with the tuning job as it is stored now; return whether it has ended."""
         self.tuning = tuning
-        stored = self.yard.tables.trials(tuning.arn)
+        stored = self.ports.tables.trials(tuning.arn)
         looked_at = [self._look_at(trial) for trial in stored]
         trials = [trial for trial in looked_at if trial is not None]
         active = [trial for trial in trials if trial.result is None]
@@ -107,7 +107,7 @@ class Search:
         if job is None and trial.launched_at is None:
             if self.tuning.stop_requested_at is None and ENDING not in self.tuning.state:
                 return self._launch(trial)
-            self.yard.tables.forget(self.tuning.arn, trial.number)
+            self.ports.tables.forget(self.tuning.arn, trial.number)
             return None
         if job is None:
             return self._end(
@@ -117,13 +117,13 @@ class Search:
             definition = self.plan.definitions[trial.definition]
             return self._end(trial, results.result_of(job, definition, self._curve(trial)))
         if trial.stop_reason is not None and job.status == "InProgress":
-            self.yard.stop_job(trial.job_name)
+            self.ports.stop_job(trial.job_name)
         return trial
 
     def _job(self, trial: TrialRow) -> JobRow | None:
         """Return the trial's training job, None when there is none or it is somebody else's."""
         try:
-            job = self.yard.store.get(JobKind.TRAINING, trial.job_name)
+            job = self.ports.store.get(JobKind.TRAINING, trial.job_name)
         except UnknownJobError:
             return None
         return job if job.request.get("TuningJobArn") == self.tuning.arn else None
@@ -134,38 +134,38 @@ class Search:
         request = training_request(definition, trial.job_name, trial.point, tags=tags)
         region = self.tuning.arn.split(":")[3]
         try:
-            self.yard.create_job(request, region, self.tuning.arn)
+            self.ports.create_job(request, region, self.tuning.arn)
         except ServiceError as error:
             if error.code in TRY_AGAIN:
                 log.warning("trial %s waits: %s", trial.job_name, error.message)
                 return trial
             log.warning("trial %s failed to start: %s", trial.job_name, error.message)
             return self._end(trial, self._failed(trial, f"ClientError: {error.message}"))
-        self.yard.tables.note(self.tuning.arn, trial.number, launched_at=self.yard.clock())
+        self.ports.tables.note(self.tuning.arn, trial.number, launched_at=self.ports.clock())
         log.info("trial %s: %s", trial.job_name, trial.point)
         return trial
 
     def _end(self, trial: TrialRow, result: dict[str, Any]) -> TrialRow:
-        self.yard.tables.note(self.tuning.arn, trial.number, result=result)
+        self.ports.tables.note(self.tuning.arn, trial.number, result=result)
         status, objective = result["TrainingJobStatus"], results.objective_of(result)
         log.info("trial %s: %s, objective %s", trial.job_name, status, objective)
         return replace(trial, result=result)
 
     def _failed(self, trial: TrialRow, reason: str) -> dict[str, Any]:
         arn = f"{self.tuning.arn.rpartition(':')[0]}:training-job/{trial.job_name}"
-        return results.failed_result(trial, arn=arn, reason=reason, at=self.yard.clock())
+        return results.failed_result(trial, arn=arn, reason=reason, at=self.ports.clock())
 
     def _stop(self, trial: TrialRow, reason: str) -> None:
         if trial.stop_reason is not None:
             return
-        self.yard.tables.note(self.tuning.arn, trial.number, stop_reason=reason)
+        self.ports.tables.note(self.tuning.arn, trial.number, stop_reason=reason)
         log.info("trial %s is stopped: %s", trial.job_name, reason)
-        self.yard.stop_job(trial.job_name)
+        self.ports.stop_job(trial.job_name)
 
     def _curve(self, trial: TrialRow) -> Curve:
         if trial.result is not None:
             return tuple(trial.result[results.CURVE])
-        folder = self.yard.settings.job_folder(JobKind.TRAINING, trial.job_name)
+        folder = self.ports.settings.job_folder(JobKind.TRAINING, trial.job_name)
         metric = self.plan.definitions[trial.definition].metric
         return read_curve(folder / "metrics.jsonl", metric)
 
@@ -211,12 +211,12 @@ class Search:
             job_name=trial_name(self.tuning, number),
             definition=definition,
             point=self._point(number, definition, trials),
-            decided_at=self.yard.clock(),
+            decided_at=self.ports.clock(),
             launched_at=None,
             stop_reason=None,
             result=None,
         )
-        self.yard.tables.decide(self.tuning.arn, trial)
+        self.ports.tables.decide(self.tuning.arn, trial)
         return trial
 
     def _definition_of(self, number: int) -> int:
@@ -279,7 +279,7 @@ class Search:
             num_failed = sum(each["TrainingJobStatus"] == "Failed" for each in ended)
             reason = NO_SUCCESS if num_failed == len(ended) else NO_METRIC
             return {"Status": "Failed", "FailureReason": reason}
-        if self.yard.clock() - self.tuning.created_at >= self.plan.max_runtime_s:
+        if self.ports.clock() - self.tuning.created_at >= self.plan.max_runtime_s:
             return {"Status": "Stopped"}
         progress = progress_in(trials, self.plan)
         if self.plan.criteria.are_met(progress, maximize=self.plan.maximize):
@@ -291,7 +291,7 @@ class Search:
         ended = [trial.result for trial in trials if trial.result is not None]
         if ending is None and not any(e["ObjectiveStatus"] == Phase.SUCCEEDED for e in ended):
             outcome = {"Status": "Failed", "FailureReason": ALL_FAILED}
-        now = self.yard.clock()
+        now = self.ports.clock()
 
         def end(state: dict[str, Any]) -> None:
             state[STATUS_KEY] = outcome["Status"]
@@ -303,7 +303,7 @@ class Search:
         log.info("tuning job %s: %s after %s trials", self.tuning.name, outcome, len(trials))
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
-        self.yard.tables.change(self.tuning.name, change, at=self.yard.clock())
+        self.ports.tables.change(self.tuning.name, change, at=self.ports.clock())
 
 
 def progress_in(trials: list[TrialRow], plan: TuningPlan) -> Progress:

@@ -67,7 +67,7 @@ class Supervisor:
             self._refuse(str(reason))
         self._send(b"K")
         if self._link.recv(1) != b"\0":
-            os._exit(0)  # The caller lost its patience and runs the program itself.
+            os._exit(0)  # The caller did not wait and runs the program itself.
         os.setsid()
         child = os.fork()
         if child == 0:

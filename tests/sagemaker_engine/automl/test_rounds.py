@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.automl.rounds import Search, Yard
+from sagemaker_engine.automl.rounds import AutoMLPorts, Search
 from sagemaker_engine.automl.tables import AutoMLRow, AutoMLTables, Step, StepKind
 from sagemaker_engine.state.jobs import JobKind
 from sagemaker_engine.state.store import JobStore
@@ -24,7 +24,7 @@ STATUS = {JobKind.TRAINING: "TrainingJobStatus", JobKind.PROCESSING: "Processing
 
 
 @dataclass
-class World:
+class Account:
     """One AutoML job over a database of its own; its clock and its jobs' ends are the test's."""
 
     store: JobStore
@@ -35,8 +35,8 @@ class World:
     refusal: ServiceError | None = None
 
     @property
-    def yard(self) -> Yard:
-        return Yard(
+    def ports(self) -> AutoMLPorts:
+        return AutoMLPorts(
             tables=self.tables,
             store=self.store,
             clock=lambda: self.now,
@@ -64,7 +64,7 @@ class World:
         """Let one round pass, as an engine does that knows nothing but the tables; return the job after it."""
         row = self.tables.get("a")
         if not row.is_terminal:
-            Search(yard=self.yard, row=row).advance()
+            Search(ports=self.ports, row=row).advance()
         return self.tables.get("a")
 
     def end(self, step: Step, status: str = "Completed", **state: Any) -> None:
@@ -95,8 +95,8 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     made.close()
 
 
-def world_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> World:
-    """Return a world whose AutoML job has been created and not looked at."""
+def account_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> Account:
+    """Return a account whose AutoML job has been created and not looked at."""
     config = {
         "TargetAttributeName": "y",
         "Mode": "ENSEMBLING",
@@ -127,16 +127,16 @@ def world_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> World:
         stop_requested_at=None,
     )
     tables.create(row, tags={})
-    return World(store, tables)
+    return Account(store, tables)
 
 
-def analyzed(store: JobStore, **arguments: Any) -> World:
-    """Return a world whose data have been looked at; its first candidates run."""
-    world = world_of(store, **arguments)
-    world.round()
-    world.end(world.steps[0], ExitMessage=FOUND)
-    world.round()
-    return world
+def analyzed(store: JobStore, **arguments: Any) -> Account:
+    """Return a account whose data have been looked at; its first candidates run."""
+    account = account_of(store, **arguments)
+    account.round()
+    account.end(account.steps[0], ExitMessage=FOUND)
+    account.round()
+    return account
 
 
 def secondary(row: AutoMLRow) -> tuple[str, str]:
@@ -144,32 +144,32 @@ def secondary(row: AutoMLRow) -> tuple[str, str]:
 
 
 def test_job_analyzes_fits_in_batches_weighs_explains_and_completes(store: JobStore) -> None:
-    world = world_of(store, candidates=4)
-    assert secondary(world.round()) == ("InProgress", "AnalyzingData")
-    world.end(world.steps[0], ExitMessage=FOUND)
-    assert secondary(world.round()) == ("InProgress", "FeatureEngineering")
-    assert [step.kind for step in world.active] == [StepKind.CANDIDATE] * 2
+    account = account_of(store, candidates=4)
+    assert secondary(account.round()) == ("InProgress", "AnalyzingData")
+    account.end(account.steps[0], ExitMessage=FOUND)
+    assert secondary(account.round()) == ("InProgress", "FeatureEngineering")
+    assert [step.kind for step in account.active] == [StepKind.CANDIDATE] * 2
 
-    first, second = world.active
-    world.end_with(first, 3.0)
-    assert secondary(world.round()) == ("InProgress", "ModelTuning")
-    assert world.active == [second]  # The next batch waits for the whole of this one.
-    world.end_with(second, 2.0)
-    world.round()
-    (third,) = world.active
-    world.end_with(third, 4.0)
-    world.round()
-    (ensemble,) = world.active
+    first, second = account.active
+    account.end_with(first, 3.0)
+    assert secondary(account.round()) == ("InProgress", "ModelTuning")
+    assert account.active == [second]  # The next batch waits for the whole of this one.
+    account.end_with(second, 2.0)
+    account.round()
+    (third,) = account.active
+    account.end_with(third, 4.0)
+    account.round()
+    (ensemble,) = account.active
     assert ensemble.kind is StepKind.ENSEMBLE
     assert ensemble.recipe["members"] == [second.job_name, first.job_name, third.job_name]
 
-    world.end_with(ensemble, 2.5)
-    assert secondary(world.round()) == ("InProgress", "GeneratingExplainabilityReport")
-    (explanation,) = world.active
+    account.end_with(ensemble, 2.5)
+    assert secondary(account.round()) == ("InProgress", "GeneratingExplainabilityReport")
+    (explanation,) = account.active
     assert explanation.recipe == {"candidate": second.job_name}
-    world.end(explanation)
-    world.now = 1234.0
-    row = world.round()
+    account.end(explanation)
+    account.now = 1234.0
+    row = account.round()
     assert secondary(row) == ("Completed", "Completed")
     assert row.state["EndTime"] == 1234.0
 
@@ -177,73 +177,73 @@ def test_job_analyzes_fits_in_batches_weighs_explains_and_completes(store: JobSt
 def test_step_whose_creation_an_engine_did_not_live_to_note_is_not_created_again(
     store: JobStore,
 ) -> None:
-    world = world_of(store)
-    world.round()
-    world.tables.note(ARN, 0, launched_at=None)
-    world.round()
-    assert len(world.created) == 1
+    account = account_of(store)
+    account.round()
+    account.tables.note(ARN, 0, launched_at=None)
+    account.round()
+    assert len(account.created) == 1
 
 
 def test_step_that_was_decided_and_not_created_is_created_by_the_next_engine(
     store: JobStore,
 ) -> None:
-    world = world_of(store)
-    world.refusal = ServiceError("ThrottlingException", "later")
-    world.round()
-    assert (world.created, len(world.steps)) == ([], 1)
-    world.refusal = None
-    world.round()
-    assert world.created == [world.steps[0].job_name]
+    account = account_of(store)
+    account.refusal = ServiceError("ThrottlingException", "later")
+    account.round()
+    assert (account.created, len(account.steps)) == ([], 1)
+    account.refusal = None
+    account.round()
+    assert account.created == [account.steps[0].job_name]
 
 
 def test_same_seed_and_results_decide_the_same_candidates(store: JobStore, tmp_path: Path) -> None:
     decided = []
     for number in range(2):
         other = JobStore(tmp_path / f"{number}.sqlite")
-        world = analyzed(other, candidates=10)
+        account = analyzed(other, candidates=10)
         for turn in range(4):
-            for step in reversed(world.active) if number else world.active:
-                world.end_with(step, 10.0 - turn - step.number / 10)
-                world.round()
-        decided.append([(step.job_name, step.recipe) for step in world.steps])
+            for step in reversed(account.active) if number else account.active:
+                account.end_with(step, 10.0 - turn - step.number / 10)
+                account.round()
+        decided.append([(step.job_name, step.recipe) for step in account.steps])
         other.close()
     assert decided[0] == decided[1]
     assert len(decided[0]) == 10
 
 
 def test_stop_ends_running_steps_and_forgets_those_never_created(store: JobStore) -> None:
-    world = analyzed(store)
-    running, unborn = world.active
+    account = analyzed(store)
+    running, unborn = account.active
     store.delete(JobKind.TRAINING, unborn.job_name)
-    world.tables.note(ARN, unborn.number, launched_at=None)
-    world.tables.change("a", lambda _: None, at=world.now, stop=True)
-    assert world.round().status == "InProgress"
-    assert world.stopped == [running.job_name]
-    assert [step.number for step in world.steps] == [0, running.number]
-    world.end(running, "Stopped")
-    assert secondary(world.round()) == ("Stopped", "Stopped")
+    account.tables.note(ARN, unborn.number, launched_at=None)
+    account.tables.change("a", lambda _: None, at=account.now, stop=True)
+    assert account.round().status == "InProgress"
+    assert account.stopped == [running.job_name]
+    assert [step.number for step in account.steps] == [0, running.number]
+    account.end(running, "Stopped")
+    assert secondary(account.round()) == ("Stopped", "Stopped")
 
 
 def test_time_that_is_up_ends_the_job_with_the_best_so_far(store: JobStore) -> None:
     limit = {"MaxAutoMLJobRuntimeInSeconds": 60}
-    world = analyzed(store, candidates=10, CompletionCriteria=limit)
-    first, second = world.active
-    world.end_with(first, 1.0)
-    world.now += 60
-    world.round()
-    assert world.stopped == [second.job_name]
-    world.end(second, "Stopped")
-    assert secondary(world.round()) == ("Completed", "MaxAutoMLJobRuntimeReached")
+    account = analyzed(store, candidates=10, CompletionCriteria=limit)
+    first, second = account.active
+    account.end_with(first, 1.0)
+    account.now += 60
+    account.round()
+    assert account.stopped == [second.job_name]
+    account.end(second, "Stopped")
+    assert secondary(account.round()) == ("Completed", "MaxAutoMLJobRuntimeReached")
 
 
 def test_time_that_is_up_without_a_candidate_completes_the_job_as_well(store: JobStore) -> None:
     limit = {"MaxAutoMLJobRuntimeInSeconds": 60}
-    world = world_of(store, CompletionCriteria=limit)
-    world.round()
-    world.now += 61
-    world.round()
-    world.end(world.steps[0], "Stopped")
-    row = world.round()
+    account = account_of(store, CompletionCriteria=limit)
+    account.round()
+    account.now += 61
+    account.round()
+    account.end(account.steps[0], "Stopped")
+    row = account.round()
     assert secondary(row) == ("Completed", "MaxAutoMLJobRuntimeReached")
     assert "FailureReason" not in row.state
 
@@ -251,38 +251,38 @@ def test_time_that_is_up_without_a_candidate_completes_the_job_as_well(store: Jo
 def test_data_that_cannot_be_learned_from_fail_the_job_as_the_clients_error(
     store: JobStore,
 ) -> None:
-    world = world_of(store)
-    world.round()
+    account = account_of(store)
+    account.round()
     reason = "AlgorithmError: no column y, exit code: 2"
-    world.end(world.steps[0], "Failed", FailureReason=reason)
-    row = world.round()
+    account.end(account.steps[0], "Failed", FailureReason=reason)
+    row = account.round()
     assert secondary(row) == ("Failed", "Failed")
     assert row.state["FailureReason"] == "ClientError: no column y"
 
 
 def test_fault_of_the_analysis_keeps_its_own_reason(store: JobStore) -> None:
-    world = world_of(store)
-    world.round()
+    account = account_of(store)
+    account.round()
     reason = "InternalServerError: the runner died"
-    world.end(world.steps[0], "Failed", FailureReason=reason)
-    assert world.round().state["FailureReason"] == reason
+    account.end(account.steps[0], "Failed", FailureReason=reason)
+    assert account.round().state["FailureReason"] == reason
 
 
 def test_failed_candidate_is_counted_and_the_search_goes_on(store: JobStore) -> None:
-    world = analyzed(store, candidates=2)
-    first, second = world.active
-    world.end(first, "Failed", FailureReason="AlgorithmError: out of luck")
-    world.end_with(second, 1.0)
-    world.round()
-    (explanation,) = world.active
+    account = analyzed(store, candidates=2)
+    first, second = account.active
+    account.end(first, "Failed", FailureReason="AlgorithmError: out of luck")
+    account.end_with(second, 1.0)
+    account.round()
+    (explanation,) = account.active
     assert explanation.recipe == {"candidate": second.job_name}
 
 
 def test_job_without_a_single_success_fails_and_says_why(store: JobStore) -> None:
-    world = analyzed(store, candidates=2)
-    for step in world.active:
-        world.end(step, "Failed", FailureReason=f"AlgorithmError: step {step.number}")
-    row = world.round()
+    account = analyzed(store, candidates=2)
+    for step in account.active:
+        account.end(step, "Failed", FailureReason=f"AlgorithmError: step {step.number}")
+    row = account.round()
     assert secondary(row) == ("Failed", "Failed")
     assert row.state["FailureReason"] == (
         "ClientError: No candidate succeeded; the first failed with: AlgorithmError: step 1"
@@ -290,40 +290,40 @@ def test_job_without_a_single_success_fails_and_says_why(store: JobStore) -> Non
 
 
 def test_one_success_makes_no_ensemble(store: JobStore) -> None:
-    world = analyzed(store, candidates=3)
-    first, second = world.active
-    world.end(first, "Failed")
-    world.end_with(second, 1.0)
-    world.round()
-    assert [step.kind for step in world.active] == [StepKind.EXPLANATION]
+    account = analyzed(store, candidates=3)
+    first, second = account.active
+    account.end(first, "Failed")
+    account.end_with(second, 1.0)
+    account.round()
+    assert [step.kind for step in account.active] == [StepKind.EXPLANATION]
 
 
 def test_failed_explanation_is_a_partial_failure(store: JobStore) -> None:
-    world = analyzed(store, candidates=1)
-    world.end_with(world.active[0], 1.0)
-    world.round()
-    world.end(world.active[0], "Failed", FailureReason="AlgorithmError: no memory")
-    row = world.round()
+    account = analyzed(store, candidates=1)
+    account.end_with(account.active[0], 1.0)
+    account.round()
+    account.end(account.active[0], "Failed", FailureReason="AlgorithmError: no memory")
+    row = account.round()
     assert secondary(row) == ("Completed", "ExplainabilityError")
     (reason,) = row.state["PartialFailureReasons"]
     assert reason["PartialFailureMessage"] == "ExplainabilityError: AlgorithmError: no memory"
 
 
 def test_candidate_that_the_account_refuses_fails_with_the_refusal(store: JobStore) -> None:
-    world = analyzed(store, candidates=3)
-    for step in world.active:
-        world.end_with(step, 1.0)
-    world.refusal = ServiceError("ResourceInUse", "the name is taken")
-    world.round()
-    ensemble = world.steps[-1]
+    account = analyzed(store, candidates=3)
+    for step in account.active:
+        account.end_with(step, 1.0)
+    account.refusal = ServiceError("ResourceInUse", "the name is taken")
+    account.round()
+    ensemble = account.steps[-1]
     assert ensemble.kind is StepKind.ENSEMBLE
     assert ensemble.result is not None
     assert ensemble.result["FailureReason"] == "ClientError: the name is taken"
 
 
 def test_time_limits_and_tags_reach_the_candidates(store: JobStore) -> None:
-    world = analyzed(store, CompletionCriteria={"MaxRuntimePerTrainingJobInSeconds": 77})
-    job = store.get(JobKind.TRAINING, world.active[0].job_name)
+    account = analyzed(store, CompletionCriteria={"MaxRuntimePerTrainingJobInSeconds": 77})
+    job = store.get(JobKind.TRAINING, account.active[0].job_name)
     assert job.request["StoppingCondition"] == {"MaxRuntimeInSeconds": 77}
     assert job.request["Tags"] == [{"Key": "team", "Value": "t"}]
     assert len(job.name) <= 63

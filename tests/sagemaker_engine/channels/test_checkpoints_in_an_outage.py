@@ -11,10 +11,10 @@ import pytest
 from sagemaker_engine.channels.checkpoints import MirroredFolder, Mirrors, NotInS3Error
 from sagemaker_engine.channels.container_files import ContainerFiles, Scan
 from sagemaker_engine.channels.locations import S3Location
+from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import S3Agent
-from sagemaker_engine.channels.timeouts import Patience
 from sagemaker_engine.s3 import ObjectStore, S3Error
-from sagemaker_engine.s3.fault import Harm
+from sagemaker_engine.s3.fault import S3Fault
 from sagemaker_engine.s3.objects import ObjectInfo
 from tests.limits import EVENT_LIMIT_S
 
@@ -34,12 +34,12 @@ class Outage:
     code: str = "SlowDown"
     refused: threading.Event = field(default_factory=threading.Event)
 
-    def find(self, operation: str, bucket: str, key: str) -> Harm | None:
+    def find(self, operation: str, bucket: str, key: str) -> S3Fault | None:
         assert (operation in {"PutObject", "DeleteObject"}, bucket) == (True, BUCKET)
         if not any(each in key for each in self.keys):
             return None
         self.refused.set()
-        return Harm(error=S3Error(self.code))
+        return S3Fault(error=S3Error(self.code))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mirrored(folder: Path, objects: ObjectStore, outage: Outage) -> MirroredFolder:
-    return MirroredFolder(folder, LOCATION, S3Agent(objects.root, find_harm=outage.find))
+    return MirroredFolder(folder, LOCATION, S3Agent(objects.root, find_fault=outage.find))
 
 
 def names(objects: ObjectStore) -> list[str]:
@@ -167,7 +167,7 @@ def test_the_last_round_waits_for_s3(
         outage.keys = ()
 
     thread = Mirrors(
-        {"algo-1": mirrored}, interval_s=60.0, patience=Patience(scale=0.01, wait=wait_for_the_end)
+        {"algo-1": mirrored}, interval_s=60.0, retrier=Retrier(scale=0.01, wait=wait_for_the_end)
     )
     thread.finish()
 
@@ -186,7 +186,7 @@ def test_the_last_round_names_what_is_lost(
     thread = Mirrors(
         {"algo-1": mirrored},
         interval_s=60.0,
-        patience=Patience(limit_s=0.1),
+        retrier=Retrier(limit_s=0.1),
         tell=lambda _name, text: told.append(text),
     )
 

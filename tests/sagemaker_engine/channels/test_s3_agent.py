@@ -11,10 +11,10 @@ import pytest
 from sagemaker_engine.channels.listing import list_prefix
 from sagemaker_engine.channels.locations import DataError, S3Location
 from sagemaker_engine.channels.placement import place_files
+from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import READ_TIMEOUT_S, S3Agent
-from sagemaker_engine.channels.timeouts import Patience
 from sagemaker_engine.s3 import ObjectStore, S3Error
-from sagemaker_engine.s3.fault import Harm
+from sagemaker_engine.s3.fault import S3Fault
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,10 +39,10 @@ class Script:
     """Gives the harms of an operation in turn, the last for ever, and counts its requests."""
 
     operation: str
-    harms: list[Harm | None]
+    harms: list[S3Fault | None]
     requests: list[str] = field(default_factory=list)
 
-    def find(self, operation: str, bucket: str, key: str) -> Harm | None:
+    def find(self, operation: str, bucket: str, key: str) -> S3Fault | None:
         assert bucket == BUCKET
         if operation != self.operation:
             return None
@@ -55,9 +55,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def agent(objects: ObjectStore, script: Script, clock: Clock, **patience: object) -> S3Agent:
-    patient = Patience(wait=clock.wait, clock=lambda: clock.now, **patience)  # type: ignore[arg-type]
-    return S3Agent(objects.root, find_harm=script.find, patience=patient)
+def agent(objects: ObjectStore, script: Script, clock: Clock, **retrier: object) -> S3Agent:
+    patient = Retrier(wait=clock.wait, clock=lambda: clock.now, **retrier)  # type: ignore[arg-type]
+    return S3Agent(objects.root, find_fault=script.find, retrier=patient)
 
 
 def read(store: ObjectStore, key: str) -> bytes:
@@ -65,8 +65,8 @@ def read(store: ObjectStore, key: str) -> bytes:
         return file.read()
 
 
-SLOW_DOWN = Harm(error=S3Error("SlowDown"))
-HALF = Harm(halves=True)
+SLOW_DOWN = S3Fault(error=S3Error("SlowDown"))
+HALF = S3Fault(halves=True)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ HALF = Harm(halves=True)
     ids=["refused", "halved", "both"],
 )
 def test_an_object_is_read_whole_through_failures(
-    objects: ObjectStore, clock: Clock, harms: list[Harm | None]
+    objects: ObjectStore, clock: Clock, harms: list[S3Fault | None]
 ) -> None:
     objects.put(BUCKET, "in/a", CONTENT)
     script = Script("GetObject", list(harms))
@@ -133,7 +133,7 @@ def test_patience_waits_longer_and_longer_and_ends(objects: ObjectStore, clock: 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "NoSuchKey"])
 def test_a_refusal_is_not_asked_again(objects: ObjectStore, clock: Clock, code: str) -> None:
-    script = Script("ListObjectsV2", [Harm(error=S3Error(code))])
+    script = Script("ListObjectsV2", [S3Fault(error=S3Error(code))])
 
     with pytest.raises(DataError, match=code) as refused:
         list_prefix(PLACE, agent(objects, script, clock))
@@ -156,7 +156,7 @@ def test_a_stall_is_borne_up_to_the_read_timeout(
     objects: ObjectStore, clock: Clock, stall_s: float, waits_s: float
 ) -> None:
     objects.put(BUCKET, "in/a", b"x")
-    platform = agent(objects, Script("GetObject", [Harm(stall_s=stall_s), None]), clock)
+    platform = agent(objects, Script("GetObject", [S3Fault(stall_s=stall_s), None]), clock)
 
     assert read(platform, "in/a") == b"x"
     assert clock.now == pytest.approx(waits_s)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultBook, FaultKind, Schedule
+from sagemaker_engine.faults import FaultKind, FaultStore, Schedule
 from sagemaker_engine.faults.model import COMPUTE_KINDS
 from sagemaker_engine.faults.reader import read_fault
 from tests.limits import EVENT_LIMIT_S
@@ -29,97 +29,103 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def book(tmp_path: Path, clock: Clock) -> FaultBook:
-    return FaultBook(tmp_path, clock=clock)
+def fault_store(tmp_path: Path, clock: Clock) -> FaultStore:
+    return FaultStore(tmp_path, clock=clock)
 
 
-def test_fault_comes_as_often_as_its_count_and_once_a_subject(book: FaultBook) -> None:
+def test_fault_comes_as_often_as_its_count_and_once_a_subject(fault_store: FaultStore) -> None:
     fault = read_fault({"id": "twice", "what": "hang", "count": 2})
-    book.replace([fault])
+    fault_store.replace([fault])
 
-    claims = [book.claim(fault, subject=each) for each in ("job/1", "job/1", "job/2", "job/3")]
+    claims = [
+        fault_store.claim(fault, subject=each) for each in ("job/1", "job/1", "job/2", "job/3")
+    ]
 
     assert claims == [True, False, True, False]
-    assert book.of_job("job", 1, kinds=COMPUTE_KINDS) == []
+    assert fault_store.of_job("job", 1, kinds=COMPUTE_KINDS) == []
 
 
-def test_fault_without_a_count_comes_to_every_request(book: FaultBook) -> None:
+def test_fault_without_a_count_comes_to_every_request(fault_store: FaultStore) -> None:
     fault = read_fault({"id": "all", "what": "s3_error", "count": None})
-    book.replace([fault])
+    fault_store.replace([fault])
 
-    assert all(book.claim(fault) for _ in range(5))
-
-
-def test_fault_is_for_the_jobs_and_the_attempt_that_it_names(book: FaultBook) -> None:
-    book.replace([HANG])
-
-    assert book.of_job("train-1", 2, kinds=COMPUTE_KINDS) == [HANG]
-    assert book.of_job("train-1", 1, kinds=COMPUTE_KINDS) == []
-    assert book.of_job("shard", 2, kinds=COMPUTE_KINDS) == []
-    assert book.of_job("train-1", 2, kinds=[FaultKind.SLOW]) == []
+    assert all(fault_store.claim(fault) for _ in range(5))
 
 
-def test_book_outlives_who_wrote_it(tmp_path: Path, book: FaultBook) -> None:
+def test_fault_is_for_the_jobs_and_the_attempt_that_it_names(fault_store: FaultStore) -> None:
+    fault_store.replace([HANG])
+
+    assert fault_store.of_job("train-1", 2, kinds=COMPUTE_KINDS) == [HANG]
+    assert fault_store.of_job("train-1", 1, kinds=COMPUTE_KINDS) == []
+    assert fault_store.of_job("shard", 2, kinds=COMPUTE_KINDS) == []
+    assert fault_store.of_job("train-1", 2, kinds=[FaultKind.SLOW]) == []
+
+
+def test_book_outlives_who_wrote_it(tmp_path: Path, fault_store: FaultStore) -> None:
     schedule = Schedule(seed=7, interruptions_per_hour=30)
-    book.replace([HANG], schedule)
-    book.claim(HANG, subject="job/2")
+    fault_store.replace([HANG], schedule)
+    fault_store.claim(HANG, subject="job/2")
 
-    again = FaultBook(tmp_path)
+    again = FaultStore(tmp_path)
 
-    assert again.entries() == book.entries()
+    assert again.entries() == fault_store.entries()
     assert again.entries()[0].fired_at == (1000.0,)
     assert again.schedule() == schedule
 
 
-def test_putting_the_same_again_keeps_when_it_came(book: FaultBook, clock: Clock) -> None:
+def test_putting_the_same_again_keeps_when_it_came(fault_store: FaultStore, clock: Clock) -> None:
     other = read_fault({"id": "b", "what": "slow"})
-    book.replace([HANG, other])
-    book.claim(HANG, subject="job/2")
-    book.claim(other, subject="job/2")
+    fault_store.replace([HANG, other])
+    fault_store.claim(HANG, subject="job/2")
+    fault_store.claim(other, subject="job/2")
     clock.now = 2000.0
 
     changed = read_fault({"id": "b", "what": "slow", "factor": 0.5})
-    book.replace([changed, HANG])
+    fault_store.replace([changed, HANG])
 
-    entries = {each.fault.id: each for each in book.entries()}
+    entries = {each.fault.id: each for each in fault_store.entries()}
     assert list(entries) == ["b", "a"]
     assert (entries["a"].put_at, entries["a"].fired_at) == (1000.0, (1000.0,))
     assert (entries["b"].put_at, entries["b"].fired_at) == (2000.0, ())
 
 
 def test_request_faults_hold_from_their_second_for_their_time(
-    book: FaultBook, clock: Clock
+    fault_store: FaultStore, clock: Clock
 ) -> None:
     fault = read_fault({"id": "s", "what": "s3_error", "at": {"seconds": 5}, "duration_s": 10})
-    book.replace([fault])
+    fault_store.replace([fault])
 
     seen = []
     for now in (1004.9, 1005.0, 1014.9, 1015.0):
         clock.now = now
-        seen.append(book.open_for_requests([FaultKind.S3_ERROR]) == [fault])
+        seen.append(fault_store.open_for_requests([FaultKind.S3_ERROR]) == [fault])
 
     assert seen == [False, True, True, False]
 
 
-def test_clear_forgets_everything(book: FaultBook) -> None:
-    book.replace([HANG], Schedule(seed=1, interruptions_per_hour=1))
-    book.claim(HANG, subject="job/2")
+def test_clear_forgets_everything(fault_store: FaultStore) -> None:
+    fault_store.replace([HANG], Schedule(seed=1, interruptions_per_hour=1))
+    fault_store.claim(HANG, subject="job/2")
 
-    book.clear()
+    fault_store.clear()
 
-    assert (book.entries(), book.schedule(), book.scheduled()) == ([], None, [])
-    book.replace([HANG])
-    assert book.entries()[0].fired_at == ()
+    assert (fault_store.entries(), fault_store.schedule(), fault_store.scheduled()) == (
+        [],
+        None,
+        [],
+    )
+    fault_store.replace([HANG])
+    assert fault_store.entries()[0].fired_at == ()
 
 
 def claim_many(root: str, results: Any) -> None:
-    book = FaultBook(Path(root))
+    fault_store = FaultStore(Path(root))
     fault = read_fault({"id": "few", "what": "s3_error", "count": 7})
-    results.put(sum(book.claim(fault) for _ in range(20)))
+    results.put(sum(fault_store.claim(fault) for _ in range(20)))
 
 
 def test_processes_share_the_count(tmp_path: Path) -> None:
-    FaultBook(tmp_path).replace([read_fault({"id": "few", "what": "s3_error", "count": 7})])
+    FaultStore(tmp_path).replace([read_fault({"id": "few", "what": "s3_error", "count": 7})])
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     processes = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultBook
+from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.reader import read_plan
 from sagemaker_engine.http.server import serve
 from sagemaker_engine.jobs import launch, launching
@@ -37,7 +37,7 @@ IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-cpu
 
 
 @dataclass(kw_only=True)
-class Yard:
+class JobBench:
     """Everything of an engine that a runner needs, without the API in front."""
 
     settings: EngineSettings
@@ -142,11 +142,11 @@ def wait_for(
     return seen
 
 
-def put_faults(yard: Yard, *faults: dict[str, Any]) -> FaultBook:
-    """Let these faults hold and return the book they are in."""
-    book = FaultBook(yard.settings.root)
-    book.replace(read_plan(list(faults))[0])
-    return book
+def put_faults(bench: JobBench, *faults: dict[str, Any]) -> FaultStore:
+    """Let these faults hold and return the fault store they are in."""
+    fault_store = FaultStore(bench.settings.root)
+    fault_store.replace(read_plan(list(faults))[0])
+    return fault_store
 
 
 def statuses(row: JobRow) -> list[str]:
@@ -161,14 +161,14 @@ def channel(name: str, uri: str, **members: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    """A yard of the test's own."""
-    with open_yard(tmp_path) as opened:
+def bench(tmp_path: Path) -> Iterator[JobBench]:
+    """A bench of one test."""
+    with open_bench(tmp_path) as opened:
         yield opened
 
 
 @contextmanager
-def open_yard(root: Path) -> Iterator[Yard]:
+def open_bench(root: Path) -> Iterator[JobBench]:
     """A state folder with an engine's S3 in front of it, and its lock held as an engine does."""
     objects = ObjectStore(root / "s3")
     objects.create_bucket(BUCKET)
@@ -179,7 +179,7 @@ def open_yard(root: Path) -> Iterator[Yard]:
     store = JobStore(settings.database_path)
     with settings.lock_path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Yard(settings=settings, store=store, objects=objects)
+        yield JobBench(settings=settings, store=store, objects=objects)
         for kind in JobKind:
             for row in store.list(kind):
                 if not row.is_terminal:

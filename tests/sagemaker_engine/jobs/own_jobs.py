@@ -1,4 +1,4 @@
-"""Jobs of a yard that train with Trainyard's own scripts, on a small data set."""
+"""Jobs of a bench that train with Trainyard's own scripts, on a small data set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.sagemaker_engine.jobs.conftest import BUCKET, Yard, channel
+from tests.sagemaker_engine.jobs.conftest import BUCKET, JobBench, channel
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,7 +31,7 @@ def shard_writer() -> ModuleType:
     return module
 
 
-def put_data(yard: Yard, folder: Path) -> None:
+def put_data(bench: JobBench, folder: Path) -> None:
     """Store a small data set."""
     draw = random.Random(0)  # noqa: S311 data, not secrets
     words = [b"import ", b"return ", b"self.", b"def ", b"None\n", b"    "]
@@ -41,7 +41,7 @@ def put_data(yard: Yard, folder: Path) -> None:
     }
     shard_writer().write_token_dataset(folder, splits, num_shards=2)
     for path in folder.rglob("*.*"):
-        yard.objects.put(BUCKET, f"in/{path.relative_to(folder)}", path.read_bytes())
+        bench.objects.put(BUCKET, f"in/{path.relative_to(folder)}", path.read_bytes())
 
 
 def scripts() -> dict[str, bytes]:
@@ -50,14 +50,14 @@ def scripts() -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
 
 
-def train(yard: Yard, name: str, script: str, *, instances: int, **members: Any) -> None:
+def train(bench: JobBench, name: str, script: str, *, instances: int, **members: Any) -> None:
     """Start a job; `asked` are hyperparameters beside RUN, `image` another than the usual one."""
     asked, image = members.pop("asked", {}), members.pop("image", None)
-    yard.train(
+    bench.train(
         name,
         instances=instances,
         HyperParameters={
-            **yard.put_source({**scripts()}),
+            **bench.put_source({**scripts()}),
             "sagemaker_program": script,
             **RUN,
             **asked,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.warm import WarmParent
-from tests.sagemaker_engine.jobs.conftest import BUCKET, Yard, channel
+from tests.sagemaker_engine.jobs.conftest import BUCKET, JobBench, channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,23 +51,23 @@ dist.barrier()
 
 
 @pytest.fixture
-def warm_yard(yard: Yard) -> Iterator[Yard]:
-    parent = WarmParent(yard.settings.root)
+def warm_bench(bench: JobBench) -> Iterator[JobBench]:
+    parent = WarmParent(bench.settings.root)
     parent.start()
     assert parent.wait_ready(180.0)
-    yield yard
+    yield bench
     parent.stop()
 
 
-def train(yard: Yard, name: str, source: str) -> float:
+def train(bench: JobBench, name: str, source: str) -> float:
     hyperparameters = {
-        **yard.put_source({"train.py": source}),
+        **bench.put_source({"train.py": source}),
         "sagemaker_torch_distributed_enabled": "true",
         "lr": "0.01",
     }
     sharded = {"S3DataDistributionType": "ShardedByS3Key"}
     start = time.monotonic()
-    yard.run(
+    bench.run(
         name,
         instances=2,
         HyperParameters=hyperparameters,
@@ -79,36 +79,36 @@ def train(yard: Yard, name: str, source: str) -> float:
 
 
 def test_two_instances_train_together_and_a_failing_rank_is_named(
-    warm_yard: Yard, capsys: pytest.CaptureFixture[str]
+    warm_bench: JobBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    yard = warm_yard
+    bench = warm_bench
     for number in range(4):
-        yard.objects.put(BUCKET, f"in/{number}", b"x")
+        bench.objects.put(BUCKET, f"in/{number}", b"x")
 
-    seconds = [train(yard, name, TRAIN) for name in ("one", "two")]
-    train(yard, "bad", RAISES_ON_RANK_1)
+    seconds = [train(bench, name, TRAIN) for name in ("one", "two")]
+    train(bench, "bad", RAISES_ON_RANK_1)
 
-    row = yard.row("two")
+    row = bench.row("two")
     assert row.status == "Completed", row.state
-    assert "rank 0 of 2 at algo-1 read ['0', '2']" in yard.log("two", "algo-1")
-    assert "rank 1 of 2 at algo-2 read ['1', '3']" in yard.log("two", "algo-2")
+    assert "rank 0 of 2 at algo-1 read ['0', '2']" in bench.log("two", "algo-1")
+    assert "rank 1 of 2 at algo-2 read ['1', '3']" in bench.log("two", "algo-2")
     assert [each["MetricName"] for each in row.state["FinalMetricDataList"]] == ["loss"]
-    assert list(yard.archive("out/two/output/model.tar.gz")) == ["model.pt"]
-    assert not [line for line in yard.log("two", "algo-2") if "exit barrier" in line]
-    bad = yard.row("bad").state["FailureReason"]
+    assert list(bench.archive("out/two/output/model.tar.gz")) == ["model.pt"]
+    assert not [line for line in bench.log("two", "algo-2") if "exit barrier" in line]
+    bad = bench.row("bad").state["FailureReason"]
     assert bad.startswith("AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage")
     assert "boom on rank 1" in bad
     assert bad.endswith(", exit code: 1")
     with capsys.disabled():
         print(f"\n[2-instance DDP job, create to Completed: {min(seconds):.2f} s]", end=" ")  # noqa: T201
-    cold = (yard.settings.root / "warm" / "parent.log").read_text()
+    cold = (bench.settings.root / "warm" / "parent.log").read_text()
     assert "runs cold" not in cold, cold
 
 
-def test_a_missing_entry_point_is_named(yard: Yard) -> None:
-    hyperparameters = yard.put_source({"other.py": "pass"})
+def test_a_missing_entry_point_is_named(bench: JobBench) -> None:
+    hyperparameters = bench.put_source({"other.py": "pass"})
 
-    row = yard.run(
+    row = bench.run(
         "missing",
         HyperParameters=hyperparameters,
         algorithm={"TrainingImage": "local/sagemaker-base-python:1"},

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultBook
+from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.reader import read_fault
 from tests.sagemaker_engine.jobs.conftest import BUCKET, channel, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sagemaker_engine.jobs.conftest import Yard
+    from tests.sagemaker_engine.jobs.conftest import JobBench
 
 
 CHECKPOINTS = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/ck"}}
@@ -26,20 +26,20 @@ SERVICE_FAULT = "InternalServerError: We encountered an internal error. Please t
 
 
 @pytest.fixture
-def book(yard: Yard) -> Iterator[FaultBook]:
-    opened = FaultBook(yard.settings.root)
+def fault_store(bench: JobBench) -> Iterator[FaultStore]:
+    opened = FaultStore(bench.settings.root)
     yield opened
     opened.clear()
     opened.close()
 
 
-def put(book: FaultBook, **document: Any) -> None:
-    book.replace([read_fault(document)])
+def put(fault_store: FaultStore, **document: Any) -> None:
+    fault_store.replace([read_fault(document)])
 
 
-def let(yard: Yard, name: str, *, go: str) -> None:
+def let(bench: JobBench, name: str, *, go: str) -> None:
     """Let a job go on that waits for /opt/ml/<go>."""
-    folder = yard.settings.job_folder(yard.row(name).kind, name)
+    folder = bench.settings.job_folder(bench.row(name).kind, name)
     (folder / "instances" / "algo-1" / "ml" / go).touch()
 
 
@@ -47,42 +47,46 @@ def until(go: str) -> str:
     return f"until [ -e /opt/ml/{go} ]; do sleep 0.02; done"
 
 
-def test_training_goes_on_while_checkpoints_cannot_be_mirrored(yard: Yard, book: FaultBook) -> None:
+def test_training_goes_on_while_checkpoints_cannot_be_mirrored(
+    bench: JobBench, fault_store: FaultStore
+) -> None:
     command = (
         f"cd /opt/ml/checkpoints; echo 1 > step-1; {until('two')}; echo 2 > step-2; rm step-1; "
         f"echo trained on; {until('end')}"
     )
-    yard.train("bears", command, **CHECKPOINTS)
-    wait_for(lambda: yard.keys("ck/"), lambda keys: keys == ["ck/step-1"])
+    bench.train("bears", command, **CHECKPOINTS)
+    wait_for(lambda: bench.keys("ck/"), lambda keys: keys == ["ck/step-1"])
 
-    put(book, what="s3_error", status=503, key_prefix="ck/", count=None)
-    let(yard, "bears", go="two")
-    yard.wait_for_line("bears", "trained on")
-    yard.wait_for_line("bears", "trainyard engine: cannot synchronise step-")
-    assert yard.keys("ck/") == ["ck/step-1"]
+    put(fault_store, what="s3_error", status=503, key_prefix="ck/", count=None)
+    let(bench, "bears", go="two")
+    bench.wait_for_line("bears", "trained on")
+    bench.wait_for_line("bears", "trainyard engine: cannot synchronise step-")
+    assert bench.keys("ck/") == ["ck/step-1"]
 
-    book.clear()
-    wait_for(lambda: yard.keys("ck/"), lambda keys: keys == ["ck/step-2"])
-    yard.wait_for_line("bears", "trainyard engine: S3 has everything again")
-    let(yard, "bears", go="end")
-    assert yard.wait("bears").status == "Completed"
-
-
-def test_the_last_checkpoints_wait_for_an_outage_to_end(yard: Yard, book: FaultBook) -> None:
-    put(book, what="s3_error", key_prefix="ck/", duration_s=2.0)
-    row = yard.run("waits", "echo 9 > /opt/ml/checkpoints/step-9", **CHECKPOINTS)
-
-    assert row.status == "Completed"
-    assert yard.keys("ck/") == ["ck/step-9"]
+    fault_store.clear()
+    wait_for(lambda: bench.keys("ck/"), lambda keys: keys == ["ck/step-2"])
+    bench.wait_for_line("bears", "trainyard engine: S3 has everything again")
+    let(bench, "bears", go="end")
+    assert bench.wait("bears").status == "Completed"
 
 
-def test_checkpoints_that_never_got_up_are_named(yard: Yard, book: FaultBook) -> None:
-    put(book, what="s3_error", operation="PutObject", key_prefix="ck/", count=None)
-    row = yard.run("loses", "echo 9 > /opt/ml/checkpoints/step-9", **CHECKPOINTS)
+def test_the_last_checkpoints_wait_for_an_outage_to_end(
+    bench: JobBench, fault_store: FaultStore
+) -> None:
+    put(fault_store, what="s3_error", key_prefix="ck/", duration_s=2.0)
+    row = bench.run("waits", "echo 9 > /opt/ml/checkpoints/step-9", **CHECKPOINTS)
 
     assert row.status == "Completed"
-    assert yard.keys() == ["out/loses/output/model.tar.gz"]
-    assert yard.log("loses")[-1] == (
+    assert bench.keys("ck/") == ["ck/step-9"]
+
+
+def test_checkpoints_that_never_got_up_are_named(bench: JobBench, fault_store: FaultStore) -> None:
+    put(fault_store, what="s3_error", operation="PutObject", key_prefix="ck/", count=None)
+    row = bench.run("loses", "echo 9 > /opt/ml/checkpoints/step-9", **CHECKPOINTS)
+
+    assert row.status == "Completed"
+    assert bench.keys() == ["out/loses/output/model.tar.gz"]
+    assert bench.log("loses")[-1] == (
         f"trainyard engine: cannot synchronise step-9 with s3://{BUCKET}/ck: InternalError (500): "
         "We encountered an internal error. Please try again.; what is named here is lost"
     )
@@ -98,12 +102,12 @@ def test_checkpoints_that_never_got_up_are_named(yard: Yard, book: FaultBook) ->
     ids=lambda fault: fault["what"],
 )
 def test_a_script_gets_whole_objects_through_failures(
-    yard: Yard, book: FaultBook, fault: dict[str, Any]
+    bench: JobBench, fault_store: FaultStore, fault: dict[str, Any]
 ) -> None:
     for key in ("ck/state", "in/file", "pipe/file"):
-        yard.objects.put(BUCKET, key, CONTENT)
-    put(book, operation="GetObject", **fault)
-    row = yard.run(
+        bench.objects.put(BUCKET, key, CONTENT)
+    put(fault_store, operation="GetObject", **fault)
+    row = bench.run(
         "reads",
         "cd /opt/ml; cat input/data/piped_0 | sha256sum; sha256sum < input/data/train/file; "
         "sha256sum < checkpoints/state",
@@ -115,8 +119,8 @@ def test_a_script_gets_whole_objects_through_failures(
     )
 
     assert row.status == "Completed", row.state.get("FailureReason")
-    assert yard.log("reads") == [f"{SHA256}  -"] * 3
-    assert len(book.entries()[0].fired_at) == fault["count"]
+    assert bench.log("reads") == [f"{SHA256}  -"] * 3
+    assert len(fault_store.entries()[0].fired_at) == fault["count"]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +140,8 @@ def test_a_script_gets_whole_objects_through_failures(
     ids=["denied", "down"],
 )
 def test_data_that_s3_does_not_give_fails_the_job_in_the_services_words(
-    yard: Yard,
-    book: FaultBook,
+    bench: JobBench,
+    fault_store: FaultStore,
     key: str,
     members: dict[str, Any],
     what: str,
@@ -145,39 +149,43 @@ def test_data_that_s3_does_not_give_fails_the_job_in_the_services_words(
     begins: str,
     says: str,
 ) -> None:
-    yard.objects.put(BUCKET, key, CONTENT)
-    put(book, what="s3_error", status=status, operation="GetObject", count=None)
-    row = yard.run("denied", "echo must not run", **members)
+    bench.objects.put(BUCKET, key, CONTENT)
+    put(fault_store, what="s3_error", status=status, operation="GetObject", count=None)
+    row = bench.run("denied", "echo must not run", **members)
 
     assert row.status == "Failed"
     reason = row.state["FailureReason"]
     assert reason.startswith(begins.format(what=what) + f"cannot read s3://{BUCKET}/{key}: ")
     assert says in reason
-    assert yard.log("denied") == []
+    assert bench.log("denied") == []
 
 
-def test_a_job_that_waits_for_its_data_can_be_stopped(yard: Yard, book: FaultBook) -> None:
-    yard.objects.put(BUCKET, "in/a", CONTENT)
-    put(book, what="s3_error", operation="GetObject", count=None)
-    yard.train("stopped", "true", InputDataConfig=[channel("train", f"s3://{BUCKET}/in")])
-    wait_for(lambda: book.entries()[0].fired_at, bool)
-    yard.store.request_stop(yard.row("stopped").kind, "stopped", at=time.time())
+def test_a_job_that_waits_for_its_data_can_be_stopped(
+    bench: JobBench, fault_store: FaultStore
+) -> None:
+    bench.objects.put(BUCKET, "in/a", CONTENT)
+    put(fault_store, what="s3_error", operation="GetObject", count=None)
+    bench.train("stopped", "true", InputDataConfig=[channel("train", f"s3://{BUCKET}/in")])
+    wait_for(lambda: fault_store.entries()[0].fired_at, bool)
+    bench.store.request_stop(bench.row("stopped").kind, "stopped", at=time.time())
 
-    assert yard.wait("stopped").status == "Stopped"
+    assert bench.wait("stopped").status == "Stopped"
 
 
-def test_the_model_waits_for_s3(yard: Yard, book: FaultBook) -> None:
-    put(book, what="s3_error", operation="PutObject", count=4)
-    row = yard.run("uploads", "echo w > /opt/ml/model/weights; echo o > /opt/ml/output/data/o")
+def test_the_model_waits_for_s3(bench: JobBench, fault_store: FaultStore) -> None:
+    put(fault_store, what="s3_error", operation="PutObject", count=4)
+    row = bench.run("uploads", "echo w > /opt/ml/model/weights; echo o > /opt/ml/output/data/o")
 
     assert row.status == "Completed"
-    assert yard.archive("out/uploads/output/model.tar.gz") == {"weights": b"w\n"}
-    assert yard.archive("out/uploads/output/output.tar.gz") == {"o": b"o\n"}
+    assert bench.archive("out/uploads/output/model.tar.gz") == {"weights": b"w\n"}
+    assert bench.archive("out/uploads/output/output.tar.gz") == {"o": b"o\n"}
 
 
-def test_a_model_that_s3_never_takes_is_the_services_fault(yard: Yard, book: FaultBook) -> None:
-    put(book, what="s3_error", operation="PutObject", status=503, count=None)
-    row = yard.run("homeless", "echo w > /opt/ml/model/weights")
+def test_a_model_that_s3_never_takes_is_the_services_fault(
+    bench: JobBench, fault_store: FaultStore
+) -> None:
+    put(fault_store, what="s3_error", operation="PutObject", status=503, count=None)
+    row = bench.run("homeless", "echo w > /opt/ml/model/weights")
 
     assert row.status == "Failed"
     reason = row.state["FailureReason"]

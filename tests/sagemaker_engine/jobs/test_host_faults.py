@@ -9,7 +9,14 @@ import pytest
 
 from sagemaker_engine.sandbox import capabilities
 from sagemaker_engine.state.store import JobKind
-from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, Yard, channel, put_faults, wait_for
+from tests.sagemaker_engine.jobs.conftest import (
+    BUCKET,
+    SPOT,
+    JobBench,
+    channel,
+    put_faults,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,52 +30,52 @@ def needs(feature: str, folder: Path) -> None:
         pytest.skip(f"this machine gives instances no {feature} namespace")
 
 
-def training_s(yard: Yard, name: str) -> float:
-    transitions = yard.row(name).state["SecondaryStatusTransitions"]
+def training_s(bench: JobBench, name: str) -> float:
+    transitions = bench.row(name).state["SecondaryStatusTransitions"]
     training = next(each for each in transitions if each["Status"] == "Training")
     return float(training["EndTime"] - training["StartTime"])
 
 
-def test_killed_rank_is_found_by_its_launcher(yard: Yard) -> None:
-    put_faults(yard, {"what": "kill_rank", "at": {"step": 1}, "hosts": ["algo-2"]})
+def test_killed_rank_is_found_by_its_launcher(bench: JobBench) -> None:
+    put_faults(bench, {"what": "kill_rank", "at": {"step": 1}, "hosts": ["algo-2"]})
     launcher = "echo step=1; RANK=1 sh -c 'sleep 60; true'; code=$?; echo rank ended $code; exit 9"
 
-    row = yard.run("job", f"[ $(hostname) = algo-1 ] && exec sleep 60; {launcher}", instances=2)
+    row = bench.run("job", f"[ $(hostname) = algo-1 ] && exec sleep 60; {launcher}", instances=2)
 
     assert row.status == "Failed"
     assert row.state["FailureReason"].endswith("exit code: 9")
-    assert "rank ended 137" in yard.log("job", "algo-2")
+    assert "rank ended 137" in bench.log("job", "algo-2")
 
 
-def test_host_that_hangs_goes_on_after_its_time(yard: Yard) -> None:
-    put_faults(yard, {"what": "hang", "at": {"step": 3}, "duration_s": 1.5})
+def test_host_that_hangs_goes_on_after_its_time(bench: JobBench) -> None:
+    put_faults(bench, {"what": "hang", "at": {"step": 3}, "duration_s": 1.5})
 
-    row = yard.run("job", TICKING)
+    row = bench.run("job", TICKING)
 
     assert row.status == "Completed"
-    assert training_s(yard, "job") >= 3.0
+    assert training_s(bench, "job") >= 3.0
 
 
-def test_host_that_hangs_for_ever_can_be_stopped(yard: Yard) -> None:
-    book = put_faults(yard, {"what": "hang", "at": {"step": 1}})
-    yard.train("job", "echo step=1; sleep 60; true")
-    wait_for(book.entries, lambda entries: bool(entries[0].fired_at))
+def test_host_that_hangs_for_ever_can_be_stopped(bench: JobBench) -> None:
+    fault_store = put_faults(bench, {"what": "hang", "at": {"step": 1}})
+    bench.train("job", "echo step=1; sleep 60; true")
+    wait_for(fault_store.entries, lambda entries: bool(entries[0].fired_at))
 
-    yard.store.request_stop(JobKind.TRAINING, "job", at=time.time())
+    bench.store.request_stop(JobKind.TRAINING, "job", at=time.time())
 
-    assert yard.wait("job").status == "Stopped"
+    assert bench.wait("job").status == "Stopped"
 
 
-def test_slow_host_runs_a_share_of_the_time(yard: Yard) -> None:
-    put_faults(yard, {"what": "slow", "factor": 0.2})
+def test_slow_host_runs_a_share_of_the_time(bench: JobBench) -> None:
+    put_faults(bench, {"what": "slow", "factor": 0.2})
     script = "n=0; while [ $n -lt 300000 ]; do n=$((n + 1)); done"
-    put_faults(yard)
-    yard.run("quick", script)
-    put_faults(yard, {"what": "slow", "factor": 0.2})
+    put_faults(bench)
+    bench.run("quick", script)
+    put_faults(bench, {"what": "slow", "factor": 0.2})
 
-    yard.run("slow", script)
+    bench.run("slow", script)
 
-    assert training_s(yard, "slow") >= 2 * training_s(yard, "quick")
+    assert training_s(bench, "slow") >= 2 * training_s(bench, "quick")
 
 
 ECHO = """
@@ -98,27 +105,27 @@ else:
 
 
 def test_cut_link_drops_what_hosts_say_to_each_other_until_it_is_mended(
-    yard: Yard, tmp_path: Path
+    bench: JobBench, tmp_path: Path
 ) -> None:
     needs("net", tmp_path)
-    put_faults(yard, {"what": "cut_link", "at": {"step": 1}, "duration_s": 4})
-    yard.objects.put(BUCKET, "data/echo.py", ECHO.encode())
+    put_faults(bench, {"what": "cut_link", "at": {"step": 1}, "duration_s": 4})
+    bench.objects.put(BUCKET, "data/echo.py", ECHO.encode())
     data = channel("train", f"s3://{BUCKET}/data/")
 
-    row = yard.run(
+    row = bench.run(
         "job", "exec python3 /opt/ml/input/data/train/echo.py", instances=2, InputDataConfig=[data]
     )
 
-    assert row.status == "Completed", yard.log("job", "algo-2")[-5:]
-    assert yard.log("job", "algo-2")[-1].startswith("longest wait")
+    assert row.status == "Completed", bench.log("job", "algo-2")[-5:]
+    assert bench.log("job", "algo-2")[-1].startswith("longest wait")
 
 
 def test_full_disk_takes_no_checkpoint_until_there_is_room_again(
-    yard: Yard, tmp_path: Path
+    bench: JobBench, tmp_path: Path
 ) -> None:
     needs("mount", tmp_path)
-    put_faults(yard, {"what": "disk_full", "at": {"step": 1}, "duration_s": 1.5})
-    yard.objects.put(BUCKET, "checkpoints/before", b"before\n")
+    put_faults(bench, {"what": "disk_full", "at": {"step": 1}, "duration_s": 1.5})
+    bench.objects.put(BUCKET, "checkpoints/before", b"before\n")
     script = """
     cd /opt/ml/checkpoints; cat before || exit 1
     echo step=1; mkdir part; while head -c 9000 /dev/zero > part/$((n = n + 1)); do sleep 0.05; done
@@ -126,17 +133,17 @@ def test_full_disk_takes_no_checkpoint_until_there_is_room_again(
     until head -c 99000 /dev/zero > last; do sleep 0.1; done
     """
 
-    row = yard.run("job", script, **SPOT)
+    row = bench.run("job", script, **SPOT)
 
     assert row.status == "Completed", row.state
-    assert any("No space left on device" in line for line in yard.log("job"))
-    assert yard.keys("checkpoints/") == ["checkpoints/before", "checkpoints/last"]
+    assert any("No space left on device" in line for line in bench.log("job"))
+    assert bench.keys("checkpoints/") == ["checkpoints/before", "checkpoints/last"]
 
 
-def test_fault_that_cannot_be_is_told_in_the_log(yard: Yard) -> None:
-    put_faults(yard, {"id": "f", "what": "disk_full", "at": {"step": 1}})
+def test_fault_that_cannot_be_is_told_in_the_log(bench: JobBench) -> None:
+    put_faults(bench, {"id": "f", "what": "disk_full", "at": {"step": 1}})
 
-    yard.run("job", "echo step=1; sleep 0.5")
+    bench.run("job", "echo step=1; sleep 0.5")
 
     told = "trainyard engine: fault f (disk_full) has no effect: the checkpoint folder is no disk"
-    assert any(line.startswith(told) for line in yard.log("job"))
+    assert any(line.startswith(told) for line in bench.log("job"))

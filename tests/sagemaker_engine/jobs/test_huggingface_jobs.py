@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sagemaker_engine.images.built import need_image
-from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, Yard, channel, put_faults, statuses
+from tests.sagemaker_engine.jobs.conftest import (
+    BUCKET,
+    SPOT,
+    JobBench,
+    channel,
+    put_faults,
+    statuses,
+)
 from tests.training_scripts.shard_writer import write_token_dataset
 from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
 
@@ -47,8 +54,8 @@ def _image() -> None:
 
 
 @pytest.fixture
-def data(yard: Yard, tmp_path: Path) -> Yard:
-    """A yard with a small token data set in its bucket."""
+def data(bench: JobBench, tmp_path: Path) -> JobBench:
+    """A bench with a small token data set in its bucket."""
     generator = random.Random(7)  # noqa: S311  # data
     words = [bytes([97 + i % 26]) * (1 + i % 3) for i in range(40)]
     documents = [b" ".join(generator.choices(words, k=60)) for _ in range(60)]
@@ -57,12 +64,12 @@ def data(yard: Yard, tmp_path: Path) -> Yard:
     )
     for path in folder.rglob("*"):
         if path.is_file():
-            yard.objects.put(BUCKET, f"data/{path.relative_to(folder)}", path.read_bytes())
-    return yard
+            bench.objects.put(BUCKET, f"data/{path.relative_to(folder)}", path.read_bytes())
+    return bench
 
 
 def run(
-    yard: Yard,
+    bench: JobBench,
     name: str,
     more: dict[str, str] | None = None,
     *,
@@ -74,14 +81,14 @@ def run(
     files = {str(path.relative_to(SCRIPTS)): path.read_bytes() for path in SCRIPTS.rglob("*.py")}
     names = ("train", "validation", "index")
     members = {
-        "HyperParameters": {**yard.put_source(files), **PARAMETERS, **(more or {})},
+        "HyperParameters": {**bench.put_source(files), **PARAMETERS, **(more or {})},
         "InputDataConfig": [channel(each, f"s3://{BUCKET}/data/{each}") for each in names],
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         **members,
     }
-    yard.train(name, algorithm={**IMAGE, **(HEARS if hears else {})}, **members)
-    row = yard.wait(name, limit_s=LIMIT_S)
-    said = [row.state.get("FailureReason", ""), *yard.log(name)[-40:]]
+    bench.train(name, algorithm={**IMAGE, **(HEARS if hears else {})}, **members)
+    row = bench.wait(name, limit_s=LIMIT_S)
+    said = [row.state.get("FailureReason", ""), *bench.log(name)[-40:]]
     assert row.status == ends, "\n".join(said)
     return row
 
@@ -92,12 +99,12 @@ def stops(log: list[str]) -> set[int]:
     return {int(match[1]) for match in found if match}
 
 
-def losses(yard: Yard, name: str) -> dict[int, float]:
-    found = (re.match(r"trainyard step=(\d+) .*\bloss=(\S+)", line) for line in yard.log(name))
+def losses(bench: JobBench, name: str) -> dict[int, float]:
+    found = (re.match(r"trainyard step=(\d+) .*\bloss=(\S+)", line) for line in bench.log(name))
     return {int(match[1]): float(match[2]) for match in found if match}
 
 
-def test_the_trainer_resumes_over_two_hosts_and_ends_where_one_process_ends(data: Yard) -> None:
+def test_the_trainer_resumes_over_two_hosts_and_ends_where_one_process_ends(data: JobBench) -> None:
     run(data, "alone")
     put_faults(data, {"what": "interrupt", "job": "job", "at": {"step": 14}})
 
@@ -112,7 +119,7 @@ def test_the_trainer_resumes_over_two_hosts_and_ends_where_one_process_ends(data
     assert "model.safetensors" in data.archive("out/job/output/model.tar.gz")
 
 
-def test_a_notice_to_one_host_ends_all_ranks_after_the_same_step(data: Yard) -> None:
+def test_a_notice_to_one_host_ends_all_ranks_after_the_same_step(data: JobBench) -> None:
     """Only algo-2 hears of the interruption, and only the stop makes a checkpoint: the run goes on from there."""
     long = {"max_steps": "120", "checkpoint_interval": "-1"}
     run(data, "alone", long)
@@ -133,7 +140,7 @@ def test_a_notice_to_one_host_ends_all_ranks_after_the_same_step(data: Yard) -> 
     assert losses(data, "job") == pytest.approx(losses(data, "alone"), abs=LONG_TOLERANCE)
 
 
-def test_a_run_that_diverges_fails_on_all_hosts_and_saves_no_nan(data: Yard) -> None:
+def test_a_run_that_diverges_fails_on_all_hosts_and_saves_no_nan(data: JobBench) -> None:
     """Its weights overflow in the first step; only the line before the checkpoint of step 3 tells."""
     wild = {"learning_rate": "1e30", "log_interval": "1000", "checkpoint_interval": "3"}
 

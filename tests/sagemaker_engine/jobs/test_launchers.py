@@ -16,7 +16,7 @@ from sagemaker_engine.jobs.launchers import (
     missing_ground,
     missing_launcher,
 )
-from tests.sagemaker_engine.jobs.conftest import IMAGE, Yard
+from tests.sagemaker_engine.jobs.conftest import IMAGE, JobBench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,18 +37,18 @@ def install(runtime, program: str) -> None:
 
 
 @pytest.mark.engine
-def test_a_job_with_a_parameter_server_fails_before_it_has_instances(yard: Yard) -> None:
-    parameters = yard.put_source({"train.py": "print('alone')"})
+def test_a_job_with_a_parameter_server_fails_before_it_has_instances(bench: JobBench) -> None:
+    parameters = bench.put_source({"train.py": "print('alone')"})
     parameters["sagemaker_parameter_server_enabled"] = "true"
 
-    row = yard.run("server", instances=2, HyperParameters=parameters)
+    row = bench.run("server", instances=2, HyperParameters=parameters)
 
     assert row.status == "Failed"
     assert row.state["FailureReason"].startswith(
         "ClientError: hyperparameter sagemaker_parameter_server_enabled asks for TensorFlow's "
         "parameter server, which this engine does not have. It starts torchrun"
     )
-    assert yard.log("server") == []
+    assert bench.log("server") == []
 
 
 @pytest.mark.parametrize("flag", LACKING)

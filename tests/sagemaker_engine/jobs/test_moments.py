@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultBook, JobState, Schedule
+from sagemaker_engine.faults import FaultStore, JobState, Schedule
 from sagemaker_engine.faults.reader import read_plan
 from sagemaker_engine.jobs.moments import LOOK_S, Moments
 
@@ -23,15 +23,15 @@ class Clock:
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> FaultBook:
-    return FaultBook(tmp_path)
+def fault_store(tmp_path: Path) -> FaultStore:
+    return FaultStore(tmp_path)
 
 
-def moments_of(book: FaultBook, *faults: dict[str, Any], attempt: int = 1) -> Moments:
+def moments_of(fault_store: FaultStore, *faults: dict[str, Any], attempt: int = 1) -> Moments:
     if faults:
-        book.replace(read_plan(list(faults))[0])
+        fault_store.replace(read_plan(list(faults))[0])
     return Moments(
-        book=book,
+        fault_store=fault_store,
         job="job",
         subject=f"job/{attempt}",
         attempt=attempt,
@@ -56,9 +56,9 @@ def due(moments: Moments, **known: bool) -> list[str]:
     ],
 )
 def test_step_comes_with_the_first_line_at_or_beyond_it(
-    book: FaultBook, line: str, comes: bool
+    fault_store: FaultStore, line: str, comes: bool
 ) -> None:
-    moments = moments_of(book, {"id": "a", "what": "interrupt", "at": {"step": 5}})
+    moments = moments_of(fault_store, {"id": "a", "what": "interrupt", "at": {"step": 5}})
 
     moments.line(line)
 
@@ -66,8 +66,8 @@ def test_step_comes_with_the_first_line_at_or_beyond_it(
     assert due(moments) == []
 
 
-def test_later_lines_do_not_take_a_step_back(book: FaultBook) -> None:
-    moments = moments_of(book, {"id": "a", "what": "hang", "at": {"step": 5}})
+def test_later_lines_do_not_take_a_step_back(fault_store: FaultStore) -> None:
+    moments = moments_of(fault_store, {"id": "a", "what": "hang", "at": {"step": 5}})
 
     moments.line("step=6")
     moments.line("step=1")
@@ -75,9 +75,9 @@ def test_later_lines_do_not_take_a_step_back(book: FaultBook) -> None:
     assert due(moments) == ["a"]
 
 
-def test_states_come_when_they_are_entered(book: FaultBook) -> None:
+def test_states_come_when_they_are_entered(fault_store: FaultStore) -> None:
     moments = moments_of(
-        book,
+        fault_store,
         {"id": "down", "what": "hang", "at": {"state": "Downloading"}},
         {"id": "train", "what": "hang", "at": {"state": "Training"}},
         {"id": "once", "what": "hang"},
@@ -92,16 +92,16 @@ def test_states_come_when_they_are_entered(book: FaultBook) -> None:
     assert came == [["down"], ["train", "once"], ["up"]]
 
 
-def test_checkpointing_comes_while_a_checkpoint_is_written(book: FaultBook) -> None:
-    moments = moments_of(book, {"id": "a", "what": "hang", "at": {"state": "Checkpointing"}})
+def test_checkpointing_comes_while_a_checkpoint_is_written(fault_store: FaultStore) -> None:
+    moments = moments_of(fault_store, {"id": "a", "what": "hang", "at": {"state": "Checkpointing"}})
     moments.enter(JobState.TRAINING)
 
     assert due(moments) == []
     assert due(moments, is_checkpointing=True) == ["a"]
 
 
-def test_seconds_count_from_the_training_of_the_attempt(book: FaultBook) -> None:
-    moments = moments_of(book, {"id": "a", "what": "hang", "at": {"seconds": 10 * LOOK_S}})
+def test_seconds_count_from_the_training_of_the_attempt(fault_store: FaultStore) -> None:
+    moments = moments_of(fault_store, {"id": "a", "what": "hang", "at": {"seconds": 10 * LOOK_S}})
     moments.enter(JobState.DOWNLOADING)
     before = [due(moments) for _ in range(20)]
     moments.enter(JobState.TRAINING)
@@ -113,25 +113,25 @@ def test_seconds_count_from_the_training_of_the_attempt(book: FaultBook) -> None
 
 
 def test_one_loss_of_hosts_comes_at_a_time_and_the_next_waits_for_the_next_attempt(
-    book: FaultBook,
+    fault_store: FaultStore,
 ) -> None:
     first = moments_of(
-        book,
+        fault_store,
         {"id": "a", "what": "interrupt", "at": {"step": 1}},
         {"id": "b", "what": "interrupt", "at": {"step": 1}},
     )
     first.line("step=1")
 
     assert due(first) == ["a"]
-    second = moments_of(book, attempt=2)
+    second = moments_of(fault_store, attempt=2)
     second.line("step=1")
     assert due(second) == ["b"]
 
 
-def test_schedule_draws_for_every_attempt(book: FaultBook) -> None:
-    book.replace([], Schedule(seed=7, interruptions_per_hour=30))
+def test_schedule_draws_for_every_attempt(fault_store: FaultStore) -> None:
+    fault_store.replace([], Schedule(seed=7, interruptions_per_hour=30))
 
-    awaited = [moments_of(book, attempt=each).awaited[0] for each in (1, 2)]
+    awaited = [moments_of(fault_store, attempt=each).awaited[0] for each in (1, 2)]
 
     assert [each.id for each in awaited] == ["seed-7", "seed-7"]
     assert awaited[0].at != awaited[1].at

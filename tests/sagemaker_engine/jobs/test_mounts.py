@@ -10,7 +10,7 @@ from sagemaker_engine.sandbox import capabilities, network
 from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT
 
 if TYPE_CHECKING:
-    from tests.sagemaker_engine.jobs.conftest import Yard
+    from tests.sagemaker_engine.jobs.conftest import JobBench
 
 CHANNEL = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data/"}
 INPUTS = [{"ChannelName": "train", "DataSource": {"S3DataSource": CHANNEL}}]
@@ -29,25 +29,25 @@ for folder in ("/opt/ml/checkpoints", "/opt/ml/input/data/train"):
 @pytest.mark.parametrize(
     "features", [("mount", "pid", "net", "overlay"), ("mount", "pid")], ids="+".join
 )
-def test_a_rename_from_outside_crosses_devices(yard: Yard, features: tuple[str, ...]) -> None:
-    if capabilities.works(features, yard.settings.root / "probe") is not None:
+def test_a_rename_from_outside_crosses_devices(bench: JobBench, features: tuple[str, ...]) -> None:
+    if capabilities.works(features, bench.settings.root / "probe") is not None:
         features = ("user", *features)
-    capabilities.keep(yard.settings.root / "sandbox.json", features)
-    yard.objects.put(BUCKET, "data/a", b"a")
+    capabilities.keep(bench.settings.root / "sandbox.json", features)
+    bench.objects.put(BUCKET, "data/a", b"a")
 
-    row = yard.run("job", f"python -c '{RENAME}'", InputDataConfig=INPUTS, **SPOT)
+    row = bench.run("job", f"python -c '{RENAME}'", InputDataConfig=INPUTS, **SPOT)
 
     assert row.status == "Completed"
-    renames = [line for line in yard.log("job") if "/opt/ml" in line and "engine" not in line]
+    renames = [line for line in bench.log("job") if "/opt/ml" in line and "engine" not in line]
     assert renames == ["errno 18 /opt/ml/checkpoints", "errno 18 /opt/ml/input/data/train"]
 
 
-def test_a_machine_without_mounts_says_what_differs(yard: Yard) -> None:
-    capabilities.keep(yard.settings.root / "sandbox.json", ())
+def test_a_machine_without_mounts_says_what_differs(bench: JobBench) -> None:
+    capabilities.keep(bench.settings.root / "sandbox.json", ())
 
-    row = yard.run("job", 'echo 1 > "$SAGEMAKER_BASE_DIR/checkpoints/step-1"', **SPOT)
+    row = bench.run("job", 'echo 1 > "$SAGEMAKER_BASE_DIR/checkpoints/step-1"', **SPOT)
 
     assert row.status == "Completed"
     host = network.instance_address(0, own_network=False)
-    assert any("EXDEV" in line for line in yard.log("job", host))
-    assert yard.keys("checkpoints/") == ["checkpoints/step-1"]
+    assert any("EXDEV" in line for line in bench.log("job", host))
+    assert bench.keys("checkpoints/") == ["checkpoints/step-1"]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.limits import EVENT_LIMIT_S
 from tests.sagemaker_engine.jobs import own_scripts
-from tests.sagemaker_engine.jobs.conftest import SPOT, Yard, put_faults, statuses, wait_for
+from tests.sagemaker_engine.jobs.conftest import SPOT, JobBench, put_faults, statuses, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,10 +57,10 @@ def losses_of(lines: list[str]) -> dict[int, float]:
 
 
 def train_interrupted(
-    yard: Yard, script: str, hosts: tuple[str, ...], asked: Mapping[str, str], **members: Any
+    bench: JobBench, script: str, hosts: tuple[str, ...], asked: Mapping[str, str], **members: Any
 ) -> list[str]:
     """Train, take all hosts away once there is a checkpoint, and return what they printed until the end."""
-    source = yard.put_source(
+    source = bench.put_source(
         {
             "train.py": script,
             "task.py": own_scripts.TASK,
@@ -68,16 +68,16 @@ def train_interrupted(
         }
     )
     parameters = {**source, **TORCHRUN, **asked}
-    yard.train("job", HyperParameters=parameters, **{**SPOT, **LIMITS, **members})
+    bench.train("job", HyperParameters=parameters, **{**SPOT, **LIMITS, **members})
     seen = wait_for(
-        lambda: (yard.row("job"), yard.keys("checkpoints/")),
+        lambda: (bench.row("job"), bench.keys("checkpoints/")),
         lambda seen: seen[0].is_terminal or has_checkpoint(seen[1]),
         limit_s=EVENT_LIMIT_S,
     )
-    assert not seen[0].is_terminal, printed(yard, hosts)
-    put_faults(yard, {"what": "interrupt", "job": "job"})
-    row = yard.wait("job")
-    logs = printed(yard, hosts)
+    assert not seen[0].is_terminal, printed(bench, hosts)
+    put_faults(bench, {"what": "interrupt", "job": "job"})
+    row = bench.wait("job")
+    logs = printed(bench, hosts)
     assert row.status == "Completed", (row.state.get("FailureReason"), logs)
     assert statuses(row).count("Interrupted") == 1
     return logs
@@ -91,8 +91,8 @@ def has_checkpoint(keys: list[str]) -> bool:
     return "checkpoints/state.pt" in keys or shards <= set(keys)
 
 
-def printed(yard: Yard, hosts: tuple[str, ...]) -> list[str]:
-    return [line for host in hosts for line in yard.log("job", host)]
+def printed(bench: JobBench, hosts: tuple[str, ...]) -> list[str]:
+    return [line for host in hosts for line in bench.log("job", host)]
 
 
 def check(logs: list[str], alone: dict[int, float]) -> None:
@@ -105,35 +105,35 @@ def check(logs: list[str], alone: dict[int, float]) -> None:
     assert losses_of(logs) == pytest.approx(alone, rel=RTOL)
 
 
-def test_a_script_of_smp_goes_on_from_its_shards(yard: Yard, alone: dict[int, float]) -> None:
+def test_a_script_of_smp_goes_on_from_its_shards(bench: JobBench, alone: dict[int, float]) -> None:
     parameters = {"hybrid_shard_degree": 2, "sm_activation_offloading": True}
 
     logs = train_interrupted(
-        yard, own_scripts.SMP, ("algo-1", "algo-2"), {"mp_parameters": json.dumps(parameters)},
+        bench, own_scripts.SMP, ("algo-1", "algo-2"), {"mp_parameters": json.dumps(parameters)},
         instances=2, algorithm={"TrainingImage": SMP_IMAGE},
     )  # fmt: skip
 
     check(logs, alone)
 
 
-def test_a_script_of_smddp_goes_on(yard: Yard, alone: dict[int, float]) -> None:
+def test_a_script_of_smddp_goes_on(bench: JobBench, alone: dict[int, float]) -> None:
     on = {"sagemaker_distributed_dataparallel_enabled": "true"}
 
-    logs = train_interrupted(yard, own_scripts.SMDDP, ("algo-1", "algo-2"), on, instances=2)
+    logs = train_interrupted(bench, own_scripts.SMDDP, ("algo-1", "algo-2"), on, instances=2)
 
     check(logs, alone)
     assert {"smddp rank 0 of 2", "smddp rank 1 of 2"} <= set(logs)
 
 
-def test_a_group_that_another_feeds_goes_on(yard: Yard, alone: dict[int, float]) -> None:
+def test_a_group_that_another_feeds_goes_on(bench: JobBench, alone: dict[int, float]) -> None:
     hosts = ("algo-1", "algo-2", "algo-3")
 
     logs = train_interrupted(
-        yard, own_scripts.GROUPS, hosts,
+        bench, own_scripts.GROUPS, hosts,
         {"sagemaker_distribution_instance_groups": json.dumps(["train"])},
         ResourceConfig={"InstanceGroups": GROUPS, "VolumeSizeInGB": 1},
     )  # fmt: skip
 
     check(logs, alone)
     assert {"gloo rank 0 of 2", "gloo rank 1 of 2"} <= set(logs)
-    assert yard.log("job", "algo-1").count("feeds") == 2
+    assert bench.log("job", "algo-1").count("feeds") == 2

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.state.store import JobKind, JobRow
-from tests.sagemaker_engine.jobs.conftest import BUCKET, IMAGE, Yard, wait_for
+from tests.sagemaker_engine.jobs.conftest import BUCKET, IMAGE, JobBench, wait_for
 
 pytestmark = pytest.mark.engine
 
 
-def start(yard: Yard, name: str, command: str, **members: Any) -> None:
+def start(bench: JobBench, name: str, command: str, **members: Any) -> None:
     app = {
         "ImageUri": IMAGE,
         "ContainerEntrypoint": ["/bin/sh", "-c"],
@@ -24,12 +24,12 @@ def start(yard: Yard, name: str, command: str, **members: Any) -> None:
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         **members,
     }
-    yard.submit(name, kind=JobKind.PROCESSING, **request)
+    bench.submit(name, kind=JobKind.PROCESSING, **request)
 
 
-def run(yard: Yard, name: str, command: str, **members: Any) -> JobRow:
-    start(yard, name, command, **members)
-    return yard.wait(name, kind=JobKind.PROCESSING)
+def run(bench: JobBench, name: str, command: str, **members: Any) -> JobRow:
+    start(bench, name, command, **members)
+    return bench.wait(name, kind=JobKind.PROCESSING)
 
 
 def output(name: str, mode: str = "EndOfJob") -> dict[str, Any]:
@@ -41,8 +41,8 @@ def output(name: str, mode: str = "EndOfJob") -> dict[str, Any]:
     return {"Outputs": [{"OutputName": name, "S3Output": s3}]}
 
 
-def test_inputs_and_outputs_are_where_the_request_says(yard: Yard) -> None:
-    yard.objects.put(BUCKET, "in/a/b.txt", b"text")
+def test_inputs_and_outputs_are_where_the_request_says(bench: JobBench) -> None:
+    bench.objects.put(BUCKET, "in/a/b.txt", b"text")
     source = {
         "S3Uri": f"s3://{BUCKET}/in",
         "LocalPath": "/opt/ml/processing/input/text",
@@ -55,7 +55,7 @@ def test_inputs_and_outputs_are_where_the_request_says(yard: Yard) -> None:
     )
 
     row = run(
-        yard,
+        bench,
         "proc",
         command,
         ProcessingInputs=[{"InputName": "text", "S3Input": source}],
@@ -65,60 +65,60 @@ def test_inputs_and_outputs_are_where_the_request_says(yard: Yard) -> None:
 
     assert row.status == "Completed"
     assert row.state["ProcessingStartTime"] <= row.state["ProcessingEndTime"]
-    assert yard.log("proc", kind=JobKind.PROCESSING) == ["text", "value"]
-    assert yard.keys("result/") == ["result/r.txt"]
+    assert bench.log("proc", kind=JobKind.PROCESSING) == ["text", "value"]
+    assert bench.keys("result/") == ["result/r.txt"]
 
 
-def test_the_container_finds_its_configuration(yard: Yard) -> None:
+def test_the_container_finds_its_configuration(bench: JobBench) -> None:
     command = (
         "cat /opt/ml/config/processingjobconfig.json; echo; cat /opt/ml/config/resourceconfig.json"
     )
 
-    run(yard, "proc", command, instances=2)
+    run(bench, "proc", command, instances=2)
 
-    job, resources = yard.log("proc", "algo-2", JobKind.PROCESSING)
+    job, resources = bench.log("proc", "algo-2", JobKind.PROCESSING)
     assert json.loads(job)["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == 2
     assert json.loads(resources)["current_host"] == "algo-2"
     assert json.loads(resources)["hosts"] == ["algo-1", "algo-2"]
 
 
-def test_continuous_outputs_are_uploaded_while_the_job_runs(yard: Yard) -> None:
+def test_continuous_outputs_are_uploaded_while_the_job_runs(bench: JobBench) -> None:
     start(
-        yard,
+        bench,
         "proc",
         "echo x > /opt/ml/processing/output/live/part; exec sleep 1000",
         ProcessingOutputConfig=output("live", "Continuous"),
     )
 
-    wait_for(lambda: yard.keys("live/"), lambda keys: keys == ["live/part"])
+    wait_for(lambda: bench.keys("live/"), lambda keys: keys == ["live/part"])
 
-    assert yard.row("proc", JobKind.PROCESSING).status == "InProgress"
+    assert bench.row("proc", JobKind.PROCESSING).status == "InProgress"
 
 
-def test_a_failure_keeps_the_exit_message_and_the_reason(yard: Yard) -> None:
+def test_a_failure_keeps_the_exit_message_and_the_reason(bench: JobBench) -> None:
     command = "echo note > /opt/ml/output/message; echo 'bad rows' >&2; exit 9"
 
-    row = run(yard, "proc", command)
+    row = run(bench, "proc", command)
 
     assert row.status == "Failed"
     assert row.state["ExitMessage"] == "note"
     assert row.state["FailureReason"] == "AlgorithmError: bad rows, exit code: 9"
 
 
-def test_an_image_without_entry_point_is_refused_with_the_way_out(yard: Yard) -> None:
-    row = run(yard, "proc", "", app={"ImageUri": IMAGE})
+def test_an_image_without_entry_point_is_refused_with_the_way_out(bench: JobBench) -> None:
+    row = run(bench, "proc", "", app={"ImageUri": IMAGE})
 
     assert row.status == "Failed"
     assert "give AppSpecification.ContainerEntrypoint" in row.state["FailureReason"]
 
 
-def test_a_missing_input_fails_the_job_before_anything_runs(yard: Yard) -> None:
+def test_a_missing_input_fails_the_job_before_anything_runs(bench: JobBench) -> None:
     source = {
         "S3Uri": f"s3://{BUCKET}/nothing",
         "LocalPath": "/opt/ml/processing/input/x",
         "S3DataType": "S3Prefix",
     }
 
-    row = run(yard, "proc", "echo no", ProcessingInputs=[{"InputName": "x", "S3Input": source}])
+    row = run(bench, "proc", "echo no", ProcessingInputs=[{"InputName": "x", "S3Input": source}])
 
     assert row.state["FailureReason"].startswith("ClientError: Data download failed: No S3 objects")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pytest
 
     from sagemaker_engine.state.store import JobRow
-    from tests.sagemaker_engine.jobs.conftest import Yard
+    from tests.sagemaker_engine.jobs.conftest import JobBench
 
 LAST_STEP = 600
 FOLDER = "/opt/ml/checkpoints/statistics"
@@ -41,13 +41,13 @@ SHELL = (
 )
 
 
-def train(yard: Yard, *, bad: int, attempt: str = "1", begin: str = "0") -> JobRow:
+def train(bench: JobBench, *, bad: int, attempt: str = "1", begin: str = "0") -> JobRow:
     """Run a job of two instances whose NonFinite stops it, and return it."""
-    yard.objects.put(BUCKET, "code/train.py", SCRIPT.encode())
+    bench.objects.put(BUCKET, "code/train.py", SCRIPT.encode())
     words = training(
         folder=FOLDER, rank="$r", world=2, attempt=attempt, begin=begin, bad=bad, last=LAST_STEP
     )
-    return yard.run(
+    return bench.run(
         "job",
         SHELL + words,
         instances=2,
@@ -62,49 +62,51 @@ def train(yard: Yard, *, bad: int, attempt: str = "1", begin: str = "0") -> JobR
     )
 
 
-def lines(yard: Yard) -> list[dict[str, Any]]:
+def lines(bench: JobBench) -> list[dict[str, Any]]:
     """Return every line of the statistics that are in S3."""
-    keys = [each.key for each in yard.objects.list(BUCKET, "checkpoints/statistics/")]
+    keys = [each.key for each in bench.objects.list(BUCKET, "checkpoints/statistics/")]
     found = []
     for key in keys:
-        with yard.objects.open(BUCKET, key) as file:
+        with bench.objects.open(BUCKET, key) as file:
             found += [json.loads(line) for line in file.read().splitlines()]
     return found
 
 
-def test_bad_run_is_stopped_long_before_its_end_and_its_checkpoint_kept(yard: Yard) -> None:
-    row = train(yard, bad=10)
+def test_bad_run_is_stopped_long_before_its_end_and_its_checkpoint_kept(bench: JobBench) -> None:
+    row = train(bench, bad=10)
 
     assert row.status == "Stopped"
     assert statuses(row.state) == {"nan": "IssuesFound", "twins": "Error"}
-    assert 10 <= max(line["step"] for line in lines(yard) if "step" in line) < LAST_STEP
-    kept = [each.key for each in yard.objects.list(BUCKET, "checkpoints/step-")]
+    assert 10 <= max(line["step"] for line in lines(bench) if "step" in line) < LAST_STEP
+    kept = [each.key for each in bench.objects.list(BUCKET, "checkpoints/step-")]
     assert kept == ["checkpoints/step-0/state"]
 
 
-def test_rules_judge_on_over_an_interruption(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"step": 15}})
+def test_rules_judge_on_over_an_interruption(bench: JobBench) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"step": 15}})
 
-    row = train(yard, bad=25, attempt="$((n+1))", begin="$((10*n))")
+    row = train(bench, bad=25, attempt="$((n+1))", begin="$((10*n))")
 
     assert secondary_statuses(row).count("Training") == 2
     assert row.status == "Stopped"
     (nan, _) = row.state["DebugRuleEvaluationStatuses"]
     assert "NonFinite at step 25" in nan["StatusDetails"]
-    assert {line["attempt"] for line in lines(yard) if "attempt" in line} == {1, 2}
+    assert {line["attempt"] for line in lines(bench) if "attempt" in line} == {1, 2}
 
 
-def test_statistics_of_an_earlier_job_in_the_same_folder_are_no_reason_to_stop(yard: Yard) -> None:
+def test_statistics_of_an_earlier_job_in_the_same_folder_are_no_reason_to_stop(
+    bench: JobBench,
+) -> None:
     old = {"format": "trainyard-statistics", "version": 1, "rank": 0, "world_size": 1, "attempt": 1}
     told = [
         {**old, "resumed_at": 0, "time": 1000.0, "tensors": {}},
         {"kind": "step", "step": 1, "time": 1001.0, "loss": "nan"},
     ]
     key = "checkpoints/statistics/rank-00000.attempt-0001.part-0001.jsonl"
-    yard.objects.put(BUCKET, key, "".join(json.dumps(each) + "\n" for each in told).encode())
-    yard.objects.put(BUCKET, "code/train.py", SCRIPT.encode())
+    bench.objects.put(BUCKET, key, "".join(json.dumps(each) + "\n" for each in told).encode())
+    bench.objects.put(BUCKET, "code/train.py", SCRIPT.encode())
 
-    row = yard.run(
+    row = bench.run(
         "job",
         training(folder=FOLDER, attempt="2"),
         InputDataConfig=[code_channel(f"s3://{BUCKET}/code/")],
@@ -116,18 +118,18 @@ def test_statistics_of_an_earlier_job_in_the_same_folder_are_no_reason_to_stop(y
     assert row.status == "Completed"
     assert statuses(row.state) == {"nan": "NoIssuesFound"}
     arn = row.state["DebugRuleEvaluationStatuses"][0]["RuleEvaluationJobArn"]
-    assert yard.row(arn.rpartition("/")[2], JobKind.PROCESSING).status == "Completed"
+    assert bench.row(arn.rpartition("/")[2], JobKind.PROCESSING).status == "Completed"
 
 
-def watch_of(yard: Yard, *, store: JobStore | None = None, **members: Any) -> RuleWatch:
+def watch_of(bench: JobBench, *, store: JobStore | None = None, **members: Any) -> RuleWatch:
     """Return the rules of a job that is stored and not run."""
     arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/job"
     request = {"RoleArn": "arn:aws:iam::123456789012:role/any", **members}
     request["OutputDataConfig"] = {"S3OutputPath": f"s3://{BUCKET}/out"}
-    now, folder = time.time(), yard.settings.job_folder(JobKind.TRAINING, "job")
+    now, folder = time.time(), bench.settings.job_folder(JobKind.TRAINING, "job")
     state = {"TrainingJobStatus": "InProgress", "SecondaryStatus": "Training"}
     transitions = [{"Status": "Training", "StartTime": now}]
-    yard.store.create(
+    bench.store.create(
         JobKind.TRAINING,
         "job",
         arn=arn,
@@ -141,9 +143,9 @@ def watch_of(yard: Yard, *, store: JobStore | None = None, **members: Any) -> Ru
         name="job",
         arn=arn,
         request=request,
-        settings=yard.settings,
-        store=store or yard.store,
-        objects=yard.objects,  # type: ignore[arg-type]  # nobody asks for an object
+        settings=bench.settings,
+        store=store or bench.store,
+        objects=bench.objects,  # type: ignore[arg-type]  # nobody asks for an object
         folder=folder,
         created_at=now,
     )
@@ -155,48 +157,48 @@ def rule_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name in {"rules", "verdicts"}]
 
 
-def test_rules_whose_process_cannot_start_are_in_error_and_end_no_training(yard: Yard) -> None:
-    watch = watch_of(yard, DebugRuleConfigurations=[rule("nan", "NonFinite")])
+def test_rules_whose_process_cannot_start_are_in_error_and_end_no_training(bench: JobBench) -> None:
+    watch = watch_of(bench, DebugRuleConfigurations=[rule("nan", "NonFinite")])
     (watch.job.folder / "rules.json").mkdir()
 
     watch.start()
     watch.trains(time.time())
     watch.finish()
 
-    (nan,) = yard.row("job").state["DebugRuleEvaluationStatuses"]
+    (nan,) = bench.row("job").state["DebugRuleEvaluationStatuses"]
     assert nan["RuleEvaluationStatus"] == "Error"
     assert "did not start: IsADirectoryError" in nan["StatusDetails"]
-    rule_job = yard.row(nan["RuleEvaluationJobArn"].rpartition("/")[2], JobKind.PROCESSING)
+    rule_job = bench.row(nan["RuleEvaluationJobArn"].rpartition("/")[2], JobKind.PROCESSING)
     assert rule_job.status == "Failed"
 
 
-def test_job_without_rules_has_no_thread_until_it_is_given_some(yard: Yard) -> None:
-    watch = watch_of(yard)
+def test_job_without_rules_has_no_thread_until_it_is_given_some(bench: JobBench) -> None:
+    watch = watch_of(bench)
     watch.start()
     watch.heed_update()
     assert rule_threads() == []
 
     later = {"ProfilerRuleConfigurations": [rule("late", "MaxInitializationTime")]}
-    yard.store.update_request(JobKind.TRAINING, "job", lambda request: request.update(later))
+    bench.store.update_request(JobKind.TRAINING, "job", lambda request: request.update(later))
     wait_for(lambda: watch.heed_update() or rule_threads(), lambda found: len(found) == 2)
 
     watch.finish()
-    assert statuses(yard.row("job").state, "Profiler") == {"late": "Error"}
+    assert statuses(bench.row("job").state, "Profiler") == {"late": "Error"}
     assert rule_threads() == []
 
 
 def test_stop_is_sent_after_a_bad_line_and_while_the_store_was_busy(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    bench: JobBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.05)
     rules = [rule("nan", "NonFinite", action_json=STOP)]
-    store = JobStore(yard.settings.database_path)
-    watch = watch_of(yard, store=store, DebugRuleConfigurations=rules)
+    store = JobStore(bench.settings.database_path)
+    watch = watch_of(bench, store=store, DebugRuleConfigurations=rules)
     watch.start()
     fired = {"name": "nan", "status": "IssuesFound", "details": "at step 3", "step": 3}
     said = ["no JSON", json.dumps({"verdicts": [{}]}), json.dumps({"verdicts": [fired]})]
     command = [sys.executable, "-c", f"print({chr(10).join(said)!r})"]
-    with sqlite3.connect(yard.settings.database_path, isolation_level=None) as other:
+    with sqlite3.connect(bench.settings.database_path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         hearing = threading.Thread(target=watch._hear, args=(process,))
@@ -208,6 +210,6 @@ def test_stop_is_sent_after_a_bad_line_and_while_the_store_was_busy(
     store.close()
 
     assert caplog.text.count("is passed over") == 2
-    row = yard.row("job")
+    row = bench.row("job")
     assert row.stop_requested_at is not None
     assert statuses(row.state) == {"nan": "IssuesFound"}

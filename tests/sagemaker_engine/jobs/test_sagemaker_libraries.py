@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.sagemaker_engine.jobs.conftest import Yard
+    from tests.sagemaker_engine.jobs.conftest import JobBench
 
 pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 SMP_IMAGE = (
@@ -120,17 +120,17 @@ dist.destroy_process_group()
 """
 
 
-def run(yard: Yard, script: str, hyperparameters: dict[str, str], image: str | None = None):
-    code = yard.put_source({"train.py": script})
-    yard.train(
+def run(bench: JobBench, script: str, hyperparameters: dict[str, str], image: str | None = None):
+    code = bench.put_source({"train.py": script})
+    bench.train(
         "job",
         instances=2,
         HyperParameters={**code, **TORCHRUN, **hyperparameters},
         algorithm={"TrainingImage": image} if image else {},
         **LIMITS,
     )
-    row = yard.wait("job")
-    logs = [line for host in ("algo-1", "algo-2") for line in yard.log("job", host)]
+    row = bench.wait("job")
+    logs = [line for host in ("algo-1", "algo-2") for line in bench.log("job", host)]
     assert row.status == "Completed", (row.state.get("FailureReason"), logs)
     return logs
 
@@ -144,43 +144,43 @@ def run(yard: Yard, script: str, hyperparameters: dict[str, str], image: str | N
     ],
     ids=["replicated", "sharded", "tensor-parallel"],
 )
-def test_a_script_of_smp_trains_by_its_parameters(yard: Yard, parameters, held) -> None:
+def test_a_script_of_smp_trains_by_its_parameters(bench: JobBench, parameters, held) -> None:
     each = str(parameters.get("tensor_parallel_degree", 1))
     asked = {
         "mp_parameters": json.dumps(parameters),
         "sagemaker_mpi_num_of_processes_per_host": each,
     }
 
-    logs = run(yard, SMP_SCRIPT, asked, SMP_IMAGE)
+    logs = run(bench, SMP_SCRIPT, asked, SMP_IMAGE)
 
     losses = [float(each) for line in logs for each in re.findall(r"loss=([0-9.]+)", line)]
     assert losses == pytest.approx([2.58788, 1.97565, 1.55126, 1.23283], abs=2e-5)
     norms = [float(each) for line in logs for each in re.findall(r"norm=([0-9.]+)", line)]
     assert norms == pytest.approx([1.88401, 1.31399, 1.00088, 0.80696], abs=2e-4)
     assert min(line for line in logs if " holds " in line).endswith(f" holds {held}")
-    assert "shards/.metadata" in yard.archive("out/job/output/model.tar.gz")
+    assert "shards/.metadata" in bench.archive("out/job/output/model.tar.gz")
 
 
-def test_a_script_of_smddp_trains_under_torchrun(yard: Yard) -> None:
+def test_a_script_of_smddp_trains_under_torchrun(bench: JobBench) -> None:
     on = {"sagemaker_distributed_dataparallel_enabled": "true"}
-    logs = run(yard, SMDDP_SCRIPT, on)
+    logs = run(bench, SMDDP_SCRIPT, on)
 
     assert "backend smddp rank 0 of 2 same True" in logs
     assert "backend smddp rank 1 of 2 same True" in logs
 
 
-def test_a_script_of_the_first_smddp_trains_under_torchrun(yard: Yard) -> None:
-    logs = run(yard, LEGACY_SCRIPT, {"sagemaker_distributed_dataparallel_enabled": "true"})
+def test_a_script_of_the_first_smddp_trains_under_torchrun(bench: JobBench) -> None:
+    logs = run(bench, LEGACY_SCRIPT, {"sagemaker_distributed_dataparallel_enabled": "true"})
 
     assert {"legacy rank 0 local 0 of 2", "legacy rank 1 local 0 of 2"} <= set(logs)
 
 
-def test_images_without_the_libraries_do_not_show_them(yard: Yard) -> None:
+def test_images_without_the_libraries_do_not_show_them(bench: JobBench) -> None:
     script = "\n".join(
         f"try:\n    import {name}\nexcept ImportError:\n    print('no {name}')"
         for name in ("torch.sagemaker", "smdistributed.dataparallel")
     )
 
-    logs = run(yard, script, {})
+    logs = run(bench, script, {})
 
     assert {"no torch.sagemaker", "no smdistributed.dataparallel"} <= set(logs)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.s3.objects import ObjectInfo
-from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, Yard, channel, put_faults, wait_for
+from tests.sagemaker_engine.jobs.conftest import (
+    BUCKET,
+    SPOT,
+    JobBench,
+    channel,
+    put_faults,
+    wait_for,
+)
 from tests.sagemaker_engine.jobs.own_jobs import RUN, put_data, scripts
 
 if TYPE_CHECKING:
@@ -34,10 +41,10 @@ INTERVALS_UNDERWAY, MOST_INTERVALS = 3, 24
 
 
 @pytest.fixture
-def yard(yard: Yard) -> Iterator[Yard]:
-    """A yard whose lines are free again at the end: a job that is stopped uploads all that is left."""
-    yield yard
-    put_faults(yard)
+def bench(bench: JobBench) -> Iterator[JobBench]:
+    """A bench whose lines are free again at the end: a job that is stopped uploads all that is left."""
+    yield bench
+    put_faults(bench)
 
 
 def manifest_of(content: bytes) -> dict[str, int]:
@@ -58,16 +65,16 @@ def here(folder: Path) -> dict[int, tuple[float, int]]:
     return found
 
 
-def whole_in_s3(yard: Yard) -> list[int]:
+def whole_in_s3(bench: JobBench) -> list[int]:
     """Return the steps of the checkpoints whose every file is in S3."""
-    listed = yard.objects.list(BUCKET, "checkpoints/")
+    listed = bench.objects.list(BUCKET, "checkpoints/")
     sizes = {each.key: each.size for each in listed if isinstance(each, ObjectInfo)}
     found = []
     for key in sizes:
         match = re.fullmatch(r"checkpoints/step-(\d+)/manifest\.json", key)
         if not match:
             continue
-        with yard.objects.open(BUCKET, key) as file:
+        with bench.objects.open(BUCKET, key) as file:
             files = manifest_of(file.read())
         folder = key.rpartition("/")[0]
         if all(sizes.get(f"{folder}/{name}") == size for name, size in files.items()):
@@ -80,36 +87,38 @@ def slow_uplink(bytes_per_s: float) -> dict[str, Any]:
     return {"id": "line", "what": "slow_uplink", "megabytes_per_s": rate}
 
 
-def test_hosts_that_vanish_leave_a_whole_checkpoint_behind(yard: Yard, tmp_path: Path) -> None:
-    put_data(yard, tmp_path / "data")
-    put_faults(yard, slow_uplink(0))
+def test_hosts_that_vanish_leave_a_whole_checkpoint_behind(bench: JobBench, tmp_path: Path) -> None:
+    put_data(bench, tmp_path / "data")
+    put_faults(bench, slow_uplink(0))
     for name, content in scripts().items():
-        yard.objects.put(BUCKET, f"in/code/{name}", content)
+        bench.objects.put(BUCKET, f"in/code/{name}", content)
     channels = [channel(each, f"s3://{BUCKET}/in/{each}") for each in CHANNELS]
-    yard.train("job", COMMAND, InputDataConfig=channels, **{**SPOT, **LIMITS})
-    folder = yard.settings.job_folder(yard.row("job").kind, "job") / "instances/algo-1/checkpoints"
+    bench.train("job", COMMAND, InputDataConfig=channels, **{**SPOT, **LIMITS})
+    folder = (
+        bench.settings.job_folder(bench.row("job").kind, "job") / "instances/algo-1/checkpoints"
+    )
     seen = wait_for(lambda: here(folder), lambda seen: len(seen) >= 2 and max(seen) >= 3 * EVERY)
     (first, (began_at, _)), *_, (last, (ended_at, num_bytes)) = sorted(seen.items())
     interval_s = (ended_at - began_at) * EVERY / (last - first)
     uplink = slow_uplink(num_bytes / (INTERVALS_UNDERWAY * interval_s))
-    put_faults(yard, uplink)
+    put_faults(bench, uplink)
 
     newest, whole = wait_for(
-        lambda: (max(here(folder)), whole_in_s3(yard)),
+        lambda: (max(here(folder)), whole_in_s3(bench)),
         lambda seen: (
             0 < max(seen[1], default=0) < seen[0] or seen[0] > last + MOST_INTERVALS * EVERY
         ),
     )
-    put_faults(yard, uplink, {"what": "interrupt"}, {"what": "no_capacity", "attempt": 2})
-    yard.wait("job", lambda row: row.state["SecondaryStatus"] == "Interrupted")
+    put_faults(bench, uplink, {"what": "interrupt"}, {"what": "no_capacity", "attempt": 2})
+    bench.wait("job", lambda row: row.state["SecondaryStatus"] == "Interrupted")
 
-    whole = whole_in_s3(yard)
+    whole = whole_in_s3(bench)
     assert whole, (
-        f"{newest // EVERY} checkpoints were written, S3 has none: {yard.keys('checkpoints/')}"
+        f"{newest // EVERY} checkpoints were written, S3 has none: {bench.keys('checkpoints/')}"
     )
-    put_faults(yard)
-    yard.wait_for_line("job", "trainyard resume ")
-    (resumed,) = re.findall(r"trainyard resume step=(\d+)", "\n".join(yard.log("job")))
+    put_faults(bench)
+    bench.wait_for_line("job", "trainyard resume ")
+    (resumed,) = re.findall(r"trainyard resume step=(\d+)", "\n".join(bench.log("job")))
     assert int(resumed) == whole[-1] < newest
-    yard.store.request_stop(yard.row("job").kind, "job", at=1.0)
-    assert yard.wait("job").status == "Stopped"
+    bench.store.request_stop(bench.row("job").kind, "job", at=1.0)
+    assert bench.wait("job").status == "Stopped"

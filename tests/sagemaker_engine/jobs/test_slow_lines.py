@@ -9,7 +9,7 @@ import pytest
 from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, put_faults, statuses, wait_for
 
 if TYPE_CHECKING:
-    from tests.sagemaker_engine.jobs.conftest import Yard
+    from tests.sagemaker_engine.jobs.conftest import JobBench
 
 LIFE = ["Starting", "Downloading", "Training"]
 WRITING = """
@@ -21,31 +21,31 @@ head -c 5000000 /dev/zero > large; echo step=1; sleep 60
 UPLINK: dict[str, Any] = {"id": "line", "what": "slow_uplink", "megabytes_per_s": 0.5}
 
 
-def test_what_had_not_arrived_is_lost_with_the_hosts(yard: Yard) -> None:
+def test_what_had_not_arrived_is_lost_with_the_hosts(bench: JobBench) -> None:
     """5 MB need 100 s at 0.05 MB/s; the hosts vanish as soon as the file is written."""
     slow = {**UPLINK, "megabytes_per_s": 0.05}
-    book = put_faults(yard, slow, {"id": "end", "what": "interrupt", "at": {"step": 1}})
-    yard.train("job", WRITING, **SPOT)
-    wait_for(lambda: yard.keys("checkpoints/"), bool)
-    kind = yard.row("job").kind
-    (yard.settings.job_folder(kind, "job") / "instances/algo-1/ml/go").touch()
+    fault_store = put_faults(bench, slow, {"id": "end", "what": "interrupt", "at": {"step": 1}})
+    bench.train("job", WRITING, **SPOT)
+    wait_for(lambda: bench.keys("checkpoints/"), bool)
+    kind = bench.row("job").kind
+    (bench.settings.job_folder(kind, "job") / "instances/algo-1/ml/go").touch()
 
-    row = yard.wait("job")
+    row = bench.wait("job")
 
     assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
-    assert yard.archive("out/job/output/model.tar.gz") == {"found": b"small\n"}
-    assert yard.keys("checkpoints/") == ["checkpoints/small"]
-    assert {each.fault.id: bool(each.fired_at) for each in book.entries()} == {
+    assert bench.archive("out/job/output/model.tar.gz") == {"found": b"small\n"}
+    assert bench.keys("checkpoints/") == ["checkpoints/small"]
+    assert {each.fault.id: bool(each.fired_at) for each in fault_store.entries()} == {
         "line": True,
         "end": True,
     }
 
 
 @pytest.mark.parametrize("folder", ["checkpoints", "model", "output/data"])
-def test_a_job_that_ends_by_itself_waits_for_its_uplink(yard: Yard, folder: str) -> None:
-    put_faults(yard, {**UPLINK, "hosts": ["algo-1"]})
+def test_a_job_that_ends_by_itself_waits_for_its_uplink(bench: JobBench, folder: str) -> None:
+    put_faults(bench, {**UPLINK, "hosts": ["algo-1"]})
 
-    row = yard.run("job", f"head -c 600000 /dev/urandom > /opt/ml/{folder}/last", **SPOT)
+    row = bench.run("job", f"head -c 600000 /dev/urandom > /opt/ml/{folder}/last", **SPOT)
 
     uploading = row.state["SecondaryStatusTransitions"][-2]
     assert uploading["Status"] == "Uploading"
@@ -53,14 +53,14 @@ def test_a_job_that_ends_by_itself_waits_for_its_uplink(yard: Yard, folder: str)
     assert row.status == "Completed"
 
 
-def test_channels_and_checkpoints_come_down_at_the_downlinks_pace(yard: Yard) -> None:
-    put_faults(yard, {"what": "slow_downlink", "megabytes_per_s": 0.5})
-    yard.objects.put(BUCKET, "data/a", b"x" * 400_000)
-    yard.objects.put(BUCKET, "checkpoints/a", b"x" * 400_000)
+def test_channels_and_checkpoints_come_down_at_the_downlinks_pace(bench: JobBench) -> None:
+    put_faults(bench, {"what": "slow_downlink", "megabytes_per_s": 0.5})
+    bench.objects.put(BUCKET, "data/a", b"x" * 400_000)
+    bench.objects.put(BUCKET, "checkpoints/a", b"x" * 400_000)
     channel = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data/"}
     inputs = [{"ChannelName": "train", "DataSource": {"S3DataSource": channel}}]
 
-    row = yard.run("job", "true", instances=2, InputDataConfig=inputs, **SPOT)
+    row = bench.run("job", "true", instances=2, InputDataConfig=inputs, **SPOT)
 
     assert row.status == "Completed"
     downloading = row.state["SecondaryStatusTransitions"][1]
@@ -68,40 +68,40 @@ def test_channels_and_checkpoints_come_down_at_the_downlinks_pace(yard: Yard) ->
     assert downloading["EndTime"] - downloading["StartTime"] >= 1.6
 
 
-def test_a_stop_ends_a_download_that_lasts(yard: Yard) -> None:
-    put_faults(yard, {"what": "slow_downlink", "megabytes_per_s": 0.001})
-    yard.objects.put(BUCKET, "checkpoints/a", b"x" * 1_000_000)
-    yard.train("job", "true", **SPOT)
-    yard.wait("job", lambda row: statuses(row)[-1] == "Downloading")
+def test_a_stop_ends_a_download_that_lasts(bench: JobBench) -> None:
+    put_faults(bench, {"what": "slow_downlink", "megabytes_per_s": 0.001})
+    bench.objects.put(BUCKET, "checkpoints/a", b"x" * 1_000_000)
+    bench.train("job", "true", **SPOT)
+    bench.wait("job", lambda row: statuses(row)[-1] == "Downloading")
 
-    yard.store.request_stop(yard.row("job").kind, "job", at=1.0)
+    bench.store.request_stop(bench.row("job").kind, "job", at=1.0)
 
-    assert yard.wait("job").status == "Stopped"
-
-
-def test_a_fault_may_be_put_and_taken_back_while_the_job_runs(yard: Yard) -> None:
-    put_faults(yard, UPLINK)
-    yard.train("job", "head -c 9000000 /dev/zero > /opt/ml/checkpoints/a; sleep 60", **SPOT)
-    wait_for(lambda: put_faults(yard, UPLINK).entries()[0].fired_at, bool)
-    assert yard.keys("checkpoints/") == []
-
-    put_faults(yard)
-
-    wait_for(lambda: yard.keys("checkpoints/"), bool)
-    yard.store.request_stop(yard.row("job").kind, "job", at=1.0)
-    assert yard.wait("job").status == "Stopped"
+    assert bench.wait("job").status == "Stopped"
 
 
-def test_a_channel_of_fast_file_mode_is_not_downloaded_first(yard: Yard) -> None:
+def test_a_fault_may_be_put_and_taken_back_while_the_job_runs(bench: JobBench) -> None:
+    put_faults(bench, UPLINK)
+    bench.train("job", "head -c 9000000 /dev/zero > /opt/ml/checkpoints/a; sleep 60", **SPOT)
+    wait_for(lambda: put_faults(bench, UPLINK).entries()[0].fired_at, bool)
+    assert bench.keys("checkpoints/") == []
+
+    put_faults(bench)
+
+    wait_for(lambda: bench.keys("checkpoints/"), bool)
+    bench.store.request_stop(bench.row("job").kind, "job", at=1.0)
+    assert bench.wait("job").status == "Stopped"
+
+
+def test_a_channel_of_fast_file_mode_is_not_downloaded_first(bench: JobBench) -> None:
     """At a kilobyte a second, a million bytes would need a quarter of an hour."""
-    put_faults(yard, {"what": "slow_downlink", "megabytes_per_s": 0.001})
-    yard.objects.put(BUCKET, "data/a", b"x" * 1_000_000)
+    put_faults(bench, {"what": "slow_downlink", "megabytes_per_s": 0.001})
+    bench.objects.put(BUCKET, "data/a", b"x" * 1_000_000)
     channel = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data/"}
     inputs = [
         {"ChannelName": "t", "DataSource": {"S3DataSource": channel}, "InputMode": "FastFile"}
     ]
 
-    row = yard.run("job", "wc -c < /opt/ml/input/data/t/a", InputDataConfig=inputs)
+    row = bench.run("job", "wc -c < /opt/ml/input/data/t/a", InputDataConfig=inputs)
 
     assert row.status == "Completed"
-    assert yard.log("job") == ["1000000"]
+    assert bench.log("job") == ["1000000"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.faults import FaultBook, Schedule
+from sagemaker_engine.faults import FaultStore, Schedule
 from sagemaker_engine.state.store import JobKind
 from tests.sagemaker_engine.jobs.conftest import (
     BUCKET,
     SPOT,
-    Yard,
+    JobBench,
     put_faults,
     statuses,
     wait_for,
@@ -37,26 +37,26 @@ done
 LOSS = {"MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]}
 
 
-def test_interrupted_job_goes_on_from_its_checkpoint_on_new_hosts(yard: Yard) -> None:
-    book = put_faults(yard, {"id": "f1", "what": "interrupt", "at": {"step": 2}})
+def test_interrupted_job_goes_on_from_its_checkpoint_on_new_hosts(bench: JobBench) -> None:
+    fault_store = put_faults(bench, {"id": "f1", "what": "interrupt", "at": {"step": 2}})
 
-    row = yard.run("job", COUNTING, algorithm=LOSS, **SPOT)
+    row = bench.run("job", COUNTING, algorithm=LOSS, **SPOT)
 
     assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
-    starts = [line for line in yard.log("job") if line.startswith("start")]
+    starts = [line for line in bench.log("job") if line.startswith("start")]
     assert starts[0] == "start step=0"
     assert int(starts[1].rpartition("=")[2]) in {1, 2, 3}
-    assert "leftover" not in yard.log("job")
+    assert "leftover" not in bench.log("job")
     streams = sorted(
-        each.name for each in (yard.settings.job_folder(row.kind, "job") / "logs").iterdir()
+        each.name for each in (bench.settings.job_folder(row.kind, "job") / "logs").iterdir()
     )
     epochs = [int(name.removeprefix("algo-1-").removesuffix(".jsonl")) for name in streams]
     assert len(epochs) == 2
     assert epochs[0] < epochs[1] <= time.time() + 2
     final = {each["MetricName"]: each["Value"] for each in row.state["FinalMetricDataList"]}
     assert final == {"loss": 0.4}
-    assert [len(each.fired_at) for each in book.entries()] == [1]
-    instances = yard.settings.job_folder(row.kind, "job") / "instances"
+    assert [len(each.fired_at) for each in fault_store.entries()] == [1]
+    instances = bench.settings.job_folder(row.kind, "job") / "instances"
     wait_for(instances.exists, lambda are_there: not are_there)
 
 
@@ -66,14 +66,14 @@ def test_interrupted_job_goes_on_from_its_checkpoint_on_new_hosts(yard: Yard) ->
     ids=["interrupted", "retried"],
 )
 def test_each_host_opens_a_new_log_stream_at_each_start(
-    yard: Yard, what: str, members: dict[str, Any]
+    bench: JobBench, what: str, members: dict[str, Any]
 ) -> None:
-    put_faults(yard, {"what": what, "attempt": 1, "at": {"step": 1}, "hosts": ["algo-2"]})
+    put_faults(bench, {"what": what, "attempt": 1, "at": {"step": 1}, "hosts": ["algo-2"]})
 
-    row = yard.run("job", "echo step=1; sleep 1", instances=2, **members)
+    row = bench.run("job", "echo step=1; sleep 1", instances=2, **members)
 
     assert row.status == "Completed"
-    folder = yard.settings.job_folder(row.kind, "job") / "logs"
+    folder = bench.settings.job_folder(row.kind, "job") / "logs"
     epochs = {
         host: [int(each.stem.rpartition("-")[2]) for each in sorted(folder.glob(f"{host}-*"))]
         for host in ("algo-1", "algo-2")
@@ -83,15 +83,15 @@ def test_each_host_opens_a_new_log_stream_at_each_start(
 
 
 def test_times_of_an_interrupted_job_never_run_back_and_it_pays_for_instances_only(
-    yard: Yard,
+    bench: JobBench,
 ) -> None:
     put_faults(
-        yard,
+        bench,
         {"what": "interrupt", "at": {"seconds": 1.2}},
         {"what": "no_capacity", "attempt": 2, "duration_s": 1.5},
     )
 
-    state = yard.run("job", "sleep 2.2", **SPOT).state
+    state = bench.run("job", "sleep 2.2", **SPOT).state
 
     transitions = state["SecondaryStatusTransitions"]
     times = [each[key] for each in transitions for key in ("StartTime", "EndTime")]
@@ -108,32 +108,34 @@ def test_times_of_an_interrupted_job_never_run_back_and_it_pays_for_instances_on
 
 
 @pytest.mark.parametrize("state", ["Downloading", "Uploading"])
-def test_interruption_while_the_platform_works_starts_the_job_again(yard: Yard, state: str) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"state": state}})
+def test_interruption_while_the_platform_works_starts_the_job_again(
+    bench: JobBench, state: str
+) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"state": state}})
 
-    row = yard.run("job", "echo w > /opt/ml/model/weights", **SPOT)
+    row = bench.run("job", "echo w > /opt/ml/model/weights", **SPOT)
 
     before = LIFE[:2] if state == "Downloading" else [*LIFE, "Uploading"]
     assert statuses(row) == [*before, "Interrupted", *LIFE, "Uploading", "Completed"]
-    assert yard.archive("out/job/output/model.tar.gz") == {"weights": b"w\n"}
+    assert bench.archive("out/job/output/model.tar.gz") == {"weights": b"w\n"}
 
 
-def test_checkpoint_that_was_being_written_is_not_in_s3(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"state": "Checkpointing"}})
-    yard.objects.put(BUCKET, "checkpoints/whole", b"whole")
+def test_checkpoint_that_was_being_written_is_not_in_s3(bench: JobBench) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"state": "Checkpointing"}})
+    bench.objects.put(BUCKET, "checkpoints/whole", b"whole")
     script = """
     cd /opt/ml/checkpoints; ls > /opt/ml/model/found
     mkdir step-1; exec 3> step-1/half; echo half >&3; sleep 1; exec 3>&-
     """
 
-    row = yard.run("job", script, **SPOT)
+    row = bench.run("job", script, **SPOT)
 
     assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
-    assert yard.archive("out/job/output/model.tar.gz") == {"found": b"whole\n"}
+    assert bench.archive("out/job/output/model.tar.gz") == {"found": b"whole\n"}
 
 
-def test_notice_gives_the_script_time_for_a_last_checkpoint(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "notice_s": 30})
+def test_notice_gives_the_script_time_for_a_last_checkpoint(bench: JobBench) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"step": 1}, "notice_s": 30})
     script = """
     cd /opt/ml/checkpoints
     [ ! -e last ] || exit 0
@@ -141,14 +143,14 @@ def test_notice_gives_the_script_time_for_a_last_checkpoint(yard: Yard) -> None:
     echo step=1; sleep 60 & wait
     """
 
-    row = yard.run("job", script, **SPOT)
+    row = bench.run("job", script, **SPOT)
 
     assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
-    assert yard.keys("checkpoints/") == ["checkpoints/last"]
+    assert bench.keys("checkpoints/") == ["checkpoints/last"]
 
 
-def test_hosts_vanish_when_the_notice_is_over(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "notice_s": 0.5})
+def test_hosts_vanish_when_the_notice_is_over(bench: JobBench) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"step": 1}, "notice_s": 0.5})
     script = """
     cd /opt/ml/checkpoints
     [ ! -e seen ] || exit 0
@@ -156,13 +158,13 @@ def test_hosts_vanish_when_the_notice_is_over(yard: Yard) -> None:
     echo step=1; while true; do sleep 0.1; done
     """
 
-    row = yard.run("job", script, **SPOT)
+    row = bench.run("job", script, **SPOT)
 
     assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
 
 
-def test_loss_of_one_host_interrupts_all(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "hosts": ["algo-2"]})
+def test_loss_of_one_host_interrupts_all(bench: JobBench) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"step": 1}, "hosts": ["algo-2"]})
     script = """
     cd /opt/ml/checkpoints
     [ ! -e survivor ] || exit 0
@@ -171,60 +173,62 @@ def test_loss_of_one_host_interrupts_all(yard: Yard) -> None:
     sleep 60
     """
 
-    row = yard.run("job", script, instances=2, **SPOT)
+    row = bench.run("job", script, instances=2, **SPOT)
 
     assert statuses(row) == [*LIFE, "Interrupted", *LIFE, "Uploading", "Completed"]
 
 
-def test_only_spot_jobs_are_interrupted(yard: Yard) -> None:
-    book = put_faults(yard, {"what": "interrupt", "at": {"state": "Training"}})
+def test_only_spot_jobs_are_interrupted(bench: JobBench) -> None:
+    fault_store = put_faults(bench, {"what": "interrupt", "at": {"state": "Training"}})
 
-    row = yard.run("job", "sleep 0.3")
+    row = bench.run("job", "sleep 0.3")
 
     assert statuses(row) == [*LIFE, "Uploading", "Completed"]
-    assert [each.fired_at for each in book.entries()] == [()]
+    assert [each.fired_at for each in fault_store.entries()] == [()]
 
 
-def test_seeded_schedule_interrupts_at_the_moment_it_draws(yard: Yard) -> None:
+def test_seeded_schedule_interrupts_at_the_moment_it_draws(bench: JobBench) -> None:
     schedule = Schedule(seed=3, interruptions_per_hour=7200, max_interruptions=1)
-    FaultBook(yard.settings.root).replace([], schedule)
+    FaultStore(bench.settings.root).replace([], schedule)
     drawn = schedule.interruption("job", 1)
     assert drawn is not None
     assert drawn.at is not None
     assert drawn.at.seconds is not None
 
-    row = yard.run("job", "sleep 2", **SPOT)
+    row = bench.run("job", "sleep 2", **SPOT)
 
     assert statuses(row).count("Interrupted") == 1
     training = row.state["SecondaryStatusTransitions"][2]
     assert training["EndTime"] - training["StartTime"] >= drawn.at.seconds
-    assert FaultBook(yard.settings.root).scheduled()[0]["subject"].startswith("job/1 of ")
+    assert FaultStore(bench.settings.root).scheduled()[0]["subject"].startswith("job/1 of ")
 
 
-def test_neighbour_of_a_prefix_with_a_slash_is_neither_restored_nor_deleted(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"step": 1}})
-    yard.objects.put(BUCKET, "checkpoints-2/theirs", b"theirs")
-    yard.objects.put(BUCKET, "checkpoints/ours", b"ours")
+def test_neighbour_of_a_prefix_with_a_slash_is_neither_restored_nor_deleted(
+    bench: JobBench,
+) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"step": 1}})
+    bench.objects.put(BUCKET, "checkpoints-2/theirs", b"theirs")
+    bench.objects.put(BUCKET, "checkpoints/ours", b"ours")
     script = """
     cd /opt/ml/checkpoints; ls > /opt/ml/model/found; rm ours || exit 0
     while true; do echo step=0; sleep 0.1; done
     """
     checkpoints = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints/"}}
-    yard.train("job", script, **SPOT | checkpoints)
-    wait_for(lambda: yard.keys("checkpoints"), lambda keys: keys == ["checkpoints-2/theirs"])
-    put_faults(yard, {"what": "interrupt", "at": {"state": "Training"}})
+    bench.train("job", script, **SPOT | checkpoints)
+    wait_for(lambda: bench.keys("checkpoints"), lambda keys: keys == ["checkpoints-2/theirs"])
+    put_faults(bench, {"what": "interrupt", "at": {"state": "Training"}})
 
-    yard.wait("job")
+    bench.wait("job")
 
-    assert yard.archive("out/job/output/model.tar.gz") == {"found": b""}
-    assert yard.keys("checkpoints") == ["checkpoints-2/theirs"]
+    assert bench.archive("out/job/output/model.tar.gz") == {"found": b""}
+    assert bench.keys("checkpoints") == ["checkpoints-2/theirs"]
 
 
-def test_job_that_never_gets_capacity_ends_by_its_wait_time(yard: Yard) -> None:
-    put_faults(yard, {"what": "no_capacity"})
+def test_job_that_never_gets_capacity_ends_by_its_wait_time(bench: JobBench) -> None:
+    put_faults(bench, {"what": "no_capacity"})
     limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}}
 
-    row = yard.run("job", "true", **{**SPOT, **limits})
+    row = bench.run("job", "true", **{**SPOT, **limits})
 
     assert (row.status, row.state["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
     assert statuses(row) == ["Starting", "Stopping", "MaxWaitTimeExceeded"]
@@ -232,21 +236,21 @@ def test_job_that_never_gets_capacity_ends_by_its_wait_time(yard: Yard) -> None:
     assert "BillableTimeInSeconds" not in row.state
 
 
-def test_wait_time_ends_a_job_that_trains(yard: Yard) -> None:
+def test_wait_time_ends_a_job_that_trains(bench: JobBench) -> None:
     limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 6, "MaxWaitTimeInSeconds": 6}}
 
-    row = yard.run("job", "sleep 60", **{**SPOT, **limits})
+    row = bench.run("job", "sleep 60", **{**SPOT, **limits})
 
     assert row.status == "Stopped"
     assert statuses(row) == [*LIFE, "Stopping", "Uploading", "MaxWaitTimeExceeded"]
     assert "S3ModelArtifacts" in row.state["ModelArtifacts"]
 
 
-def test_run_time_is_summed_over_attempts(yard: Yard) -> None:
-    put_faults(yard, {"what": "interrupt", "at": {"seconds": 2.5}})
+def test_run_time_is_summed_over_attempts(bench: JobBench) -> None:
+    put_faults(bench, {"what": "interrupt", "at": {"seconds": 2.5}})
     limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 3, "MaxWaitTimeInSeconds": 60}}
 
-    row = yard.run("job", "sleep 60", **{**SPOT, **limits})
+    row = bench.run("job", "sleep 60", **{**SPOT, **limits})
 
     assert (row.status, row.state["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
     lasted = [
@@ -260,50 +264,50 @@ def test_run_time_is_summed_over_attempts(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("attempt", [1, 2], ids=["before-it-starts", "while-interrupted"])
-def test_stop_ends_a_wait_for_capacity(yard: Yard, attempt: int) -> None:
+def test_stop_ends_a_wait_for_capacity(bench: JobBench, attempt: int) -> None:
     put_faults(
-        yard,
+        bench,
         {"what": "no_capacity", "attempt": attempt},
         {"what": "interrupt", "at": {"state": "Training"}},
     )
-    yard.train("job", "sleep 60", **SPOT)
+    bench.train("job", "sleep 60", **SPOT)
     if attempt == 2:
-        yard.wait("job", lambda row: row.state["SecondaryStatus"] == "Interrupted")
+        bench.wait("job", lambda row: row.state["SecondaryStatus"] == "Interrupted")
 
     stopped_at = time.time()
-    yard.store.request_stop(JobKind.TRAINING, "job", at=stopped_at)
-    row = yard.wait("job")
+    bench.store.request_stop(JobKind.TRAINING, "job", at=stopped_at)
+    row = bench.wait("job")
 
     assert (row.status, row.state["SecondaryStatus"]) == ("Stopped", "Stopped")
     before = [*LIFE, "Interrupted"] if attempt == 2 else ["Starting"]
     assert statuses(row) == [*before, "Stopping", "Stopped"]
 
 
-def test_stop_ends_a_notice(yard: Yard) -> None:
-    book = put_faults(yard, {"what": "interrupt", "at": {"step": 1}, "notice_s": 300})
-    yard.train("job", "trap '' TERM; echo step=1; while true; do sleep 0.1; done", **SPOT)
-    wait_for(book.entries, lambda entries: bool(entries[0].fired_at))
+def test_stop_ends_a_notice(bench: JobBench) -> None:
+    fault_store = put_faults(bench, {"what": "interrupt", "at": {"step": 1}, "notice_s": 300})
+    bench.train("job", "trap '' TERM; echo step=1; while true; do sleep 0.1; done", **SPOT)
+    wait_for(fault_store.entries, lambda entries: bool(entries[0].fired_at))
 
-    yard.store.request_stop(JobKind.TRAINING, "job", at=time.time())
-    row = yard.wait("job")
+    bench.store.request_stop(JobKind.TRAINING, "job", at=time.time())
+    row = bench.wait("job")
 
     assert statuses(row) == [*LIFE, "Stopping", "Uploading", "Stopped"]
 
 
-def test_capacity_comes_when_the_shortage_is_taken_back(yard: Yard) -> None:
-    book = put_faults(yard, {"what": "no_capacity"})
-    yard.train("job", "true", **SPOT)
-    wait_for(book.entries, lambda entries: bool(entries[0].fired_at))
+def test_capacity_comes_when_the_shortage_is_taken_back(bench: JobBench) -> None:
+    fault_store = put_faults(bench, {"what": "no_capacity"})
+    bench.train("job", "true", **SPOT)
+    wait_for(fault_store.entries, lambda entries: bool(entries[0].fired_at))
 
-    book.clear()
+    fault_store.clear()
 
-    assert yard.wait("job").status == "Completed"
+    assert bench.wait("job").status == "Completed"
 
 
-def test_capacity_error_fails_the_job_in_the_services_words(yard: Yard) -> None:
-    put_faults(yard, {"what": "capacity_error", "job": "jo*"})
+def test_capacity_error_fails_the_job_in_the_services_words(bench: JobBench) -> None:
+    put_faults(bench, {"what": "capacity_error", "job": "jo*"})
 
-    row = yard.run("job", "true")
+    row = bench.run("job", "true")
 
     assert row.status == "Failed"
     assert row.state["FailureReason"].startswith("CapacityError: Unable to provision requested ML")

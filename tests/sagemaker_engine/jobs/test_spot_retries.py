@@ -10,16 +10,16 @@ import pytest
 
 from sagemaker_engine.jobs import recover
 from sagemaker_engine.state.store import JobKind
-from tests.sagemaker_engine.jobs.conftest import Yard, put_faults, statuses
+from tests.sagemaker_engine.jobs.conftest import JobBench, put_faults, statuses
 
 LIFE = ["Starting", "Downloading", "Training"]
 RETRY: dict[str, Any] = {"RetryStrategy": {"MaximumRetryAttempts": 1}}
 
 
-def test_lost_host_is_retried_as_often_as_the_strategy_allows(yard: Yard) -> None:
-    put_faults(yard, {"what": "host_failure", "at": {"step": 1}, "count": 2})
+def test_lost_host_is_retried_as_often_as_the_strategy_allows(bench: JobBench) -> None:
+    put_faults(bench, {"what": "host_failure", "at": {"step": 1}, "count": 2})
 
-    row = yard.run("job", "echo loss=0.5 step=1; sleep 60", **RETRY)
+    row = bench.run("job", "echo loss=0.5 step=1; sleep 60", **RETRY)
 
     assert row.status == "Failed"
     assert row.state["FailureReason"].startswith("InternalServerError: ")
@@ -32,36 +32,36 @@ def test_lost_host_is_retried_as_often_as_the_strategy_allows(yard: Yard) -> Non
     ids=["with-a-strategy", "without"],
 )
 def test_lost_host_without_a_strategy_fails_the_job(
-    yard: Yard, members: dict[str, Any], expected: list[str]
+    bench: JobBench, members: dict[str, Any], expected: list[str]
 ) -> None:
-    put_faults(yard, {"what": "host_failure", "at": {"state": "Training"}})
+    put_faults(bench, {"what": "host_failure", "at": {"state": "Training"}})
 
-    assert statuses(yard.run("job", "sleep 0.3", **members)) == expected
+    assert statuses(bench.run("job", "sleep 0.3", **members)) == expected
 
 
-def test_failing_script_is_not_retried(yard: Yard) -> None:
-    row = yard.run("job", "exit 3", **RETRY)
+def test_failing_script_is_not_retried(bench: JobBench) -> None:
+    row = bench.run("job", "exit 3", **RETRY)
 
     assert statuses(row) == [*LIFE, "Uploading", "Failed"]
 
 
-def test_job_of_a_killed_runner_starts_again_by_its_strategy(yard: Yard) -> None:
+def test_job_of_a_killed_runner_starts_again_by_its_strategy(bench: JobBench) -> None:
     script = "cd /opt/ml/checkpoints; [ -e half ] || { echo half > half; echo loss=0.5; sleep 60; }"
     members = {
         "CheckpointConfig": {"S3Uri": "s3://jobs-bucket/checkpoints"},
         "algorithm": {"MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]},
     }
-    yard.train("job", script, **members, **RETRY)
-    yard.wait_for_line("job", "loss")
-    row = yard.wait("job", lambda _: bool(yard.keys("checkpoints/")))
+    bench.train("job", script, **members, **RETRY)
+    bench.wait_for_line("job", "loss")
+    row = bench.wait("job", lambda _: bool(bench.keys("checkpoints/")))
     assert row.runner_pid is not None
     os.kill(row.runner_pid, signal.SIGKILL)
     os.waitpid(row.runner_pid, 0)
 
-    failed = recover(yard.store, yard.settings)
+    failed = recover(bench.store, bench.settings)
 
-    row = yard.wait("job")
+    row = bench.wait("job")
     assert failed == []
     assert statuses(row) == [*LIFE, *LIFE, "Uploading", "Completed"]
     assert row.state["FinalMetricDataList"][0]["Value"] == 0.5
-    assert len(list((yard.settings.job_folder(JobKind.TRAINING, "job") / "logs").iterdir())) == 2
+    assert len(list((bench.settings.job_folder(JobKind.TRAINING, "job") / "logs").iterdir())) == 2

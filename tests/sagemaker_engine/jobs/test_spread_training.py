@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sagemaker_engine.jobs.conftest import SPOT, Yard, put_faults, statuses
+from tests.sagemaker_engine.jobs.conftest import SPOT, JobBench, put_faults, statuses
 from tests.sagemaker_engine.jobs.own_jobs import TORCHRUN, put_data, train
 
 if TYPE_CHECKING:
@@ -45,40 +45,42 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(yard: Yard, name: str) -> dict[int, float]:
+def losses(bench: JobBench, name: str) -> dict[int, float]:
     """Return the loss of each step, as its last attempt printed it."""
-    lines = (re.match(r"trainyard step=(\d+) .*? ?loss=([0-9.]+)", line) for line in yard.log(name))
+    lines = (
+        re.match(r"trainyard step=(\d+) .*? ?loss=([0-9.]+)", line) for line in bench.log(name)
+    )
     return {int(found[1]): float(found[2]) for found in lines if found}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_spread_training_is_interrupted_and_ends_as_one_process_does(
-    yard: Yard, tmp_path: Path, layout: str
+    bench: JobBench, tmp_path: Path, layout: str
 ) -> None:
-    put_data(yard, tmp_path / "data")
+    put_data(bench, tmp_path / "data")
     train(
-        yard, "one", "train_ddp.py", instances=1, asked=TORCHRUN,
+        bench, "one", "train_ddp.py", instances=1, asked=TORCHRUN,
         StoppingCondition={"MaxRuntimeInSeconds": 400},
     )  # fmt: skip
-    alone = yard.wait("one")
+    alone = bench.wait("one")
     assert alone.status == "Completed", alone.state.get("FailureReason")
-    put_faults(yard, {"what": "interrupt", "at": {"step": 5}, "job": "spread"})
+    put_faults(bench, {"what": "interrupt", "at": {"step": 5}, "job": "spread"})
     settings = LAYOUTS[layout]
     limits = {"StoppingCondition": {"MaxRuntimeInSeconds": 400, "MaxWaitTimeInSeconds": 600}}
 
     asked = {**TORCHRUN, **settings["asked"]}
     train(
-        yard, "spread", "train_fsdp.py", instances=2, asked=asked, image=settings.get("image"),
+        bench, "spread", "train_fsdp.py", instances=2, asked=asked, image=settings.get("image"),
         **{**SPOT, **limits},
     )  # fmt: skip
 
-    row = yard.wait("spread")
-    log = yard.log("spread")
+    row = bench.wait("spread")
+    log = bench.log("spread")
     assert row.status == "Completed", (row.state.get("FailureReason"), log[-60:])
     assert statuses(row).count("Interrupted") == 1
     assert [line for line in log if re.match(r"trainyard resume step=[24] ", line)], log
-    assert list(losses(yard, "one")) == list(range(1, 9))
-    assert losses(yard, "spread") == pytest.approx(losses(yard, "one"), rel=RTOL)
-    assert {"model.pt", "model.json"} <= yard.archive("out/spread/output/model.tar.gz").keys()
+    assert list(losses(bench, "one")) == list(range(1, 9))
+    assert losses(bench, "spread") == pytest.approx(losses(bench, "one"), rel=RTOL)
+    assert {"model.pt", "model.json"} <= bench.archive("out/spread/output/model.tar.gz").keys()
     assert any("torch.sagemaker has started" in line for line in log) == ("mp_parameters" in asked)
     assert any("(smddp)" in line for line in log) == (SMDDP.items() <= asked.items())

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sagemaker_engine.images.built import need_image
-from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, Yard, channel, put_faults, statuses
+from tests.sagemaker_engine.jobs.conftest import (
+    BUCKET,
+    SPOT,
+    JobBench,
+    channel,
+    put_faults,
+    statuses,
+)
 from tests.training_scripts.shard_writer import write_token_dataset
 from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
 
@@ -54,8 +61,8 @@ def _image() -> None:
 
 
 @pytest.fixture
-def data(yard: Yard, tmp_path: Path) -> Yard:
-    """A yard with a small token data set and the training scripts in its bucket."""
+def data(bench: JobBench, tmp_path: Path) -> JobBench:
+    """A bench with a small token data set and the training scripts in its bucket."""
     words = [bytes([97 + i % 26]) * (1 + i % 3) for i in range(40)]
     generator = random.Random(7)  # noqa: S311  # data
     documents = [b" ".join(generator.choices(words, k=60)) for _ in range(60)]
@@ -64,16 +71,16 @@ def data(yard: Yard, tmp_path: Path) -> Yard:
     )
     for path in folder.rglob("*"):
         if path.is_file():
-            yard.objects.put(BUCKET, f"data/{path.relative_to(folder)}", path.read_bytes())
-    return yard
+            bench.objects.put(BUCKET, f"data/{path.relative_to(folder)}", path.read_bytes())
+    return bench
 
 
 def run(
-    yard: Yard, name: str, more: dict[str, str], *, hears: bool = False, **members: Any
+    bench: JobBench, name: str, more: dict[str, str], *, hears: bool = False, **members: Any
 ) -> JobRow:
     """Train to the end; the script hears of a stop as Trainyard's own jobs do, or not at all."""
     files = {str(path.relative_to(SCRIPTS)): path.read_bytes() for path in SCRIPTS.rglob("*.py")}
-    program = {**yard.put_source(files), "sagemaker_program": PROGRAM}
+    program = {**bench.put_source(files), "sagemaker_program": PROGRAM}
     parameters = {**PARAMETERS, **program, **more}
     members = {
         "HyperParameters": {
@@ -86,10 +93,10 @@ def run(
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         **members,
     }
-    yard.train(name, algorithm={**IMAGE, **(HEARS if hears else {})}, **members)
-    row = yard.wait(name, limit_s=LIMIT_S)
+    bench.train(name, algorithm={**IMAGE, **(HEARS if hears else {})}, **members)
+    row = bench.wait(name, limit_s=LIMIT_S)
     assert row.status == "Completed", "\n".join(
-        [row.state.get("FailureReason", ""), *yard.log(name)[-40:]]
+        [row.state.get("FailureReason", ""), *bench.log(name)[-40:]]
     )
     return row
 
@@ -100,27 +107,27 @@ def stops(log: list[str]) -> set[int]:
     return {int(match[1]) for match in found if match}
 
 
-def losses(yard: Yard, name: str) -> dict[int, float]:
-    found = (re.match(r"trainyard step=(\d+) .*\bloss=(\S+)", line) for line in yard.log(name))
+def losses(bench: JobBench, name: str) -> dict[int, float]:
+    found = (re.match(r"trainyard step=(\d+) .*\bloss=(\S+)", line) for line in bench.log(name))
     return {int(match[1]): float(match[2]) for match in found if match}
 
 
-def validation_loss(yard: Yard, name: str) -> float:
-    (line,) = [line for line in yard.log(name) if line.startswith("trainyard done ")]
+def validation_loss(bench: JobBench, name: str) -> float:
+    (line,) = [line for line in bench.log(name) if line.startswith("trainyard done ")]
     return float(line.partition("validation_loss=")[2].split()[0])
 
 
-def alone_once(yard: Yard, max_steps: str = "30") -> tuple[dict[int, float], float]:
+def alone_once(bench: JobBench, max_steps: str = "30") -> tuple[dict[int, float], float]:
     """Return the losses of one unbroken process, trained by the first test that asks."""
     if max_steps not in ALONE:
-        run(yard, "alone", {"max_steps": max_steps})
-        ALONE[max_steps] = (losses(yard, "alone"), validation_loss(yard, "alone"))
+        run(bench, "alone", {"max_steps": max_steps})
+        ALONE[max_steps] = (losses(bench, "alone"), validation_loss(bench, "alone"))
     return ALONE[max_steps]
 
 
 @pytest.mark.parametrize(("hosts", "more"), WAYS)
 def test_a_strategy_interrupted_and_resumed_ends_where_one_process_ends(
-    data: Yard, hosts: int, more: dict[str, str]
+    data: JobBench, hosts: int, more: dict[str, str]
 ) -> None:
     alone, alone_validated = alone_once(data)
     put_faults(data, {"what": "interrupt", "job": "job", "at": {"step": 12}})
@@ -145,7 +152,7 @@ def test_a_strategy_interrupted_and_resumed_ends_where_one_process_ends(
 
 @pytest.mark.parametrize(("hosts", "more"), WAYS[1:])
 def test_a_notice_to_one_host_ends_all_after_the_same_step(
-    data: Yard, hosts: int, more: dict[str, str]
+    data: JobBench, hosts: int, more: dict[str, str]
 ) -> None:
     """Only algo-2 hears of the interruption, and only the stop makes a checkpoint: the run goes on from there."""
     alone, _ = alone_once(data, "120")

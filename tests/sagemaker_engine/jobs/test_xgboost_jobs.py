@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from tests.sagemaker_engine.images.built import need_image
-from tests.sagemaker_engine.jobs.conftest import BUCKET, SPOT, Yard, channel, put_faults, statuses
+from tests.sagemaker_engine.jobs.conftest import (
+    BUCKET,
+    SPOT,
+    JobBench,
+    channel,
+    put_faults,
+    statuses,
+)
 from trainyard.rules.records import Trees
 from trainyard.rules.statistics_file import read_statistics
 
@@ -32,8 +39,8 @@ def _image() -> None:
 
 
 @pytest.fixture
-def table(yard: Yard) -> Yard:
-    """A yard with a table of two files in the bucket: the label first, made of three of eight features."""
+def table(bench: JobBench) -> JobBench:
+    """A bench with a table of two files in the bucket: the label first, made of three of eight features."""
     generator = np.random.default_rng(7)
     features = generator.normal(size=(NUM_ROWS, 8))
     label = 2 * features[:, 0] + np.sin(3 * features[:, 1]) + features[:, 2] ** 2
@@ -41,8 +48,8 @@ def table(yard: Yard) -> Yard:
     halves = {"train/part-0.csv": rows[:1600], "train/part-1.csv": rows[1600:3200]}
     for key, part in {**halves, "validation/part-0.csv": rows[3200:]}.items():
         text = "\n".join(",".join(f"{value:.6f}" for value in row) for row in part)
-        yard.objects.put(BUCKET, key, text.encode())
-    return yard
+        bench.objects.put(BUCKET, key, text.encode())
+    return bench
 
 
 def channels(distribution: str = "FullyReplicated") -> list[dict[str, Any]]:
@@ -58,7 +65,7 @@ def final(row: JobRow) -> dict[str, float]:
     return {each["MetricName"]: each["Value"] for each in row.state["FinalMetricDataList"]}
 
 
-def run(yard: Yard, name: str, **members: Any) -> JobRow:
+def run(bench: JobBench, name: str, **members: Any) -> JobRow:
     members = {
         "HyperParameters": PARAMETERS,
         "InputDataConfig": channels(),
@@ -66,13 +73,15 @@ def run(yard: Yard, name: str, **members: Any) -> JobRow:
         "StoppingCondition": {"MaxRuntimeInSeconds": 300},
         **members,
     }
-    yard.train(name, **members)
-    row = yard.wait(name, limit_s=LIMIT_S)
-    assert row.status == "Completed", "\n".join([row.state["FailureReason"], *yard.log(name)[-20:]])
+    bench.train(name, **members)
+    row = bench.wait(name, limit_s=LIMIT_S)
+    assert row.status == "Completed", "\n".join(
+        [row.state["FailureReason"], *bench.log(name)[-20:]]
+    )
     return row
 
 
-def test_the_algorithm_trains_and_its_metrics_are_the_job_s(table: Yard) -> None:
+def test_the_algorithm_trains_and_its_metrics_are_the_job_s(table: JobBench) -> None:
     row = run(table, "one")
 
     rounds = [line for line in table.log("one") if line.startswith("[")]
@@ -82,7 +91,7 @@ def test_the_algorithm_trains_and_its_metrics_are_the_job_s(table: Yard) -> None
     assert list(table.archive("out/one/output/model.tar.gz")) == ["xgboost-model"]
 
 
-def test_two_hosts_with_half_of_the_data_each_agree_with_one_that_has_all(table: Yard) -> None:
+def test_two_hosts_with_half_of_the_data_each_agree_with_one_that_has_all(table: JobBench) -> None:
     alone = final(run(table, "one"))["validation:rmse"]
     row = run(table, "two", instances=2, InputDataConfig=channels("ShardedByS3Key"))
 
@@ -91,7 +100,7 @@ def test_two_hosts_with_half_of_the_data_each_agree_with_one_that_has_all(table:
     assert final(row)["validation:rmse"] == pytest.approx(alone, rel=TOLERANCE)
 
 
-def test_an_interrupted_training_resumes_and_ends_as_the_unbroken_one(table: Yard) -> None:
+def test_an_interrupted_training_resumes_and_ends_as_the_unbroken_one(table: JobBench) -> None:
     unbroken = final(run(table, "unbroken", instances=2))
     put_faults(table, {"what": "interrupt", "job": "broken", "at": {"step": 12}})
 
@@ -103,7 +112,7 @@ def test_an_interrupted_training_resumes_and_ends_as_the_unbroken_one(table: Yar
     assert final(row) == pytest.approx(unbroken, rel=1e-4)
 
 
-def test_the_rules_learn_which_features_the_trees_rest_on(table: Yard) -> None:
+def test_the_rules_learn_which_features_the_trees_rest_on(table: JobBench) -> None:
     run(table, "one")
 
     archive = table.archive("out/one/output/output.tar.gz")
@@ -119,7 +128,7 @@ def test_the_rules_learn_which_features_the_trees_rest_on(table: Yard) -> None:
     assert sum(shares[name] for name in ("f0", "f1", "f2")) > 0.5
 
 
-def test_a_script_trains_by_its_own_hand(table: Yard) -> None:
+def test_a_script_trains_by_its_own_hand(table: JobBench) -> None:
     script = (
         "import glob, os, pandas, xgboost\n"
         "folder = os.environ['SM_CHANNEL_TRAIN']\n"
@@ -144,7 +153,7 @@ def test_a_script_trains_by_its_own_hand(table: Yard) -> None:
     ],
 )
 def test_what_the_algorithm_does_not_take_fails_the_job(
-    table: Yard, parameters: dict[str, str], said: str
+    table: JobBench, parameters: dict[str, str], said: str
 ) -> None:
     row = table.run(
         "wrong", HyperParameters=parameters, InputDataConfig=channels(), algorithm=IMAGE

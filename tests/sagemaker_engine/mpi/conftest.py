@@ -1,7 +1,7 @@
-"""The runner's yard, for launches by MPI."""
+"""A runner's bench, for launches by MPI."""
 
 from __future__ import annotations
 
-from tests.sagemaker_engine.jobs.conftest import yard
+from tests.sagemaker_engine.jobs.conftest import bench
 
-__all__ = ["yard"]
+__all__ = ["bench"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.sagemaker_engine.jobs.conftest import Yard
+    from tests.sagemaker_engine.jobs.conftest import JobBench
 
 OWN = ("mount", "pid", "net", "overlay")
 # The first instance talks, the second listens, until the first has said by the second's ssh that it is done.
@@ -45,17 +45,17 @@ ssh algo-2 'echo done > /tmp/over' 2> /dev/null || true  # it may end before it 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("features", [("user", *OWN), OWN], ids=["in-a-user-namespace", "as-root"])
-def test_an_instance_runs_commands_on_another(yard: Yard, features: tuple[str, ...]) -> None:
-    refusal = capabilities.works(features, yard.settings.root)
+def test_an_instance_runs_commands_on_another(bench: JobBench, features: tuple[str, ...]) -> None:
+    refusal = capabilities.works(features, bench.settings.root)
     if refusal is not None:
         pytest.skip(f"this machine does not allow {features}: {refusal}")
-    capabilities.keep(yard.settings.root / "sandbox.json", features)
+    capabilities.keep(bench.settings.root / "sandbox.json", features)
     flags = {"sagemaker_mpi_enabled": "true"}
 
-    row = yard.run("job", CONVERSATION, instances=2, HyperParameters=flags)
+    row = bench.run("job", CONVERSATION, instances=2, HyperParameters=flags)
 
-    assert row.status == "Completed", [row.state, yard.log("job"), yard.log("job", "algo-2")]
-    assert yard.log("job") == [
+    assert row.status == "Completed", [row.state, bench.log("job"), bench.log("job", "algo-2")]
+    assert bench.log("job") == [
         "hello from algo-2",
         "trouble",
         "status 7",

@@ -82,7 +82,7 @@ class Models:
             check_image_exists(self.context, container["Image"])
         source = container.get("ModelDataSource", {}).get("S3DataSource", {})
         for url in filter(None, (container.get("ModelDataUrl"), source.get("S3Uri"))):
-            if not self.context.world.has_objects(*split_s3_uri(url)):
+            if not self.context.preconditions.has_objects(*split_s3_uri(url)):
                 raise ValidationError(f"Could not find model data at {url}.")
 
 

@@ -167,7 +167,7 @@ class ModelPackages:
             if "Image" in container:
                 check_image_exists(self.context, container["Image"])
             url = container.get("ModelDataUrl")
-            if url is not None and not self.context.world.has_objects(*split_s3_uri(url)):
+            if url is not None and not self.context.preconditions.has_objects(*split_s3_uri(url)):
                 raise ValidationError(f"Could not find model data at {url}.")
 
 

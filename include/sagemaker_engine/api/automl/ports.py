@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.starting import stop_job
 from sagemaker_engine.api.training.jobs import TrainingJobs
-from sagemaker_engine.automl.rounds import Yard
+from sagemaker_engine.automl.rounds import AutoMLPorts
 from sagemaker_engine.state.jobs import JobKind, UnknownJobError
 from sagemaker_engine.wire.errors import ValidationError
 from sagemaker_engine.wire.json_service import Call, NotOursError
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def make_automl_yard(context: ApiContext, tables: AutoMLTables) -> Yard:
-    """Return the yard of this engine's AutoML jobs."""
+def make_automl_ports(context: ApiContext, tables: AutoMLTables) -> AutoMLPorts:
+    """Return the ports of this engine's AutoML jobs."""
     handlers = {
         JobKind.TRAINING: TrainingJobs(context).create,
         JobKind.PROCESSING: ProcessingJobs(context).create,
@@ -47,7 +47,7 @@ def make_automl_yard(context: ApiContext, tables: AutoMLTables) -> Yard:
             rows = db.execute("SELECT key, value FROM tags WHERE arn = ?", (arn,)).fetchall()
         return {row["key"]: row["value"] for row in rows}
 
-    return Yard(
+    return AutoMLPorts(
         tables=tables,
         store=context.store,
         clock=context.clock,

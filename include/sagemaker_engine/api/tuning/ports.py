@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.api.starting import stop_job
 from sagemaker_engine.api.training.jobs import TrainingJobs
 from sagemaker_engine.state.jobs import JobKind, UnknownJobError
-from sagemaker_engine.tuning.rounds import Yard
+from sagemaker_engine.tuning.rounds import TuningPorts
 from sagemaker_engine.wire.errors import ValidationError
 from sagemaker_engine.wire.json_service import Call, NotOursError
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def make_yard(context: ApiContext, tables: TuningTables) -> Yard:
-    """Return the yard of this engine's searches."""
+def make_tuning_ports(context: ApiContext, tables: TuningTables) -> TuningPorts:
+    """Return the ports of this engine's searches."""
     training_jobs = TrainingJobs(context)
 
     def create(request: dict[str, Any], region: str, tuning_arn: str) -> None:
@@ -38,7 +38,7 @@ def make_yard(context: ApiContext, tables: TuningTables) -> Yard:
         except (UnknownJobError, ValidationError) as error:  # It ended meanwhile.
             log.info("training job %s was not stopped: %s", name, error)
 
-    return Yard(
+    return TuningPorts(
         tables=tables,
         store=context.store,
         settings=context.settings,

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 LIMIT_S = 300.0
 """How long one object is asked for again. The service does not say its own limit; ours outlasts the longest S3 event
-that AWS's own clients are told to bear (minutes), and ends long before a job's patience does."""
+that AWS's own clients are told to bear (minutes), and ends long before a job's retries do."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 _LOOK_S = 0.2
@@ -35,7 +35,7 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Retrier:
     """Asks again, after pauses that double, for at most `limit_s` seconds.
 
     `scale` multiplies the limit and the pauses. `must_end` is looked at while waiting: once it is true, the next
@@ -52,7 +52,7 @@ class Patience:
         """Return what the call returns, once it does.
 
         Raises:
-            S3Error: It is refused for good, or the patience is over.
+            S3Error: It is refused for good, or the time is over.
         """
         deadline = self.clock() + self.limit_s * self.scale
         pause = FIRST_PAUSE_S * self.scale
