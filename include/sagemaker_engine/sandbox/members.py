@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_RESCANS = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One process of an instance; `resident_pages` is the memory it holds."""
@@ -43,14 +46,25 @@ def training_process(first: int) -> int | None:
     That is the first process that a launcher told its RANK. A preloaded one hides its environment: then it is the
     largest beside process 1, or that one where it is alone.
     """
-    found = members(first)
-    ranks = {each.pid for each in found if _has_rank(each.pid)}
-    for each in found:
-        if each.pid in ranks and each.parent not in ranks:  # Not a rank's data loader.
-            return each.pid
+    found, rank = _scanned(first)
+    for _ in range(_RESCANS):
+        # /proc is read entry by entry: a rank that starts meanwhile may be missed while its child is seen.
+        if rank is None or rank.parent in {each.pid for each in found}:
+            break
+        found, rank = _scanned(first)
+    if rank is not None:
+        return rank.pid
     others = found[1:] or found
     largest = max(others, key=lambda each: (each.resident_pages, -each.pid), default=None)
     return None if largest is None else largest.pid
+
+
+def _scanned(first: int) -> tuple[list[Member], Member | None]:
+    """Return an instance's processes, and the first with a RANK that is not a rank's child, such as its data loader."""
+    found = members(first)
+    ranks = {each.pid for each in found if _has_rank(each.pid)}
+    rank = next((each for each in found if each.pid in ranks and each.parent not in ranks), None)
+    return found, rank
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
