@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding
@@ -38,15 +39,14 @@ def _module_findings(root: Path, module: Path, *, seen: set[Path]) -> Iterator[F
     seen.add(module)
     where = str(module.relative_to(root))
     try:
-        tree = ast.parse(module.read_bytes(), filename=where)
-        compile(tree, where, "exec")
+        imports = _imports(module.read_bytes(), where)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         place = f"{where}:{line}" if line else where
         text = getattr(error, "msg", None) or str(error)
         yield Finding(where=place, what=f"does not compile: {text}")
         return
-    for line, name in _imports(tree):
+    for line, name in imports:
         found = _own_module(root, name)
         if found is None:
             continue
@@ -60,12 +60,23 @@ def _module_findings(root: Path, module: Path, *, seen: set[Path]) -> Iterator[F
             yield from _module_findings(root, found, seen=seen)
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+@lru_cache(maxsize=1_000)  # the cells of a comparison share their modules
+def _imports(content: bytes, where: str) -> tuple[tuple[int, str], ...]:
+    """Return the lines and names of a module's absolute imports.
+
+    Raises:
+        SyntaxError: it does not compile.
+        ValueError: likewise: it has null bytes.
+    """
+    tree = ast.parse(content, filename=where)
+    compile(tree, where, "exec")
+    found: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.lineno, node.module
+            found.append((node.lineno, node.module))
+    return tuple(found)
 
 
 def _own_module(root: Path, name: str) -> Path | None:
