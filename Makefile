@@ -14,7 +14,7 @@ RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
 # Three test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
 BESIDE := -n 3 --dist loadscope --no-loadscope-reorder
-SOURCES := include plugins dags training_scripts tests benchmarks
+SOURCES := include plugins dags images training_scripts tests benchmarks
 
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.

@@ -13,3 +13,5 @@ from pathlib import Path
 
 SOURCE_FOLDER = Path(__file__).resolve().parents[1]
 """The folder to put on the import path of a process that runs a program of this package."""
+IMAGES_FOLDER = SOURCE_FOLDER.parent / "images"
+"""What runs inside the containers: a folder for each engine image, with its pins, packages and programs."""

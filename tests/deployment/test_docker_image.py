@@ -49,9 +49,11 @@ def test_the_build_context_has_every_source_that_the_dockerfile_copies(source: s
 
 
 def test_the_build_context_has_the_pins_of_the_engine_images() -> None:
-    pins = {path.name for path in (docker_image.REPOSITORY / "images").glob("*.txt")}
+    pins = {
+        path.parent.name for path in (docker_image.REPOSITORY / "images").glob("*/requirements.txt")
+    }
     assert pins
-    assert pins <= {path.name for path in docker_image.context_files("images")}
+    assert pins <= {path.parent.name for path in docker_image.context_files("images")}
     assert "images" in docker_image.copied()
 
 

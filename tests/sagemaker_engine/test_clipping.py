@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.shims import PACKAGES
+from sagemaker_engine.images.sagemaker_libraries import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sagemaker_engine.shims import (
+from sagemaker_engine.images.sagemaker_libraries import (
     PACKAGES,
     SMDDP,
     SMP,

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from sagemaker_engine.automl.tables import AutoMLRow, Step
 
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-sklearn-automl:2.5-1-cpu-py3"
-"""The image of the service's own feature pipelines; the engine's stand-in for it holds `automl.container`."""
+"""The image of the service's own feature pipelines; the engine's stand-in for it holds `sagemaker_automl_container`."""
 INSTANCE_TYPE = "ml.m5.4xlarge"
 """What the service trains candidates on, as documented."""
-PROGRAMS = "sagemaker_engine.automl.container"
+PROGRAMS = "sagemaker_automl_container"
 INSIDE = "/opt/ml/processing"
 MAX_STEP_RUNTIME_S = 86_400
 BATCH = 2

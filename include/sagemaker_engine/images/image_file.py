@@ -1,4 +1,4 @@
-"""Definition of an engine image: a file of `images/`, its header and its pins."""
+"""Definition of an engine image: `images/<name>/requirements.txt`, its header and its pins."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import hashlib
 import re
 import shlex
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sagemaker_engine import IMAGES_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[3] / "images"
+FILE_NAME = "requirements.txt"
 KEYS = (
     "repositories",
     "training-module",
@@ -25,8 +27,8 @@ KEYS = (
     "source",
 )
 MARK = "#:"
-IMAGES = "{images}"
-BUILD_FILE = re.compile(re.escape(IMAGES) + r"/([\w.+-]+)")
+FOLDER = "{folder}"
+BUILD_FILE = re.compile(re.escape(FOLDER) + r"/([\w.+-]+)")
 KEY_CHARS = 12
 
 
@@ -42,9 +44,9 @@ class ImageFile:
     `repositories` are the last names of the container repositories that it stands in for, unless Trainyard's own
     environment has the package `unless`. `training_module` is AWS's framework entry. A `layered` image sees the
     packages of Trainyard's own environment (torch) below its own. `launchers` are the toolkit's flags that it can
-    serve; `programs` have to be on this machine to build it, with `build_environment` set, in which `{images}` is this
-    folder; `build_files` has the SHA-256 of each file that this names there. `build_requirements` are installed before
-    all else, and found by what is built. `source` is a folder of this project that is on the import path inside.
+    serve; `programs` have to be on this machine to build it, with `build_environment` set, in which `{folder}` is the
+    image's folder; `build_files` has the SHA-256 of each file that this names there. `build_requirements` are installed
+    before all else, and found by what is built. `source` is a folder of the image's that is on the import path inside.
     """
 
     name: str
@@ -79,20 +81,20 @@ class ImageFile:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:KEY_CHARS]
 
 
-def read_image_files(folder: Path = FOLDER) -> list[ImageFile]:
+def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
     """Return the engine images that the files of a folder describe, by name.
 
     Raises:
         ImageFileError: A file is malformed, or two stand in for one repository.
     """
-    found = [read_image_file(path) for path in sorted(folder.glob("*.txt"))]
+    found = [read_image_file(path) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
     owner: dict[str, str] = {}
     for image in found:
         for repository in image.repositories:
             if repository in owner:
                 raise ImageFileError(
-                    f"images/{image.name}.txt: repository {repository!r} is that of "
-                    f"images/{owner[repository]}.txt; name it in one of them"
+                    f"{_place(image.name)}: repository {repository!r} is that of "
+                    f"{_place(owner[repository])}; name it in one of them"
                 )
             owner[repository] = image.name
     return found
@@ -106,35 +108,41 @@ def read_image_file(path: Path) -> ImageFile:
     """
     text = path.read_text(encoding="utf-8")
     header: dict[str, str] = {}
+    place = _place(path.parent.name)
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith(MARK):
-            key, value = _setting(line, f"images/{path.name}, line {number}")
+            key, value = _setting(line, f"{place}, line {number}")
             header[key] = value
         elif not _is_pinned(line.partition("#")[0].strip()):
             raise ImageFileError(
-                f"images/{path.name}, line {number}: {line!r} has no version; write package==version"
+                f"{place}, line {number}: {line!r} has no version; write package==version"
             )
-    return _image_file(path.stem, text, header)
+    return _image_file(path.parent, text, header)
 
 
-def _image_file(name: str, text: str, header: Mapping[str, str]) -> ImageFile:
+def _place(name: str) -> str:
+    return f"images/{name}/{FILE_NAME}"
+
+
+def _image_file(folder: Path, text: str, header: Mapping[str, str]) -> ImageFile:
+    place = _place(folder.name)
     layer = header.get("layer", "python")
     if layer not in {"python", "environment"}:
         raise ImageFileError(
-            f"images/{name}.txt: layer is {layer!r}; allowed: python (nothing below), environment "
+            f"{place}: layer is {layer!r}; allowed: python (nothing below), environment "
             "(Trainyard's own packages below)"
         )
     named = BUILD_FILE.findall(header.get("build-environment", ""))
-    if lacking := [each for each in named if not (FOLDER / each).is_file()]:
+    if lacking := [each for each in named if not (folder / each).is_file()]:
         raise ImageFileError(
-            f"images/{name}.txt: build-environment names {IMAGES}/{lacking[0]}, which is no file of images/; add it"
+            f"{place}: build-environment names {FOLDER}/{lacking[0]}, which is no file of {folder}; add it"
         )
     if not header.get("repositories"):
         raise ImageFileError(
-            f"images/{name}.txt: no repositories; write `{MARK} repositories = <repository name> ...`"
+            f"{place}: no repositories; write `{MARK} repositories = <repository name> ...`"
         )
     return ImageFile(
-        name=name,
+        name=folder.name,
         text=text,
         repositories=tuple(header["repositories"].split()),
         training_module=header.get("training-module"),
@@ -142,16 +150,16 @@ def _image_file(name: str, text: str, header: Mapping[str, str]) -> ImageFile:
         unless=header.get("unless"),
         launchers=frozenset(header.get("launchers", "").split()),
         programs=tuple(header.get("programs", "").split()),
-        build_environment=_environment(header.get("build-environment", "")),
-        build_files={each: _content(FOLDER / each) for each in named},
+        build_environment=_environment(header.get("build-environment", ""), folder),
+        build_files={each: _content(folder / each) for each in named},
         build_requirements=tuple(header.get("build", "").split()),
-        source=FOLDER.parent / header["source"] if "source" in header else None,
+        source=folder / header["source"] if "source" in header else None,
     )
 
 
-def _environment(text: str) -> dict[str, str]:
+def _environment(text: str, folder: Path) -> dict[str, str]:
     pairs = (each.split("=", 1) for each in shlex.split(text))
-    return {name: value.replace(IMAGES, str(FOLDER)) for name, value in pairs}
+    return {name: value.replace(FOLDER, str(folder)) for name, value in pairs}
 
 
 def _content(path: Path) -> str:

@@ -17,6 +17,8 @@ from sagemaker_engine.channels.checkpoints import (
 )
 from sagemaker_engine.channels.locations import DataError, S3Location
 from sagemaker_engine.faults import JobState
+from sagemaker_engine.images.mpi_runtime import MpiRuntime, NoKeyError, install_mpi, make_key
+from sagemaker_engine.images.sagemaker_libraries import lay_out_shims, packages_folder, wanted_shims
 from sagemaker_engine.jobs import accelerators, container, inputs
 from sagemaker_engine.jobs.debugger import (
     checkpoint_folder,
@@ -40,9 +42,7 @@ from sagemaker_engine.jobs.launchers import LAUNCHERS, asked_launcher, may_start
 from sagemaker_engine.jobs.outputs import upload_outputs
 from sagemaker_engine.jobs.supervision import HOST_LOSSES, Ending, Outcome
 from sagemaker_engine.jobs.volumes import Volume
-from sagemaker_engine.mpi.runtime import MpiRuntime, NoKeyError, install_mpi, make_key
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.shims import lay_out_shims, packages_folder, wanted_shims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sagemaker_engine import SOURCE_FOLDER
+from sagemaker_engine import IMAGES_FOLDER
 from sagemaker_engine.images import xgboost_metrics
 from sagemaker_engine.images.aws_images import ImageName, aws_images, read_name
 from sagemaker_engine.images.image_file import (
-    FOLDER,
     ImageFile,
     ImageFileError,
     read_image_files,
@@ -89,7 +88,7 @@ ONLY_ON_AWS = frozenset(
 
 
 def resolve_image(
-    uri: str, *, images_folder: Path | None = None, image_files: Path = FOLDER
+    uri: str, *, images_folder: Path | None = None, image_files: Path = IMAGES_FOLDER
 ) -> ImageRuntime:
     """Return what runs in place of the image. An engine image (`runtime.image`) may have to be built first.
 
@@ -122,12 +121,12 @@ def resolve_image(
         prefix=prefix,
         base_prefix=Path(sys.base_prefix),
         training_module=FAMILIES[family],
-        source_folder=SOURCE_FOLDER if family == AUTOML_FAMILY else None,
+        source_folder=IMAGES_FOLDER / "automl" / "packages" if family == AUTOML_FAMILY else None,
         family=family,
     )
 
 
-def check_exists(uri: str, *, image_files: Path = FOLDER) -> None:
+def check_exists(uri: str, *, image_files: Path = IMAGES_FOLDER) -> None:
     """Check that there is such an image: one that AWS publishes, or one of the team's own that a file maps.
 
     Raises:

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.shims import SMP, is_on, wanted_shims
+from sagemaker_engine.images.sagemaker_libraries import SMP, is_on, wanted_shims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.images.image_file import FOLDER
+from sagemaker_engine import IMAGES_FOLDER
 from sagemaker_engine.images.image_store import default_folder
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class EngineSettings:
     time_scale: float = 1.0
     spot_discount: float = 0.7
     images_folder: Path = field(default_factory=default_folder)
-    image_files: Path = FOLDER
+    image_files: Path = IMAGES_FOLDER
     builds_images: bool = True
 
     def __post_init__(self) -> None:

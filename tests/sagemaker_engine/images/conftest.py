@@ -28,9 +28,9 @@ def make_wheel(folder: Path, name: str, content: str) -> None:
 def image_files(tmp_path: Path) -> Path:
     """A folder that describes one engine image, `tiny`, of a wheel that lies beside it."""
     folder = tmp_path / "image-files"
-    folder.mkdir()
+    (folder / "tiny").mkdir(parents=True)
     make_wheel(folder, "tiny", "ANSWER = 42\n")
-    (folder / "tiny.txt").write_text(
+    (folder / "tiny" / "requirements.txt").write_text(
         f"#: repositories = tiny\n--no-index\n--find-links {folder}\ntiny=={VERSION}\n"
     )
     return folder

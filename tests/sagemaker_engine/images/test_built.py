@@ -35,7 +35,7 @@ def test_a_wrong_pin_is_a_failure_where_there_is_an_index(
         make_wheel(image_files, "pip", "")
         monkeypatch.setenv("PIP_FIND_LINKS", str(image_files))
     assert has_index() is is_reached
-    path = image_files / "tiny.txt"
+    path = image_files / "tiny" / "requirements.txt"
     path.write_text(path.read_text().replace("tiny==1.0", "tiny==2.0"))
 
     with pytest.raises(outcome, match=r"No matching distribution found for tiny==2\.0"):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.images.image_file import (
-    FOLDER,
     ImageFileError,
     read_image_file,
     read_image_files,
@@ -20,19 +19,22 @@ HEAD = "#: repositories = tiny\n"
 
 
 def write(folder: Path, text: str, name: str = "tiny") -> Path:
-    path = folder / f"{name}.txt"
+    path = folder / name / "requirements.txt"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return path
 
 
 def test_a_header_is_read(tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "c++17").touch()
     path = write(
         tmp_path,
         "# What it is.\n#: repositories = tiny small\n#: training-module = tiny.training:main\n"
         "#: layer = environment\n#: unless = torch\n#: launchers = sagemaker_mpi_enabled\n"
-        "#: programs = g++ cmake\n#: build-environment = CXXFLAGS='-std=c++17 -O1' CXX={images}/c++17\n"
+        "#: programs = g++ cmake\n#: build-environment = CXXFLAGS='-std=c++17 -O1' CXX={folder}/c++17\n"
         "#: build = cmake==3.31.10 ninja==1.13.2\n"
-        "#: source = include/inside\none==1.0  # why\n",
+        "#: source = packages\none==1.0  # why\n",
     )
 
     image = read_image_file(path)
@@ -43,10 +45,10 @@ def test_a_header_is_read(tmp_path: Path) -> None:
     assert image.unless == "torch"
     assert image.launchers == {"sagemaker_mpi_enabled"}
     assert image.programs == ("g++", "cmake")
-    assert image.build_environment == {"CXXFLAGS": "-std=c++17 -O1", "CXX": f"{FOLDER}/c++17"}
+    assert image.build_environment == {"CXXFLAGS": "-std=c++17 -O1", "CXX": f"{path.parent}/c++17"}
     assert list(image.build_files) == ["c++17"]
     assert image.build_requirements == ("cmake==3.31.10", "ninja==1.13.2")
-    assert image.source == FOLDER.parent / "include" / "inside"
+    assert image.source == path.with_name("packages")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_a_header_is_read(tmp_path: Path) -> None:
         pytest.param(HEAD + "#: layers = environment\n", "with one of repositories", id="no-key"),
         pytest.param(HEAD + "#: layer\n", "is no setting", id="no-value"),
         pytest.param(
-            HEAD + "#: build-environment = CXX={images}/gone\n", "names {images}/gone", id="no-file"
+            HEAD + "#: build-environment = CXX={folder}/gone\n", "names {folder}/gone", id="no-file"
         ),
         pytest.param(HEAD + "#: layer = torch\n", "allowed: python", id="no-layer"),
     ],
@@ -72,7 +74,7 @@ def test_two_images_cannot_stand_in_for_one_repository(tmp_path: Path) -> None:
     write(tmp_path, HEAD, "one")
     write(tmp_path, HEAD, "two")
 
-    with pytest.raises(ImageFileError, match=r"'tiny' is that of images/one\.txt"):
+    with pytest.raises(ImageFileError, match=r"'tiny' is that of images/one/requirements\.txt"):
         read_image_files(tmp_path)
 
 
@@ -92,12 +94,12 @@ def test_a_build_is_another_one_when_its_pins_or_what_lies_below_it_change(tmp_p
 
 
 def test_a_build_is_another_one_when_what_builds_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("sagemaker_engine.images.image_file.FOLDER", tmp_path)
-    compiler = tmp_path / "c++"
+    compiler = tmp_path / "tiny" / "c++"
+    compiler.parent.mkdir()
     compiler.write_text("one")
-    written = HEAD + "#: build = cmake==1\n#: build-environment = CXX={images}/c++\none==1\n"
+    written = HEAD + "#: build = cmake==1\n#: build-environment = CXX={folder}/c++\none==1\n"
     path = write(tmp_path, written)
 
     def key() -> str:

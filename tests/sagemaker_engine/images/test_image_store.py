@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> ImageStore:
 
 @pytest.fixture
 def tiny(image_files: Path) -> ImageFile:
-    return read_image_file(image_files / "tiny.txt")
+    return read_image_file(image_files / "tiny" / "requirements.txt")
 
 
 def said_by(place: Path, code: str) -> str:
@@ -105,7 +105,7 @@ def test_another_interpreter_below_makes_another_build(
 def test_a_layered_image_sees_the_packages_and_programs_below_it(
     store: ImageStore, image_files: Path
 ) -> None:
-    path = image_files / "tiny.txt"
+    path = image_files / "tiny" / "requirements.txt"
     path.write_text(f"#: layer = environment\n{path.read_text()}")
     image = read_image_file(path)
 
@@ -125,7 +125,7 @@ def test_what_a_build_takes_is_there_before_the_pins(
     make_wheel(image_files, "tool", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(image_files))
-    path = image_files / "tiny.txt"
+    path = image_files / "tiny" / "requirements.txt"
     path.write_text(f"#: build = tool==1.0\n{path.read_text()}")
     lines: list[str] = []
 
@@ -142,7 +142,7 @@ def test_what_a_build_takes_is_there_before_the_pins(
 def test_a_build_that_fails_says_why_and_leaves_nothing(
     store: ImageStore, image_files: Path
 ) -> None:
-    path = image_files / "tiny.txt"
+    path = image_files / "tiny" / "requirements.txt"
     path.write_text(path.read_text().replace("tiny==1.0", "tiny==2.0"))
     image = read_image_file(path)
 
@@ -155,7 +155,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
 def test_a_program_that_a_build_takes_is_asked_for_first(
     store: ImageStore, image_files: Path
 ) -> None:
-    path = image_files / "tiny.txt"
+    path = image_files / "tiny" / "requirements.txt"
     path.write_text(f"#: programs = no-such-compiler\n{path.read_text()}")
 
     with pytest.raises(BuildError, match="takes no-such-compiler, which this machine lacks"):

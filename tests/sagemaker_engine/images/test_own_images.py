@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.images.image_file import FOLDER
+from sagemaker_engine import IMAGES_FOLDER
 from sagemaker_engine.images.own_images import NAME, read_own_images, stand_in
 from sagemaker_engine.jobs.images import (
     PYTORCH_TRAINING,
@@ -83,4 +83,4 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, said:
 
 
 def test_the_file_that_ships_maps_nothing() -> None:
-    assert read_own_images(FOLDER, allowed=()) == {}
+    assert read_own_images(IMAGES_FOLDER, allowed=()) == {}

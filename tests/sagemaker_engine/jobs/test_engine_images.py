@@ -50,7 +50,7 @@ def test_an_image_is_built_by_the_first_job_that_needs_it(image_bench: JobBench)
 def test_a_torchrun_job_builds_its_image_before_it_looks_for_torchrun(
     image_bench: JobBench, image_files: Path
 ) -> None:
-    path = image_files / "tiny.txt"
+    path = image_files / "tiny" / "requirements.txt"
     path.write_text(f"#: layer = environment\n{path.read_text()}")
 
     row = image_bench.run("first", COMMAND, algorithm=TINY, HyperParameters={TORCHRUN: "true"})
@@ -71,7 +71,7 @@ def test_what_a_job_installs_stays_in_the_job(image_bench: JobBench) -> None:
 def test_an_image_that_cannot_be_built_fails_the_job_before_it_costs(
     image_bench: JobBench, image_files: Path
 ) -> None:
-    path = image_files / "tiny.txt"
+    path = image_files / "tiny" / "requirements.txt"
     path.write_text(path.read_text().replace("tiny==1.0", "tiny==2.0"))
 
     row = image_bench.run("first", COMMAND, algorithm=TINY)

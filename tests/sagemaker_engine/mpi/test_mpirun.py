@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sagemaker_engine.mpi.programs.mpirun import for_open_mpi_5
+from images.mpi.mpirun import for_open_mpi_5
 
 TOOLKIT = (
     "--host algo-1:2,algo-2:2 -np 4 --allow-run-as-root --display-map --tag-output "

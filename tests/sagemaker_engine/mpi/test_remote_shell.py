@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.mpi.programs.smddprun import rank_environment
-from sagemaker_engine.mpi.programs.ssh import read_arguments
-from sagemaker_engine.mpi.runtime import NoKeyError, make_key
+from images.mpi.smddprun import rank_environment
+from images.mpi.ssh import read_arguments
+from sagemaker_engine.images.mpi_runtime import NoKeyError, make_key
 from sagemaker_engine.sandbox import capabilities
 
 if TYPE_CHECKING:

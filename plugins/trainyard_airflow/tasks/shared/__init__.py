@@ -1,1 +1,1 @@
-"""What the tasks of every DAG family share."""
+"""State, places, ledger, report and form of every DAG family."""

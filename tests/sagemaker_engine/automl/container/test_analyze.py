@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from sagemaker_engine.automl.container import analyze, places
-from sagemaker_engine.automl.container.columns import TableError
-from sagemaker_engine.automl.container.tables import Tables
+from sagemaker_automl_container import analyze, places
+from sagemaker_automl_container.columns import TableError
+from sagemaker_automl_container.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable

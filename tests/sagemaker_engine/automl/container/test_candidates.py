@@ -11,13 +11,13 @@ import pytest
 from sklearn import datasets
 from threadpoolctl import threadpool_limits
 
+from sagemaker_automl_container import scoring, serving
+from sagemaker_automl_container.columns import TableError, Wishes, schema_of
+from sagemaker_automl_container.ensemble import Chooser
+from sagemaker_automl_container.explain import importance
+from sagemaker_automl_container.tables import Tables, target_of
+from sagemaker_automl_container.train import Recipe, judge
 from sagemaker_engine.automl.algorithms import default_point
-from sagemaker_engine.automl.container import scoring, serving
-from sagemaker_engine.automl.container.columns import TableError, Wishes, schema_of
-from sagemaker_engine.automl.container.ensemble import Chooser
-from sagemaker_engine.automl.container.explain import importance
-from sagemaker_engine.automl.container.tables import Tables, target_of
-from sagemaker_engine.automl.container.train import Recipe, judge
 from sagemaker_engine.automl.plan import ENSEMBLING_ALGORITHMS, METRICS, Problem
 
 if TYPE_CHECKING:

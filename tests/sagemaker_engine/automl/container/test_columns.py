@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sagemaker_engine.automl.container.columns import (
+from sagemaker_automl_container.columns import (
     TableError,
     Wishes,
     classes_of,

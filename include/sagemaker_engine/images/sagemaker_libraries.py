@@ -1,21 +1,24 @@
 """SageMaker's two closed PyTorch libraries as names that scripts import: `torch.sagemaker` and `smdistributed`.
 
-`packages/` has what a job's image shows beside its own packages, and only if AWS's image has it: SMP's image, and a
-job that asks for SMDDP. They map to FSDP, tensor parallelism and gloo or NCCL of torch itself. The engine imports none
-of it, and nothing is written into an environment: an instance sees the folder as a layer of a copy-on-write mount.
+`images/sagemaker_libraries` has what a job's image shows beside its own packages, and only if AWS's image has it: SMP's
+image, and a job that asks for SMDDP. They map to FSDP, tensor parallelism and gloo or NCCL of torch itself. The engine
+imports none of it, and nothing is written into an environment: an instance sees the folder as a layer of a
+copy-on-write mount.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sagemaker_engine import IMAGES_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
-PACKAGES = Path(__file__).with_name("packages")
+PACKAGES = IMAGES_FOLDER / "sagemaker_libraries"
 SMP, SMDDP = "torch/sagemaker", "smdistributed"
 SMP_FAMILY = "smdistributed-modelparallel"
 SMDDP_FLAG = "sagemaker_distributed_dataparallel_enabled"

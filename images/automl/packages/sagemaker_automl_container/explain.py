@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix
 
-from sagemaker_engine.automl.container import places, scoring, serving
-from sagemaker_engine.automl.container.tables import Tables, target_of, weights_of
-from sagemaker_engine.automl.container.train import Recipe, judge
+from sagemaker_automl_container import places, scoring, serving
+from sagemaker_automl_container.tables import Tables, target_of, weights_of
+from sagemaker_automl_container.train import Recipe, judge
 
 if TYPE_CHECKING:
     from pathlib import Path

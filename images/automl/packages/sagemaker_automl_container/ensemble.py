@@ -17,8 +17,8 @@ import joblib
 import numpy as np
 from sklearn.model_selection import KFold
 
-from sagemaker_engine.automl.container import places, scoring, train
-from sagemaker_engine.automl.container.tables import Tables, target_of, weights_of
+from sagemaker_automl_container import places, scoring, train
+from sagemaker_automl_container.tables import Tables, target_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from sagemaker_engine.automl.container.columns import TableError
-from sagemaker_engine.automl.container.serving import GAPS, as_numbers, frame_of
+from sagemaker_automl_container.columns import TableError
+from sagemaker_automl_container.serving import GAPS, as_numbers, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-from sagemaker_engine.automl.container.serving import date_columns
+from sagemaker_automl_container.serving import date_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

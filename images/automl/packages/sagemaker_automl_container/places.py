@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.automl.container.columns import TableError
+from sagemaker_automl_container.columns import TableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.model_selection import train_test_split
 
-from sagemaker_engine.automl.container import columns, places
-from sagemaker_engine.automl.container.serving import as_numbers
-from sagemaker_engine.automl.container.tables import Tables, read_channel, target_of
+from sagemaker_automl_container import columns, places
+from sagemaker_automl_container.serving import as_numbers
+from sagemaker_automl_container.tables import Tables, read_channel, target_of
 
 if TYPE_CHECKING:
     import pandas as pd

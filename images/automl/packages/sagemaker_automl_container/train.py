@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import sklearn
 
-from sagemaker_engine.automl.container import pipelines, places, scoring, serving
-from sagemaker_engine.automl.container.tables import Tables, target_of, weights_of
+from sagemaker_automl_container import pipelines, places, scoring, serving
+from sagemaker_automl_container.tables import Tables, target_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

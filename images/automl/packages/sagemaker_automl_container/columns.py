@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.automl.container.serving import as_dates, as_numbers
+from sagemaker_automl_container.serving import as_dates, as_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

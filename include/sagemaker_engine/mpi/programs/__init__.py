@@ -1,1 +1,0 @@
-"""Programs of an instance, copied into its job's folder by `install_mpi`; each is whole in itself."""
