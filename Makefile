@@ -8,13 +8,13 @@ NAME ?=
 ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
-STACK := $(PY) -m trainyard.stack
-export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins
+TRAINYARD := $(PY) -m trainyard
+export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)/tools:$(CURDIR)/tests/oracle
 RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
 # Three test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
 BESIDE := -n 3 --dist loadscope --no-loadscope-reorder
-SOURCES := include plugins dags images training_scripts tests benchmarks
+SOURCES := include plugins dags images tools training_scripts tests benchmarks
 
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
@@ -27,37 +27,37 @@ help: ## list the commands
 setup: $(DEV_READY) ## install everything into .venv
 
 run: $(RUN_READY) ## run the DAG once, from start to report  [CONF=file.json]
-	@$(STACK) run $(if $(CONF),--conf $(CONF)) $(ARGS)
+	@$(TRAINYARD) run $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 compare: $(RUN_READY) ## train a model under several strategies and ranks, and compare them  [CONF=file.json]
-	@$(STACK) run --dag compare_strategies $(if $(CONF),--conf $(CONF)) $(ARGS)
+	@$(TRAINYARD) run --dag compare_strategies $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 lint-run: $(RUN_READY) ## say what AWS would refuse of a run or a job, without starting it  [CONF=file.json]
-	@$(PY) -m trainyard_airflow.tasks.end_to_end.lint_command $(CONF)
+	@$(TRAINYARD) lint $(CONF)
 
 plan: $(RUN_READY) ## rank ways to train a model: memory, time, money, without training  [CONF=file.json]
-	@$(PY) -m trainyard.planning $(CONF)
+	@$(TRAINYARD) plan $(CONF)
 
 chaos: $(RUN_READY) ## the same run while faults strike it everywhere  [SEED=7] [CONF=file.json]
-	@$(STACK) chaos $(if $(SEED),--seed $(SEED)) $(if $(CONF),--conf $(CONF)) $(ARGS)
+	@$(PY) -m chaos $(if $(SEED),--seed $(SEED)) $(if $(CONF),--conf $(CONF)) $(ARGS)
 
 verify: $(RUN_READY) ## recount what interruptions cost a run, from its log  [RUN=<run id>]
-	@$(PY) -m trainyard.runs.verify "runs/$(RUN)"
+	@$(PY) -m verify "runs/$(RUN)"
 
 rules: $(RUN_READY) ## judge a run by the rules, from its log  [RUN=<run id>] [ARGS='--rules rules.json']
-	@$(PY) -m trainyard.rules "runs/$(RUN)" $(ARGS)
+	@$(TRAINYARD) rules "runs/$(RUN)" $(ARGS)
 
 profile: $(RUN_READY) ## tell where a run's training time went, from its statistics  [RUN=<run id>]
-	@$(PY) -m trainyard.runs.profile "runs/$(RUN)"
+	@$(TRAINYARD) profile "runs/$(RUN)"
 
 up: $(RUN_READY) ## start the engine and Airflow and leave them running
-	@$(STACK) up
+	@$(TRAINYARD) up
 
 down: ## stop what 'make up' started
-	@if [ -x $(PY) ]; then $(STACK) down; else echo "nothing was running"; fi
+	@if [ -x $(PY) ]; then $(TRAINYARD) down; else echo "nothing was running"; fi
 
 engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
-	@$(STACK) engine
+	@$(TRAINYARD) engine
 
 test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ARGS)
@@ -83,7 +83,7 @@ bench: $(DEV_READY) ## measure sharding, the engine, its searches and a run's ov
 	@for name in sharding engine tuning overhead; do echo "== $$name"; $(PY) benchmarks/$$name.py || exit 1; done
 
 images: $(RUN_READY) ## build the engine images ahead: TensorFlow, XGBoost, ...  [NAME=tensorflow]
-	@$(PY) -m sagemaker_engine.images $(NAME) $(ARGS)
+	@$(TRAINYARD) images $(NAME) $(ARGS)
 
 lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
 	$(PY) -P include/trainyard/stack/lock.py

@@ -12,7 +12,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPTS = REPOSITORY / "training_scripts"
-PACKAGES = [str(REPOSITORY / "include"), str(REPOSITORY / "plugins")]
+PACKAGES = [str(REPOSITORY / each) for each in ("include", "plugins", "tools")]
 
 sys.path[:0] = [*PACKAGES, str(SCRIPTS), str(REPOSITORY)]
 os.environ["PYTHONPATH"] = os.pathsep.join(PACKAGES)

@@ -48,8 +48,8 @@ from training_jobs import (
     training_job,
 )
 
-from trainyard.stack.chaos.costs import cost_of
-from trainyard.stack.chaos.training_log import LOG_GROUP, read_marks
+from chaos.costs import cost_of
+from chaos.training_log import LOG_GROUP, read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -43,11 +43,11 @@ from checkout import REPOSITORY
 from rich.console import Console
 from training_jobs import BUCKET, ENDED, IMAGE, PREFIX, ROLE, Engine
 
+from chaos.training_log import read_marks
 from trainyard.errors import RejectedRequestError
 from trainyard.sagemaker_api.entrypoint import forwarding_entrypoint
-from trainyard.stack import guardian, processes, victims
+from trainyard.stack import process_finder, processes, reaper
 from trainyard.stack.airflow_api import AirflowApi
-from trainyard.stack.chaos.training_log import read_marks
 from trainyard.stack.home import Home
 from trainyard.stack.identity import load_or_create
 from trainyard.stack.stack import Stack, is_engine_ready
@@ -55,7 +55,7 @@ from trainyard.stack.stack import Stack, is_engine_ready
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trainyard.stack.chaos.training_log import Mark
+    from chaos.training_log import Mark
 
 VARIANTS = ("stock_worker", "stock_deferred", "ours_worker", "ours_deferred")
 PROGRAM = "count_steps.py"
@@ -147,11 +147,11 @@ class Scene:
 def kill_worker_or_triggerer(scene: Scene, contestant: Contestant) -> None:
     """Kill what waits for the job: the worker that runs the task, or the triggerer of a deferred one."""
     home = scene.stack.home
-    pid = victims.busy_workers(home).get(contestant.instance_id)
+    pid = process_finder.busy_workers(home).get(contestant.instance_id)
     if contestant.variant == "ours_deferred":
         return  # the triggerer is one for both deferred tasks; it was killed for the other
     if contestant.variant == "stock_deferred":
-        pid = victims.find(home, "triggerer")
+        pid = process_finder.find(home, "triggerer")
     assert pid is not None, f"nothing waits for {contestant}"
     processes.signal_all([pid], signal.SIGKILL)
 
@@ -188,7 +188,7 @@ CASES = (
 def main() -> int:
     """Run the cases that were not run yet, print the table, and return the exit status."""
     options = _parser().parse_args()
-    guardian.fork_guarded()
+    reaper.fork_guarded()
     console = Console(soft_wrap=True)
     outcomes = read_outcomes(options.results)
     wanted = [case for case in CASES if not options.only or case.name in options.only]

@@ -28,7 +28,9 @@ settings.load_profile("trainyard")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Every program that a test starts finds this checkout's packages, as under `make`.
-os.environ["PYTHONPATH"] = f"{REPOSITORY}/include{os.pathsep}{REPOSITORY}/plugins"
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    str(REPOSITORY / each) for each in ("include", "plugins", "tools", "tests/oracle")
+)
 TIME_SCALE = 0.02
 # They start a whole Airflow: one at a time, and first, since they take longest.
 LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", "tests/deployment/")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.plugins.conftest import IMAGE
-from trainyard.runs.verify.__main__ import main as verify
 from trainyard.stack.aws import AwsEndpoint
+from verify.__main__ import main as verify
 
 if TYPE_CHECKING:
     from pathlib import Path

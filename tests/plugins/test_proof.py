@@ -23,12 +23,12 @@ from trainyard.rules.evaluation import evaluate
 from trainyard.rules.records import Facts, StepRecord
 from trainyard.runs.builder import build_run_record, job_record
 from trainyard.runs.report.rules_view import rules_view
-from trainyard.runs.verify.__main__ import main
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.training_log import training_log
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.tasks.end_to_end.evidence import write_proof
+from verify.__main__ import main
 
 pytestmark = pytest.mark.engine
 

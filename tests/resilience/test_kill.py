@@ -20,7 +20,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
-from trainyard.stack import processes, victims
+from trainyard.stack import process_finder, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,25 +115,25 @@ def test_the_run_ends_well_with_one_job_per_logical_job(
     assert watch.most_live <= 1
     evaluated = watch.jobs("list_processing_jobs", "ProcessingJobSummaries")
     assert [job["ProcessingJobStatus"] for job in evaluated].count("Completed") == 1
-    stack.wait(lambda: not victims.training_processes(stack.home), "the end of every rank")
+    stack.wait(lambda: not process_finder.training_processes(stack.home), "the end of every rank")
 
 
 def kill_idle_workers(stack: LiveStack) -> None:
     """Kill all workers that wait for work; another scheduler follows, which starts workers of its own."""
-    scheduler = stack.wait(lambda: victims.find(stack.home, "scheduler"), "a scheduler")
+    scheduler = stack.wait(lambda: process_finder.find(stack.home, "scheduler"), "a scheduler")
     idle = stack.wait(lambda: idle_for_a_second(stack), "idle workers")
     processes.signal_all(idle, signal.SIGKILL)
     stack.wait(
-        lambda: victims.find(stack.home, "scheduler") not in (None, scheduler),
+        lambda: process_finder.find(stack.home, "scheduler") not in (None, scheduler),
         "another scheduler",
     )
 
 
 def idle_for_a_second(stack: LiveStack) -> list[int]:
     """Return the workers that wait for work if the supervisor has seen that, too: it looks more often."""
-    idle = victims.settled_idle_workers(stack.home)
+    idle = process_finder.settled_idle_workers(stack.home)
     time.sleep(1)
-    return idle if idle == victims.settled_idle_workers(stack.home) else []
+    return idle if idle == process_finder.settled_idle_workers(stack.home) else []
 
 
 def kill_at_a_random_moment(
@@ -142,7 +142,7 @@ def kill_at_a_random_moment(
     """Wait a random time, then kill the victim as soon as there is one, in the middle of the run."""
     until = time.monotonic() + draw.uniform(0, LATEST_S)
     stack.wait(lambda: time.monotonic() >= until, "the random moment")
-    pid = stack.wait(lambda: victims.find(stack.home, victim), f"a {victim}")
+    pid = stack.wait(lambda: process_finder.find(stack.home, victim), f"a {victim}")
     processes.signal_all([pid], signal.SIGKILL)
     assert stack.api.run(DAG_ID, run_id)["state"] == "running", (
         f"over before the {victim} was killed"

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 from trainyard.sagemaker_api.names import job_name
-from trainyard.stack import processes, victims
+from trainyard.stack import process_finder, processes
 
 if TYPE_CHECKING:
     from tests.stack.conftest import LiveStack
@@ -156,5 +156,5 @@ def client(stack: LiveStack, service: str) -> Any:
 
 def kill(stack: LiveStack, victim: str) -> None:
     """Kill the victim as soon as there is one."""
-    pid = stack.wait(lambda: victims.find(stack.home, victim), f"a {victim}", limit_s=90)
+    pid = stack.wait(lambda: process_finder.find(stack.home, victim), f"a {victim}", limit_s=90)
     processes.signal_all([pid], signal.SIGKILL)

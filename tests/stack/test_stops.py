@@ -24,7 +24,7 @@ from botocore.exceptions import ClientError
 
 from trainyard.errors import TrainingRunError
 from trainyard.sagemaker_api.names import job_name
-from trainyard.stack import processes, victims
+from trainyard.stack import process_finder, processes
 from trainyard.stack.stack import read_record
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Case:
             case "killed, will be retried" | "killed, was its last try":
                 processes.signal_all([self.worker()], signal.SIGKILL)
             case "triggerer killed":
-                triggerer = victims.find(self.stack.home, "triggerer")
+                triggerer = process_finder.find(self.stack.home, "triggerer")
                 assert triggerer is not None
                 processes.signal_all([triggerer], signal.SIGKILL)
 

@@ -27,7 +27,7 @@ EXAMPLE = {"model": "gpt2-124m", "global_batch_size": 480, "tokens": 9e9}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table and return 0; 1 if nothing fits or the request is wrong, 2 if it cannot be read."""
-    parser = argparse.ArgumentParser(prog="make plan", description=__doc__)
+    parser = argparse.ArgumentParser(prog="trainyard plan", description=__doc__)
     parser.add_argument("conf", type=Path, nargs="?", help="a JSON file; without it an example")
     path: Path | None = parser.parse_args(argv).conf
     try:

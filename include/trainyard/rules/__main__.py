@@ -27,7 +27,7 @@ OK, ISSUES, NOTHING_TO_JUDGE = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line for each rule, write rules.json beside the log, return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="trainyard.rules", description="Judge a finished run by its training log."
+        prog="trainyard rules", description="Judge a finished run by its training log."
     )
     parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
     parser.add_argument(

@@ -65,7 +65,7 @@ def _fork_twice(command: list[str], log: str, launcher: int, answers: int) -> in
 
 
 def _become(command: list[str], log: str, launcher: int) -> NoReturn:
-    """Turn this fork into the command, in a session of its own and on a leash to the launcher."""
+    """Turn this fork into the command, in a session of its own and that ends with the launcher."""
     os.setsid()
     _redirect(log)
     deadline = time.monotonic() + ADOPTION_LIMIT_S

@@ -51,7 +51,7 @@ class ForkServer:
         with self._log.open("ab") as log:
             self._server = subprocess.Popen(  # noqa: S603 - this package's own script
                 [
-                    *(sys.executable, "-I", str(processes.LEASH), str(os.getpid())),
+                    *(sys.executable, "-I", str(processes.PDEATHSIG), str(os.getpid())),
                     # -P: this folder is no place to import from; its names are common ones.
                     *(sys.executable, "-P", str(SCRIPT), str(os.getpid()), *MODULES),
                 ],

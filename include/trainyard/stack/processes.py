@@ -1,4 +1,4 @@
-"""Process primitives: start on a leash, see every descendant, end them all.
+"""Process primitives: start a child that ends with its parent, find every descendant, end them all.
 
 A process whose parent dies is handed to the nearest *subreaper* above it. The launcher makes itself
 one, so whatever a component started, however deep and in whatever session, stays a descendant that
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-LEASH = Path(__file__).with_name("leash.py")
+PDEATHSIG = Path(__file__).with_name("pdeathsig.py")
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.05
 
@@ -113,13 +113,13 @@ def become_subreaper() -> None:
 def start(
     command: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in its own session, on a leash to this process, its output appended to `log`.
+    """Start `command` in its own session; it ends with this process. Its output appended to `log`.
 
-    Call it from the main thread only: the kernel ties the leash to the thread that starts it.
+    Call it from the main thread only: the kernel ties a child's end to the thread that starts it.
     """
     with log.open("ab") as stream:
         return subprocess.Popen(  # noqa: S603 - the stack's own commands
-            [sys.executable, "-I", str(LEASH), str(os.getpid()), *command],
+            [sys.executable, "-I", str(PDEATHSIG), str(os.getpid()), *command],
             env=dict(env),
             cwd=cwd,
             stdin=subprocess.DEVNULL,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
 from trainyard.stack.airflow_api import AirflowApi
-from trainyard.stack.attendant import Attendant
 from trainyard.stack.aws import AwsEndpoint
 from trainyard.stack.display import Display, display_for
 from trainyard.stack.identity import load_or_create
+from trainyard.stack.run_monitor import RunMonitor
 from trainyard.stack.stack import Stack, read_record
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(home: Home, *, conf: Mapping[str, Any], console: Console, dag_id: str = 
             display.say(f"using the stack that is up at {record.ui}")
             api = AirflowApi(record.ui, password=load_or_create(home).password)
             aws = AwsEndpoint(record.engine)
-            return Attendant(
+            return RunMonitor(
                 api=api,
                 aws=aws,
                 display=display,
@@ -59,7 +59,7 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
     stack = Stack(home, say=display.say)
     try:
         api = bring_up(stack, dag_id=dag_id, display=display)
-        attendant = Attendant(
+        monitor = RunMonitor(
             api=api,
             aws=AwsEndpoint(stack.addresses.engine),
             display=display,
@@ -67,7 +67,7 @@ def _run_in_own_stack(home: Home, *, conf: Mapping[str, Any], display: Display, 
             reports=home.reports,
             keep_alive=stack.check,
         )
-        return attendant.run(conf)
+        return monitor.run(conf)
     finally:
         display.say("stopping")
         stack.stop()

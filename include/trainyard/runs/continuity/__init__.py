@@ -8,7 +8,7 @@
     lineage     which steps of each attempt survived, which samples they took
     measure     all of it -> `Continuity`
 
-`trainyard.runs.verify` computes the same numbers another way and imports nothing from here.
+`verify` computes the same numbers another way and imports nothing from here.
 """
 
 from trainyard.runs.continuity.document import Attempt, Bill, Continuity

@@ -25,7 +25,7 @@ OK, NOTHING_TO_PROFILE = 0, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the two files, say what the bottleneck is, return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="trainyard.runs.profile", description="Tell where a finished run's training time went."
+        prog="trainyard profile", description="Tell where a finished run's training time went."
     )
     parser.add_argument("folder", type=Path, help="the run's folder, such as runs/manual__...")
     folder: Path = parser.parse_args(argv).folder

@@ -31,7 +31,7 @@ CLEAN, FAULTY, UNREADABLE = 0, 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print every finding and return 0 without errors, 1 with, 2 when the file cannot be read."""
-    parser = argparse.ArgumentParser(prog="make lint-run", description=__doc__)
+    parser = argparse.ArgumentParser(prog="trainyard lint", description=__doc__)
     parser.add_argument(
         "conf", type=Path, nargs="?", help="a JSON file; without it the default run"
     )

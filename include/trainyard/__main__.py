@@ -1,0 +1,79 @@
+"""`trainyard COMMAND`: everything that is done from a terminal, one command each."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command: the module whose `main` takes its arguments, and those that come before the user's."""
+
+    module: str
+    help: str
+    arguments: tuple[str, ...] = ()
+
+
+_STACK = "trainyard.stack.__main__"
+COMMANDS = {
+    "run": Command(module=_STACK, arguments=("run",), help="run a DAG once, from start to report"),
+    "up": Command(
+        module=_STACK,
+        arguments=("up",),
+        help="start Airflow and the engine, and leave them running",
+    ),
+    "down": Command(module=_STACK, arguments=("down",), help="stop what `up` started"),
+    "engine": Command(
+        module=_STACK, arguments=("engine",), help="run the engine alone, for any SageMaker client"
+    ),
+    "plan": Command(
+        module="trainyard.planning.__main__", help="rank ways to train a model: memory, time, money"
+    ),
+    "lint": Command(
+        module="trainyard_airflow.tasks.end_to_end.lint_command",
+        help="print what AWS would reject of a run or a job",
+    ),
+    "rules": Command(
+        module="trainyard.rules.__main__", help="evaluate a finished run by the rules, from its log"
+    ),
+    "profile": Command(
+        module="trainyard.runs.profile.__main__", help="write where a run's training time went"
+    ),
+    "shard": Command(
+        module="trainyard.sharding.__main__", help="turn a data set into shards and an index"
+    ),
+    "images": Command(
+        module="sagemaker_engine.images.__main__", help="build the engine's images ahead"
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="trainyard",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"  {name:<10}{each.help}" for name, each in COMMANDS.items()),
+    )
+    parser.add_argument(
+        "command",
+        choices=COMMANDS,
+        metavar="COMMAND",
+        help="one of those below; `trainyard COMMAND --help` has its arguments",
+    )
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = COMMANDS[parser.parse_args(given[:1]).command]
+    status: int = importlib.import_module(command.module).main([*command.arguments, *given[1:]])
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Attends one run: triggers it, shows it until it ends, then says how it went."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import requests
+
+from trainyard.errors import RejectedRequestError
+from trainyard.stack.following import RunFollower, RunView
+from trainyard.stack.outcome import explain_failures, fetch_report, summary
+from trainyard.stack.unsettled import find_unsettled, unsettled_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from trainyard.stack.airflow_api import AirflowApi
+    from trainyard.stack.aws import AwsEndpoint
+    from trainyard.stack.display import Display
+
+LOOK_EVERY_S = 1.0
+STOP_JOBS_LIMIT_S = 15.0
+
+
+class RunMonitor:
+    """One run of one DAG, from trigger to summary."""
+
+    def __init__(
+        self,
+        *,
+        api: AirflowApi,
+        aws: AwsEndpoint,
+        display: Display,
+        dag_id: str,
+        reports: Path,
+        keep_alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Reports go below `reports`; `keep_alive` is called between looks, to restart what died."""
+        self._api = api
+        self._aws = aws
+        self._display = display
+        self._dag_id = dag_id
+        self._reports = reports
+        self._keep_alive = keep_alive
+
+    def run(self, conf: Mapping[str, Any]) -> int:
+        """Run the DAG with `conf`; return 0 only if the run succeeded and left nothing that costs money.
+
+        A conf that Airflow refuses ends in a RejectedRequestError; nothing was started then.
+        """
+        self._api.set_paused(self._dag_id, paused=False)
+        run_id = self._api.trigger(self._dag_id, conf=conf)
+        self._display.say(f"started {self._dag_id} {run_id}")
+        try:
+            view = self._follow(run_id)
+        except BaseException:
+            self._give_up(run_id)
+            raise
+        return self._conclude(view)
+
+    def _follow(self, run_id: str) -> RunView:
+        follower = RunFollower(api=self._api, aws=self._aws, dag_id=self._dag_id, run_id=run_id)
+        while True:
+            self._keep_alive()
+            with suppress(requests.RequestException):  # the api-server is being started again
+                view = follower.look()
+                self._display.show(view)
+                if view.is_finished:
+                    return view
+            time.sleep(LOOK_EVERY_S)
+
+    def _give_up(self, run_id: str) -> None:
+        """End the run because we leave: its tasks stop their jobs as they are ended."""
+        self._display.say(f"ending {run_id}")
+        with suppress(requests.RequestException, RejectedRequestError):
+            self._api.fail_run(self._dag_id, run_id)
+            deadline = time.monotonic() + STOP_JOBS_LIMIT_S
+            while self._has_live_tasks(run_id) and time.monotonic() < deadline:
+                time.sleep(LOOK_EVERY_S)
+
+    def _has_live_tasks(self, run_id: str) -> bool:
+        states = {task["state"] for task in self._api.tasks(self._dag_id, run_id)}
+        return bool(states & {"running", "deferred", "queued", "restarting"})
+
+    def _conclude(self, view: RunView) -> int:
+        for line in explain_failures(self._api, self._dag_id, view):
+            self._display.say(line)
+        report = fetch_report(self._api, self._aws, self._dag_id, view.run_id, to=self._reports)
+        for line in summary(view, report):
+            self._display.say(line)
+        unsettled = find_unsettled(self._api, self._aws, self._dag_id, view.run_id)
+        for line in unsettled_lines(unsettled):
+            self._display.say(line)
+        return 0 if view.state == "success" and not unsettled else 1

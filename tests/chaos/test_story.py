@@ -1,0 +1,62 @@
+"""A chaos run as it is told at its end."""
+
+from __future__ import annotations
+
+from chaos.fault_injector import Blow
+from chaos.jobs import Attempt
+from chaos.schedule import TRAIN, Kind, Moment, Strike
+from chaos.story import job_lines, story
+from chaos.training_log import Mark
+
+
+def blow(number: int, kind: Kind, *, at: float, task: str = TRAIN, **members: object) -> Blow:
+    moment = Moment(task=task, step=int(at) if task == TRAIN else None)
+    strike = Strike(number=number, kind=kind, moment=moment)
+    return Blow(strike=strike, at=at, step=int(at), **members)
+
+
+def steps(first: int, last: int, *, at: float) -> list[Mark]:
+    """A step each second."""
+    return [Mark(at=at + step - first, step=step) for step in range(first, last + 1)]
+
+
+def test_each_strike_is_told_with_what_it_cost() -> None:
+    marks = [
+        Mark(at=0.0, step=0, is_start=True),
+        *steps(1, 30, at=1.0),
+        Mark(at=40.0, step=20, is_start=True),
+        *steps(21, 60, at=41.0),
+    ]
+    blows = [
+        blow(1, Kind.THROTTLING, at=10.0),
+        blow(2, Kind.INTERRUPTION, at=30.0),
+        blow(3, Kind.ENGINE, at=50.0, pid=7, back_at=53.0),
+        blow(4, Kind.SCHEDULER, at=60.0, pid=8),
+        blow(5, Kind.WORKER, at=70.0, task="report", pid=9),
+        blow(6, Kind.SLOW_UPLINK, at=5.0),
+    ]
+
+    lines = list(story(blows, marks, {"chaos-1": [10.0]}, began_at=-60.0, tries={"report": 2}))
+
+    cost = "at step 30, resumed from step 20: 10 steps redone, 21.0 s lost"
+    assert lines == [
+        "  1:10  1. SageMaker throttles, at step 10: 1 request hit, no step lost",
+        f"  1:30  2. spot interruption without notice, at step 30: {cost}",
+        "  1:50  3. engine killed, at step 50: back after 3.0 s",
+        "  2:00  4. scheduler killed, at step 60: it did not come back",
+        "  2:10  5. worker killed, as report starts: report was tried 2 times",
+        "  1:05  6. slow uplinks, at step 5: until the end of the run",
+    ]
+
+
+def test_each_attempt_is_told_with_what_was_paid() -> None:
+    jobs = [
+        Attempt(name="a", status="Failed", created_at=0.0, ended_at=9.0, billable_s=4),
+        Attempt(name="b", status="Completed", created_at=9.0, ended_at=70.0, num_interruptions=1),
+        Attempt(name="c", status="InProgress", created_at=70.0, ended_at=None),
+    ]
+    assert list(job_lines(jobs)) == [
+        "  a: Failed after 9.0 s, 4 s billed",
+        "  b: Completed after 1 min 01 s, interrupted once",
+        "  c: InProgress",
+    ]

@@ -1,0 +1,122 @@
+"""`chaos`: one run on a stack of its own, struck by the seed's schedule, then audited."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from chaos import audit
+from chaos.conf import CHAOS_CONF
+from chaos.endpoint import ChaosEndpoint
+from chaos.engine_faults import EngineFaults
+from chaos.fault_injector import FaultInjector
+from chaos.schedule import Strike, draw
+from chaos.story import job_lines, story
+from chaos.watched_display import WatchedDisplay
+from trainyard.errors import TrainingRunError
+from trainyard.stack.aws import AwsEndpoint
+from trainyard.stack.display import Display, display_for
+from trainyard.stack.home import Home
+from trainyard.stack.run import DAG_ID, bring_up
+from trainyard.stack.run_monitor import RunMonitor
+from trainyard.stack.stack import Stack, is_engine_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from trainyard.stack.airflow_api import AirflowApi
+
+LEAST_STEPS = 50
+
+
+def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -> int:
+    """Run the DAG once under the seed's faults; return 0 only if everything that must hold does.
+
+    The stack's home lies beside `home`: its engine keeps faults, which no other run should meet.
+
+    Raises:
+        TrainingRunError: the training is too short to be struck, or the stack does not start.
+    """
+    conf = {**CHAOS_CONF, **conf}
+    if (steps := int(conf["max_steps"])) < LEAST_STEPS:
+        raise TrainingRunError(
+            "the training is too short to be struck",
+            where="max_steps",
+            got=steps,
+            allowed=f"at least {LEAST_STEPS}",
+            next_step="raise max_steps in the conf",
+        )
+    strikes = draw(seed, max_steps=steps)
+    own = Home(path=home.path.with_name(f"{home.path.name}-chaos"), repository=home.repository)
+    with display_for(console) as display:
+        display.say(f"seed {seed} draws {len(strikes)} strikes:")
+        for strike in strikes:
+            display.say(f"  {strike}")
+        checks = _struck_run(own, strikes=strikes, conf=conf, display=display)
+        checks.append(audit.check_processes(own))
+        for line in ("", f"chaos, seed {seed}", *audit.told(checks)):
+            display.say(line)
+    return 0 if all(check.holds for check in checks) else 1
+
+
+def _struck_run(
+    home: Home, *, strikes: Sequence[Strike], conf: Mapping[str, Any], display: Display
+) -> list[audit.Check]:
+    """Run once, tell the story, and return what could be checked while the stack was up."""
+    stack = Stack(home, say=display.say)
+    try:
+        api = bring_up(stack, dag_id=DAG_ID, display=display)
+        url = stack.addresses.engine
+        endpoint, faults = ChaosEndpoint(url), EngineFaults(url)
+        faults.clear()
+        fault_injector = FaultInjector(
+            strikes, home=home, faults=faults, step=endpoint.training_step, say=display.say
+        )
+        watched = WatchedDisplay(display, fault_injector)
+        monitor = RunMonitor(
+            api=api,
+            aws=AwsEndpoint(url),
+            display=watched,
+            dag_id=DAG_ID,
+            reports=home.reports,
+            keep_alive=stack.check,
+        )
+        began_at = time.time()
+        with fault_injector:
+            monitor.run(conf)
+        stack.wait_until(lambda: is_engine_ready(url), what="the engine's answer")
+        return _looked_back(home, api, watched, endpoint, faults, began_at=began_at)
+    finally:
+        display.say("stopping")
+        stack.stop()
+
+
+def _looked_back(
+    home: Home,
+    api: AirflowApi,
+    watched: WatchedDisplay,
+    endpoint: ChaosEndpoint,
+    faults: EngineFaults,
+    *,
+    began_at: float,
+) -> list[audit.Check]:
+    fired = faults.fired()
+    faults.clear()
+    view, fault_injector, jobs = watched.last, watched.fault_injector, endpoint.jobs(since=began_at)
+    assert view is not None  # noqa: S101  # a run that has ended was seen
+    tries = {task.task_id: task.try_number for task in view.tasks}
+    told = story(fault_injector.blows, endpoint.marks(jobs), fired, began_at=began_at, tries=tries)
+    for line in ("", "what struck, when, and what it cost", *told, "jobs", *job_lines(jobs)):
+        watched.say(line)
+    prepared = api.xcom(DAG_ID, view.run_id, "preflight", "return_value") or {}
+    ledger = endpoint.ledger(str(prepared["ledger_uri"])) if prepared else []
+    report = home.reports / view.run_id.replace("/", "_")
+    return [
+        audit.check_strikes(fault_injector.pending),
+        audit.check_run(view.state),
+        audit.check_jobs(jobs),
+        audit.check_ledger(ledger, jobs),
+        audit.check_continuity(report, home.repository),
+    ]

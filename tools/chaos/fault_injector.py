@@ -1,0 +1,192 @@
+"""Strikes a run: watches its progress, does what the schedule says, and notes what came back when."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import requests
+
+from chaos.engine_faults import fault_id
+from chaos.schedule import PROCESSES, SERVICES, TASKS, Kind, Strike
+from trainyard.stack import process_finder, processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from chaos.engine_faults import EngineFaults
+    from trainyard.stack.following import RunView
+    from trainyard.stack.home import Home
+
+LOOK_EVERY_S = 0.1
+ASK_EVERY_S = 0.5
+"""How often the engine is asked; the process table is looked at more often, since a task can be short."""
+BEGIN_AT_ONCE = (*SERVICES, Kind.SLOW_UPLINK)
+"""What the engine is given when its moment has come; it waits for no step there."""
+VICTIM_OF = {
+    Kind.ENGINE: "engine",
+    Kind.SCHEDULER: "scheduler",
+    Kind.TRIGGERER: "triggerer",
+    Kind.DAG_PROCESSOR: "dag-processor",
+    Kind.API_SERVER: "api-server",
+    Kind.WORKER: "worker",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Blow:
+    """A strike that has struck.
+
+    Attributes:
+        at: when, in seconds since the epoch.
+        step: how far the training was known to be.
+        pid: the process that was killed, where one was.
+        back_at: when there was another in its place.
+    """
+
+    strike: Strike
+    at: float
+    step: int
+    pid: int | None = None
+    back_at: float | None = None
+
+
+class FaultInjector:
+    """Strikes from a thread of its own while it is entered; `blows` holds what has struck."""
+
+    def __init__(
+        self,
+        strikes: Sequence[Strike],
+        *,
+        home: Home,
+        faults: EngineFaults,
+        step: Callable[[], int],
+        say: Callable[[str], None],
+    ) -> None:
+        """`step` returns how far the training is; `say` receives one line as each strike lands."""
+        self._pending = list(strikes)
+        self._home = home
+        self._faults = faults
+        self._ask_step = step
+        self._say = say
+        self._blows: list[Blow] = []
+        self._instances: dict[str, str] = {}
+        self._seen: set[str] = set()
+        self._step = 0
+        self._asked_at = 0.0
+        self._answered_at = 0.0
+        self._given: list[Strike] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._strike_until_ended, name="fault_injector")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def blows(self) -> list[Blow]:
+        """Strikes so far, in the order of their moments."""
+        return sorted(self._blows, key=lambda blow: blow.strike.number)
+
+    @property
+    def pending(self) -> list[Strike]:
+        """Strikes still to come."""
+        return list(self._pending)
+
+    def note(self, view: RunView) -> None:
+        """Learn the ids of the run's task instances, by which workers are known."""
+        self._instances = {task.instance_id: task.task_id for task in view.tasks}
+
+    def _strike_until_ended(self) -> None:
+        while not self._ended.wait(LOOK_EVERY_S):
+            with suppress(requests.RequestException):  # the engine is being started again
+                self._look()
+
+    def _look(self) -> None:
+        busy = process_finder.busy_workers(self._home)
+        self._seen |= {self._instances[each] for each in busy if each in self._instances}
+        self._look_for_successors()
+        self._strike_processes(busy)
+        if time.monotonic() - self._asked_at >= ASK_EVERY_S:
+            self._asked_at = time.monotonic()
+            self._step = max(self._step, self._ask_step())
+            self._arm()
+            self._strike_services()
+            self._note_fired()
+
+    def _arm(self) -> None:
+        """Give the engine what waits in it for a step, once."""
+        if not self._given:
+            self._give([each for each in self._pending if _waits_in_engine(each)])
+
+    def _give(self, strikes: Sequence[Strike]) -> None:
+        self._faults.put([*self._given, *strikes])
+        self._given += strikes
+
+    def _strike_processes(self, busy: dict[str, int]) -> None:
+        for strike in [each for each in self._pending if each.kind in PROCESSES]:
+            if self._is_due(strike) and (pid := self._victim(strike, busy)) is not None:
+                processes.signal_all([pid], signal.SIGKILL)
+                self._struck(strike, at=time.time(), pid=pid)
+
+    def _victim(self, strike: Strike, busy: dict[str, int]) -> int | None:
+        """Return the process to kill: of the workers that of the strike's task, else any that works."""
+        if strike.kind is not Kind.WORKER:
+            return process_finder.find(self._home, VICTIM_OF[strike.kind])
+        wanted = [pid for i, pid in busy.items() if self._instances.get(i) == strike.moment.task]
+        return next(iter([*wanted, *busy.values()]), None)
+
+    def _strike_services(self) -> None:
+        for strike in [each for each in self._pending if each.kind in BEGIN_AT_ONCE]:
+            if self._is_due(strike):
+                self._give([strike])
+                self._struck(strike, at=time.time())
+
+    def _note_fired(self) -> None:
+        fired = self._faults.fired()
+        self._answered_at = time.time()
+        for strike in [each for each in self._pending if _waits_in_engine(each)]:
+            if times := fired.get(fault_id(strike)):
+                self._struck(strike, at=times[0])
+
+    def _is_due(self, strike: Strike) -> bool:
+        moment = strike.moment
+        if moment.step is not None:
+            return self._step >= moment.step
+        return any(TASKS.index(task) >= TASKS.index(moment.task) for task in self._seen & {*TASKS})
+
+    def _struck(self, strike: Strike, *, at: float, pid: int | None = None) -> None:
+        self._pending.remove(strike)
+        self._blows.append(Blow(strike=strike, at=at, step=self._step, pid=pid))
+        where = f", training at step {self._step}" if self._step else ""
+        self._say(f"STRUCK {strike}{f' (process {pid})' if pid else ''}{where}")
+
+    def _look_for_successors(self) -> None:
+        """Note which killed services have a successor. A worker has none: its task is tried again, or is over."""
+        for blow in self._blows:
+            if blow.pid is None or blow.back_at is not None or blow.strike.kind is Kind.WORKER:
+                continue
+            if blow.strike.kind is Kind.ENGINE and self._answered_at < blow.at:
+                continue
+            if process_finder.find(self._home, VICTIM_OF[blow.strike.kind]) not in {None, blow.pid}:
+                blow.back_at = time.time()
+                self._say(f"BACK   {blow.strike.number}. after {blow.back_at - blow.at:.1f} s")
+
+
+def _waits_in_engine(strike: Strike) -> bool:
+    return strike.kind not in {*PROCESSES, *BEGIN_AT_ONCE}

@@ -1,0 +1,87 @@
+"""The end of a chaos run as lines: what struck when, and what each strike cost. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.costs import cost_of
+from chaos.engine_faults import fault_id
+from chaos.schedule import ATTEMPT_ENDS, INTERRUPTIONS, SERVICES, Kind
+from trainyard.stack.display import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chaos.fault_injector import Blow
+    from chaos.jobs import Attempt
+    from chaos.training_log import Mark
+
+ON_TRAINING = (*INTERRUPTIONS, *ATTEMPT_ENDS)
+
+
+def story(
+    blows: Sequence[Blow],
+    marks: Sequence[Mark],
+    fired: Mapping[str, Sequence[float]],
+    *,
+    began_at: float,
+    tries: Mapping[str, int],
+) -> Iterator[str]:
+    """Yield a line for each blow: when after the run's start, what, where, and what it cost.
+
+    Args:
+        blows: what struck.
+        marks: the training's progress, see `training_log`.
+        fired: how often the engine let each of its faults happen.
+        began_at: the run's start, in seconds since the epoch.
+        tries: how often each task was tried.
+    """
+    on_training = sorted(blow.at for blow in blows if blow.strike.kind in ON_TRAINING)
+    for blow in blows:
+        later = (at for at in on_training if at > blow.at)
+        minutes, rest = divmod(round(blow.at - began_at), 60)
+        if blow.strike.kind in ON_TRAINING:
+            cost = training_cost(blow, marks, until=next(later, float("inf")))
+        elif blow.strike.kind in SERVICES:
+            num_hit = len(fired.get(fault_id(blow.strike), ()))
+            cost = f"{num_hit} request{'s' * (num_hit != 1)} hit, no step lost"
+        elif blow.strike.kind is Kind.SLOW_UPLINK:
+            cost = "until the end of the run"
+        else:
+            cost = _process_cost(blow, tries)
+        yield f"  {minutes}:{rest:02d}  {blow.strike}: {cost}"
+
+
+def training_cost(blow: Blow, marks: Sequence[Mark], *, until: float) -> str:
+    """Return what a strike on the training cost, in words."""
+    cost = cost_of(blow.at, marks, until=until)
+    if cost is None:
+        return "the training did not start again after it"
+    redone = f"{cost.steps_redone or 'no'} step{'s' * (cost.steps_redone > 1)} redone"
+    return (
+        f"at step {cost.reached}, resumed from step {cost.resumed_at}: {redone}, "
+        f"{seconds(cost.seconds)} lost"
+    )
+
+
+def job_lines(jobs: Sequence[Attempt]) -> Iterator[str]:
+    """Yield a line for each attempt of each logical job."""
+    for job in jobs:
+        took = "" if job.ended_at is None else f" after {seconds(job.ended_at - job.created_at)}"
+        hit = f", interrupted {times(job.num_interruptions)}" if job.num_interruptions else ""
+        paid = f", {job.billable_s} s billed" if job.billable_s else ""
+        yield f"  {job.name}: {job.status}{took}{hit}{paid}"
+
+
+def times(number: int) -> str:
+    """Return a count for people: `once`, `3 times`."""
+    return "once" if number == 1 else f"{number} times"
+
+
+def _process_cost(blow: Blow, tries: Mapping[str, int]) -> str:
+    if blow.strike.kind is Kind.WORKER:
+        task = blow.strike.moment.task
+        return f"{task} was tried {times(tries.get(task, 0))}"
+    if blow.back_at is None:
+        return "it did not come back"
+    return f"back after {seconds(blow.back_at - blow.at)}"
