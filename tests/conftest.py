@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import os
-import select
-import signal
-import subprocess
-import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.limits import EVENT_LIMIT_S
+from sagemaker_engine.testing import RunningEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,107 +24,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join(
     str(REPOSITORY / each) for each in ("include", "plugins", "tools", "tests/oracle")
 )
-TIME_SCALE = 0.02
 # They start a whole Airflow: one at a time, and first, since they take longest.
 LIVE_FOLDERS = ("tests/resilience/", "tests/stack/", "tests/deployment/")
-
-
-@dataclass(kw_only=True)
-class RunningEngine:
-    """`python -m sagemaker_engine` as a process, over a state folder that outlives it."""
-
-    root: Path
-    region: str = "us-east-1"
-    account: str = "123456789012"
-    time_scale: float = TIME_SCALE
-    warm: str = "use"
-    arguments: tuple[str, ...] = ()
-    endpoint_url: str = ""
-    process: subprocess.Popen[str] | None = field(default=None, repr=False)
-
-    @property
-    def bucket(self) -> str:
-        """The bucket that exists from the start."""
-        return f"sagemaker-{self.region}-{self.account}"
-
-    @property
-    def role_arn(self) -> str:
-        """The execution role that exists from the start."""
-        return f"arn:aws:iam::{self.account}:role/TrainyardExecutionRole"
-
-    def start(self) -> RunningEngine:
-        """Start the process, wait until it is ready, and return self."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "sagemaker_engine", "--port", "0"]
-        command += ["--root", str(self.root), "--time-scale", str(self.time_scale)]
-        command += ["--region", self.region, "--account", self.account]
-        command += ["--warm", self.warm, *self.arguments]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
-        with (self.root / "engine.log").open("a") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=REPOSITORY,
-                env={**environment, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self.endpoint_url = self._wait_until_ready()
-        return self
-
-    def kill(self) -> None:
-        """End the process as `kill -9` does: it can clean up nothing."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> int:
-        """Ask the process to end and return its exit status."""
-        return self._end(signal.SIGTERM)
-
-    def restart(self) -> RunningEngine:
-        """Kill the process if it runs, start another over the same state, and return self."""
-        if self.process is not None:
-            self.kill()
-        return self.start()
-
-    def client(self, service: str, **options: Any) -> Any:
-        """Return a boto3 client of any service of this engine."""
-        retries = {"total_max_attempts": 2, "mode": "standard"}
-        config = Config(retries=retries, connect_timeout=5, read_timeout=60)
-        return boto3.client(
-            service,
-            endpoint_url=self.endpoint_url,
-            region_name=options.pop("region_name", self.region),
-            aws_access_key_id="test",
-            aws_secret_access_key="test",  # noqa: S106
-            config=config.merge(options.pop("config", Config())),
-            **options,
-        )
-
-    def _wait_until_ready(self) -> str:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], EVENT_LIMIT_S)
-        line = self.process.stdout.readline() if ready else ""
-        if not line.startswith("engine ready "):
-            self.kill()
-            pytest.fail(f"the engine did not start: {(self.root / 'engine.log').read_text()}")
-        return line.split()[2]
-
-    def _end(self, number: int) -> int:
-        if self.process is None:
-            return 0
-        self.process.send_signal(number)
-        try:
-            status = self.process.wait(EVENT_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
-        finally:
-            if self.process.stdout is not None:
-                self.process.stdout.close()
-            self.process = None
-        return status
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

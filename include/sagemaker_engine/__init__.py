@@ -13,5 +13,9 @@ from pathlib import Path
 
 SOURCE_FOLDER = Path(__file__).resolve().parents[1]
 """The folder to put on the import path of a process that runs a program of this package."""
-IMAGES_FOLDER = SOURCE_FOLDER.parent / "images"
-"""What runs inside the containers: a folder for each engine image, with its pins, packages and programs."""
+_INSTALLED = Path(__file__).with_name("images_inside")
+IMAGES_FOLDER = _INSTALLED if _INSTALLED.is_dir() else SOURCE_FOLDER.parent / "images"
+"""What runs inside the containers: a folder for each engine image, with its pins, packages and programs.
+
+A wheel has it within the package, a checkout beside `include`.
+"""

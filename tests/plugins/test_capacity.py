@@ -13,6 +13,7 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from botocore.exceptions import ClientError
 from structlog.testing import capture_logs
 
+from sagemaker_engine.testing import faults, times_fired
 from tests.plugins.test_training_job_operator import (
     deferred,
     execute,
@@ -20,7 +21,6 @@ from tests.plugins.test_training_job_operator import (
     operator,
     out_of_time_after_create,
 )
-from tests.sagemaker_engine.faults.putting import faults, times_fired
 from trainyard.errors import (
     BudgetExceededError,
     CapacityError,

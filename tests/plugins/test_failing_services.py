@@ -18,11 +18,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.retries.standard import ExponentialBackoff
 
+from sagemaker_engine.testing import end_faults, faults, times_fired
 from tests.plugins.conftest import TaskSurroundings, connection_json
 from tests.plugins.lossy_relay import losing_answers
 from tests.plugins.test_sharding_job import put_source, rows_of, sharding, source_files
 from tests.plugins.test_training_job_operator import deferred, first_event, job_names, operator
-from tests.sagemaker_engine.faults.putting import end_faults, faults, times_fired
 from trainyard.errors import TrainingRunError
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects

@@ -15,9 +15,9 @@ import pytest
 from botocore.exceptions import BotoCoreError
 from structlog.testing import capture_logs
 
+from sagemaker_engine.testing import faults
 from tests.conftest import RunningEngine
 from tests.plugins.conftest import connection_json
-from tests.sagemaker_engine.faults.putting import faults
 from trainyard.runs.notifier import Notifier
 from trainyard.specs.monitoring import Notifications
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments

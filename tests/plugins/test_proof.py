@@ -15,8 +15,8 @@ import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 
+from sagemaker_engine.testing import faults
 from tests.runs.interrupted_run import Break, InterruptedRun
-from tests.sagemaker_engine.faults.putting import faults
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.document import rules_document
 from trainyard.rules.evaluation import evaluate

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sagemaker_engine.testing import faults
 from tests.plugins.test_preflight import preflight, refusal
-from tests.sagemaker_engine.faults.putting import faults
 from trainyard.errors import Severity
 from trainyard.planning.evaluation_plan import Place
 from trainyard.planning.quota_needs import LONGEST_RUN, QuotaNeed

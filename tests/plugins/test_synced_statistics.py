@@ -11,7 +11,7 @@ import pytest
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 
-from tests.sagemaker_engine.faults.putting import faults
+from sagemaker_engine.testing import faults
 from trainyard.rules.live import LiveFeed
 from trainyard.rules.records import Start, StepRecord
 from trainyard.sagemaker_api.snapshot import JobSnapshot

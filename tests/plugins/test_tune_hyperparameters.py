@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from sagemaker_engine.testing import faults
 from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
 from tests.plugins.lossy_relay import losing_answers
-from tests.sagemaker_engine.faults.putting import faults
 from trainyard.errors import (
     BudgetExceededError,
     JobStoppedError,

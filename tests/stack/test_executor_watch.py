@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's p
 
 SCHEDULER = """
 (exec -a "airflow worker -- LocalExecutor: <idle>" sleep 600) &
-(exec -a "airflow worker -- LocalExecutor: 01a2" sleep 600) &
+(exec -a "airflow worker -- LocalExecutor: 01a2" bash -c 'trap "exec -a untitled sleep 600" USR1; sleep 600 & wait') &
 while true; do wait -n; sleep 0.1; done
 """
 
@@ -93,6 +93,23 @@ def test_lost_busy_worker_is_told_only_with_the_task_that_it_had_not_begun(
     queue(tmp_path, ago_s=GRACE_S / 2)
     assert watch.stuck(scheduler, now=1 + GRACE_S) is None
     queue(tmp_path, ago_s=2 * GRACE_S)
+    assert "had not begun" in str(watch.stuck(scheduler, now=2 + GRACE_S))
+
+
+def test_worker_whose_title_could_not_be_read_is_missed_all_the_same(
+    scheduler: int, watch: ExecutorWatch, tmp_path: Path
+) -> None:
+    worker = workers(scheduler)["01a2"]
+    assert watch.stuck(scheduler, now=0) is None
+    os.kill(worker, signal.SIGUSR1)
+    deadline = time.monotonic() + EVENT_LIMIT_S
+    while "LocalExecutor" in processes.command_line(worker):
+        assert time.monotonic() < deadline, "its title stays"
+    assert watch.stuck(scheduler, now=1) is None
+    kill(worker)
+    assert watch.stuck(scheduler, now=2) is None
+    queue(tmp_path, ago_s=2 * GRACE_S)
+
     assert "had not begun" in str(watch.stuck(scheduler, now=2 + GRACE_S))
 
 

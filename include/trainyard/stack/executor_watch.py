@@ -73,8 +73,11 @@ class ExecutorWatch:
                 self._idle_lost_at = self._idle_lost_at or now
             elif pid not in titles:
                 self._busy_lost_at = now
+        # A title is empty if its process ends, or changes it, while it is read: what was known of it stays.
         self._workers = {
-            pid: IDLE in title for pid, title in titles.items() if title.startswith(TITLE)
+            pid: IDLE in title if title.startswith(TITLE) else self._workers[pid]
+            for pid, title in titles.items()
+            if title.startswith(TITLE) or pid in self._workers
         }
 
     def _holds_a_task(self, lost_s: float) -> bool:

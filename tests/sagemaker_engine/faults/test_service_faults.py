@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError, ResponseStreamingError
 
-from tests.sagemaker_engine.faults.putting import faults, times_fired
+from sagemaker_engine.testing import faults, times_fired
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Putting faults into a running engine, as a user does: over HTTP."""
+"""Faults of a running engine, set over HTTP (docs/faults.md)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.limits import EVENT_LIMIT_S
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+LIMIT_S = 60.0
 
 
 @contextmanager
 def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
-    """Let these faults and no others hold inside the `with`."""
+    """Set these faults, and no others, inside the `with`: each a document of docs/faults.md."""
     _send(endpoint_url, "PUT", list(documents))
     try:
         yield
@@ -24,7 +24,7 @@ def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
 
 
 def end_faults(endpoint_url: str) -> None:
-    """Let no fault hold."""
+    """Remove all faults."""
     _send(endpoint_url, "DELETE", None)
 
 
@@ -38,5 +38,5 @@ def _send(endpoint_url: str, method: str, document: Any) -> Any:
     request = urllib.request.Request(  # noqa: S310  # the engine under test
         f"{endpoint_url}/_engine/faults", data=body, method=method
     )
-    with urllib.request.urlopen(request, timeout=EVENT_LIMIT_S) as response:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as response:  # noqa: S310
         return json.load(response)

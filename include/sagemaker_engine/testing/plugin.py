@@ -1,0 +1,29 @@
+"""pytest plugin: the fixture `sagemaker_engine`, a running engine that all tests of the session share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sagemaker_engine.testing.running_engine import RunningEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def sagemaker_engine_settings() -> dict[str, Any]:
+    """Settings of the shared engine, as `RunningEngine` has them; override it to set port, region or time_scale."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def sagemaker_engine(
+    tmp_path_factory: pytest.TempPathFactory, sagemaker_engine_settings: dict[str, Any]
+) -> Iterator[RunningEngine]:
+    """A running engine: `client(service)`, `endpoint_url`, `bucket`, `role_arn`, `environment`."""
+    root = tmp_path_factory.mktemp("sagemaker-engine")
+    running = RunningEngine(root=root, **sagemaker_engine_settings).start()
+    yield running
+    running.stop()

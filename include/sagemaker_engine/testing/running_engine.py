@@ -1,0 +1,166 @@
+"""An engine as a process of its own, for the tests of any SageMaker client."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine import SOURCE_FOLDER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class EngineStartError(RuntimeError):
+    """The engine's process did not become ready."""
+
+
+@dataclass(kw_only=True)
+class RunningEngine:
+    """`python -m sagemaker_engine` as a process, over a state folder that outlives it.
+
+    Attributes:
+        root: the state folder.
+        region: of every ARN and client.
+        account: its 12 digits.
+        time_scale: factor on waits that nothing is computed in, such as the grace of a stop; 1.0 is AWS's time.
+        port: 0 for a free one.
+        warm: `use` a preloaded parent process for the jobs, or `never`.
+        arguments: further ones of the command line.
+        limit_s: seconds until a start or an end counts as a hang.
+        endpoint_url: of the running engine.
+    """
+
+    root: Path
+    region: str = "us-east-1"
+    account: str = "123456789012"
+    time_scale: float = 0.02
+    port: int = 0
+    warm: str = "use"
+    arguments: tuple[str, ...] = ()
+    limit_s: float = 1000.0
+    endpoint_url: str = ""
+    process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that exists from the start."""
+        return f"sagemaker-{self.region}-{self.account}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which any AWS client reaches this engine."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+        }
+
+    @property
+    def role_arn(self) -> str:
+        """The execution role that exists from the start."""
+        return f"arn:aws:iam::{self.account}:role/TrainyardExecutionRole"
+
+    def start(self) -> RunningEngine:
+        """Start the process, wait until it is ready, and return self.
+
+        Raises:
+            EngineStartError: it ended, or was not ready in time; the message has its log.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sagemaker_engine", "--port", str(self.port)]
+        command += ["--root", str(self.root), "--time-scale", str(self.time_scale)]
+        command += ["--region", self.region, "--account", self.account]
+        command += ["--warm", self.warm, *self.arguments]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+        with (self.root / "engine.log").open("a") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=SOURCE_FOLDER,
+                env={**environment, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.endpoint_url = self._wait_until_ready()
+        return self
+
+    def kill(self) -> None:
+        """End the process as `kill -9` does: it can clean up nothing.
+
+        Raises:
+            TimeoutExpired: it is still there.
+        """
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Ask the process to end and return its exit status.
+
+        Raises:
+            TimeoutExpired: it did not end in time, and was killed.
+        """
+        return self._end(signal.SIGTERM)
+
+    def restart(self) -> RunningEngine:
+        """Kill the process if it runs, start another over the same state, and return self.
+
+        Raises:
+            EngineStartError: the new one did not start.
+        """
+        if self.process is not None:
+            self.kill()
+        return self.start()
+
+    def client(self, service: str, **options: Any) -> Any:
+        """Return a boto3 client of any service of this engine."""
+        import boto3
+        from botocore.config import Config
+
+        config = Config(
+            retries={"total_max_attempts": 2, "mode": "standard"},
+            connect_timeout=5,
+            read_timeout=60,
+        )
+        make_client: Any = boto3.client  # its stubs know literal names only
+        return make_client(
+            service,
+            endpoint_url=self.endpoint_url,
+            region_name=options.pop("region_name", self.region),
+            aws_access_key_id="test",
+            aws_secret_access_key="test",  # noqa: S106
+            config=config.merge(options.pop("config", Config())),
+            **options,
+        )
+
+    def _wait_until_ready(self) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], self.limit_s)
+        line = self.process.stdout.readline() if ready else ""
+        if not line.startswith("engine ready "):
+            self.kill()
+            log = (self.root / "engine.log").read_text(encoding="utf-8")
+            raise EngineStartError(f"the engine did not start: {log}")
+        return line.split()[2]
+
+    def _end(self, number: int) -> int:
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        try:
+            status = self.process.wait(self.limit_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+            self.process = None
+        return status
