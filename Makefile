@@ -14,12 +14,13 @@ RUN_READY := $(VENV)/ready-to-run
 DEV_READY := $(VENV)/ready-to-develop
 # Three test processes: one has all tests with a live Airflow, which mostly wait; the others have the rest (tests/conftest.py).
 BESIDE := -n 3 --dist loadscope --no-loadscope-reorder
+PURE := -n 2 --dist loadfile --ignore=tests/stack --ignore=tests/deployment --ignore=tests/resilience --ignore=tests/contract
 SOURCES := include plugins dags images tools training_scripts tests benchmarks
 
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine test test-all test-resilience check format bench images lock clean
+.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine test test-quick test-engine test-all test-resilience check format bench images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +62,12 @@ engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
 
 test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ARGS)
+
+test-quick: $(DEV_READY) ## run the tests that start no engine, Airflow or training: the edit loop  [ARGS='-k shard']
+	$(PY) -m pytest -m "not slow and not engine and not dag_run and not torch" $(PURE) $(ARGS)
+
+test-engine: $(DEV_READY) ## run the engine's own tests  [ARGS='-k s3']
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile tests/sagemaker_engine tests/contract tests/clients $(ARGS)
 
 test-all: $(DEV_READY) ## run the tests, the slow ones too, on every engine image
 	$(PY) -m pytest $(BESIDE) $(ARGS)
