@@ -436,6 +436,7 @@ def test_what_was_found_outlasts_a_question_whose_answer_is_the_end(
             "dag_id": task.dag_id,
             "run_id": task.run_id,
             "task_id": "train",
+            "map_index": -1,
         }
         event = {"absent": "second", "absent_s": absent_s}
     task.state = "success"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
 from tests.plugins.test_job_trigger import WAITS, only_event, submit, wait_for
 from trainyard_airflow.triggers.handover import FOLLOWER_KEY, follower, is_taken_over
@@ -19,6 +20,9 @@ from trainyard_airflow.triggers.handover import FOLLOWER_KEY, follower, is_taken
 class TaskInstance:
     id: uuid.UUID = field(default_factory=uuid.uuid4)
     task_id: str = "train"
+    dag_id: str = "dag"
+    run_id: str = "run"
+    map_index: int = -1
 
 
 TRY = TaskInstance()
@@ -93,3 +97,77 @@ def test_cancelled_trigger_looks_who_follows_the_job(
     assert (status != "InProgress") is is_stopped
     if not is_stopped:
         sagemaker.stop_training_job(TrainingJobName=name)
+
+
+class Supervisor:
+    """Airflow's supervisor, which reports one state of the task."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+
+    def send(self, msg: GetTaskStates) -> TaskStatesResult:
+        (task_id,) = msg.task_ids or ()
+        return TaskStatesResult(task_states={"run": {task_id: self.state}})
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("state", "noted", "is_stopped"),
+    [
+        ("deferred", None, False),
+        ("deferred", "this try", False),
+        ("deferred", "a later try", True),
+        ("failed", None, True),
+    ],
+)
+def test_job_of_a_task_that_is_still_deferred_goes_on(
+    aws_connection, task, script, sagemaker, monkeypatch, state, noted, is_stopped
+):
+    monkeypatch.setattr(
+        "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", Supervisor(state), raising=False
+    )
+    monkeypatch.setattr("trainyard_airflow.triggers.stopping.NOTE_LIMIT_S", 3.0)
+    trigger = submit(script(WAITS), task)
+    trigger.task_instance = TRY
+    name = trigger.followed.job_name
+    arn = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobArn"]
+    if noted:
+        by = TRY if noted == "this try" else TaskInstance()
+        mark = follower(by, "another:1", deferred_at=trigger.deferred_at)
+        sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": FOLLOWER_KEY, "Value": mark}])
+
+    asyncio.run(trigger.on_kill())
+
+    status = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"]
+    assert (status != "InProgress") is is_stopped
+    if not is_stopped:
+        sagemaker.stop_training_job(TrainingJobName=name)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("was_attached", [True, False])
+def test_trigger_of_a_job_that_was_there_before_is_noted_at_once(
+    aws_connection, task, script, sagemaker, was_attached
+):
+    trigger = submit(script(WAITS), task)
+    trigger.arguments["echoed"] = {"was_attached": was_attached}
+    trigger.arguments["deferred_at"] = time.time()
+    trigger.task_instance = TRY
+    name = trigger.followed.job_name
+    arn = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobArn"]
+
+    async def follow_until_ended() -> None:
+        following = asyncio.create_task(only_event(trigger))
+        await wait_for(
+            lambda: (
+                sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"]
+                == "Training"
+            )
+        )
+        sagemaker.stop_training_job(TrainingJobName=name)
+        await following
+
+    asyncio.run(follow_until_ended())
+
+    tags = {each["Key"] for each in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
+    assert (FOLLOWER_KEY in tags) is was_attached

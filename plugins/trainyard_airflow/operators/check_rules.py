@@ -16,8 +16,8 @@ from trainyard.units import format_duration
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.operators.task_memory import TaskMemory
 from trainyard_airflow.triggers.interruptible import run_interruptible
+from trainyard_airflow.triggers.observed_task import NOT_BEGUN, RESTING, ObservedTask
 from trainyard_airflow.triggers.pace import trigger_pause_s
-from trainyard_airflow.triggers.watched_task import NOT_BEGUN, RESTING, WatchedTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -298,9 +298,9 @@ class CheckRulesOperator(ConnectedOperator):
             attempt += 1
         return False
 
-    def _watched_task(self, context: Context) -> WatchedTask:
+    def _watched_task(self, context: Context) -> ObservedTask:
         ti = context["ti"]
-        return WatchedTask(dag_id=ti.dag_id, run_id=ti.run_id, task_id=str(self.watched_task_id))
+        return ObservedTask(dag_id=ti.dag_id, run_id=ti.run_id, task_id=str(self.watched_task_id))
 
     def _watched_state(self, context: Context) -> str | None:
         ti: Any = context["ti"]

@@ -12,6 +12,7 @@ from trainyard_airflow.triggers.cancellation import uncancelled
 from trainyard_airflow.triggers.follow import Followed, follow_by_feed, follow_job
 from trainyard_airflow.triggers.handover import FRESH_S, follower
 from trainyard_airflow.triggers.job_feed import FED
+from trainyard_airflow.triggers.observed_task import ObservedTask
 from trainyard_airflow.triggers.stopping import kill_job
 from trainyard_airflow.triggers.stored import StoredTrigger
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.triggers.job_feed import JobState
 
 _LATE_S = 60.0
+_STATE_LIMIT_S = 5.0
 _EARLIER_LINES_S = 60.0
 """Of a job's log, before its task deferred or its trigger started again, are passed on."""
 
@@ -74,7 +76,8 @@ class JobTrigger(StoredTrigger):
             )
         try:
             log_since = time.time() if is_late else deferred_at
-            noted = None if 0.0 <= waited_s < FRESH_S else self._follower
+            is_fresh = 0.0 <= waited_s < FRESH_S and not echoed.get("was_attached")
+            noted = None if is_fresh else self._follower
             ended = await self._ended(
                 followed, follower=noted, began_at=deferred_at, log_since=log_since
             )
@@ -97,7 +100,14 @@ class JobTrigger(StoredTrigger):
     async def on_kill(self) -> None:
         """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""
         self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
-        await uncancelled(kill_job(self.followed, follower=self._follower))
+        await uncancelled(self._kill())
+
+    async def _kill(self) -> None:
+        ti: Any = self.task_instance
+        is_deferred = ti is not None and await ObservedTask(
+            dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index
+        ).is_deferred(_STATE_LIMIT_S)
+        await kill_job(self.followed, follower=self._follower, is_deferred=is_deferred)
 
     @property
     def _follower(self) -> str | None:

@@ -10,9 +10,9 @@ from trainyard.rules.watch_plan import WatchPlan
 from trainyard.runs.notifier import Notifier
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
 from trainyard_airflow.hooks.known_members import known_members
+from trainyard_airflow.triggers.observed_task import ObservedTask
 from trainyard_airflow.triggers.rule_look import watch_job
 from trainyard_airflow.triggers.stored import StoredTrigger
-from trainyard_airflow.triggers.watched_task import WatchedTask
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -37,7 +37,7 @@ class Watch:
     plan: WatchPlan
     connection: ConnectionArguments
     notifier: Notifier | None = None
-    task: WatchedTask | None = None
+    task: ObservedTask | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -56,7 +56,7 @@ class Watch:
             plan=plan,
             connection=ConnectionArguments.from_dict(data["connection"]),
             notifier=Notifier.from_dict(data.get("notifier")),
-            task=WatchedTask(**known_members(WatchedTask, task)) if task else None,
+            task=ObservedTask(**known_members(ObservedTask, task)) if task else None,
         )
 
 

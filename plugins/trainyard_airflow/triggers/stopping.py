@@ -13,7 +13,7 @@ from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.hooks.shared_clients import shared_clients
-from trainyard_airflow.triggers.handover import FOLLOWER_KEY, is_taken_over
+from trainyard_airflow.triggers.handover import FOLLOWER_KEY, is_of_another_try, is_taken_over
 from trainyard_airflow.triggers.pace import backoff_s
 
 if TYPE_CHECKING:
@@ -27,16 +27,25 @@ log = logging.getLogger(__name__)
 KILL_LIMIT_S = 28.0
 _ONE_TRY_S = 8.0
 _LONGEST_PAUSE_S = 4.0
+_LOOK_S = 2.0
+NOTE_LIMIT_S = 15.0
+"""How long a cancelled trigger waits for the note of the one that follows its job now."""
 
 
 async def kill_job(
-    followed: Followed, *, follower: str | None = None, limit_s: float | None = None
+    followed: Followed,
+    *,
+    follower: str | None = None,
+    is_deferred: bool = False,
+    limit_s: float | None = None,
 ) -> None:
     """Stop the job, asking again until the service takes the stop or the time is up.
 
     Args:
         followed: the job.
         follower: see `stop_job`.
+        is_deferred: Airflow has the task deferred, so some triggerer follows the job, perhaps not this one any more.
+            The job is stopped only if the task was cleared and deferred again, which its new trigger notes.
         limit_s: seconds for all tries; `KILL_LIMIT_S` when absent.
 
     Raises:
@@ -45,11 +54,17 @@ async def kill_job(
         OSError: the way to it was down, or it was too slow (TimeoutError), to the end.
     """
     deadline = time.monotonic() + (KILL_LIMIT_S if limit_s is None else limit_s)
+    if is_deferred and not await _is_followed_by_a_later_try(followed, follower):
+        log.info(
+            "Job %s goes on: its task is deferred, another triggerer follows it", followed.job_name
+        )
+        return
     failures = 0
     while True:
         try:
             async with asyncio.timeout(min(_ONE_TRY_S, max(0.1, deadline - time.monotonic()))):
-                return await stop_job(followed, follower=follower)
+                await stop_job(followed, follower=follower)
+                return
         except (ClientError, BotoCoreError, OSError) as error:
             failures += 1
             delay = backoff_s(failures, longest_s=_LONGEST_PAUSE_S)
@@ -110,6 +125,34 @@ async def note_follower(client: Any, arn: str, follower: str | None) -> None:
         await client.add_tags(ResourceArn=arn, Tags=[{"Key": FOLLOWER_KEY, "Value": follower}])
     except ClientError as error:
         log.warning("It is not noted which triggerer follows %s: %s", arn, error)
+
+
+async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) -> bool:
+    """Return whether a later try of the task notes within `NOTE_LIMIT_S` that it follows the job.
+
+    The note of another triggerer for the same try ends the wait, as does the time: then it has not come that far yet.
+    """
+    api = JOB_APIS[followed.kind]
+    deadline = time.monotonic() + NOTE_LIMIT_S
+    while time.monotonic() < deadline:
+        try:
+            async with (
+                asyncio.timeout(_ONE_TRY_S),
+                shared_clients(followed.connection, "sagemaker") as clients,
+            ):
+                client = clients["sagemaker"]
+                describe = getattr(client, f"describe_{api.method}{api.version}")
+                arn = (await describe(**{api.name_key: followed.job_name}))[f"{api.noun}Arn"]
+                tags = (await client.list_tags(ResourceArn=arn))["Tags"]
+        except (ClientError, BotoCoreError, OSError) as error:
+            log.warning("It is not known who follows job %s (%r)", followed.job_name, error)
+        else:
+            if is_taken_over(tags, from_follower=follower):
+                return False
+            if is_of_another_try(tags, from_follower=follower):
+                return True
+        await asyncio.sleep(_LOOK_S)
+    return False
 
 
 async def _is_taken_over(client: Any, arn: str, follower: str | None) -> bool:

@@ -1,0 +1,62 @@
+"""State of a task as Airflow reports it to a worker or a triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+_ANSWER_LIMIT_S = 30.0
+NOT_BEGUN = frozenset({None, "none", "scheduled", "queued"})
+RESTING = frozenset({"up_for_retry", "up_for_reschedule", "awaiting_input"})
+"""Neither ended nor about to: the next attempt comes later, perhaps after a human's answer, in a month."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTask:
+    """A task of a run."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+    def state(self, get_task_states: Callable[..., Mapping[str, Any]]) -> str | None:
+        """Return the task's state; None where it has none yet.
+
+        Args:
+            get_task_states: the task SDK's, which a worker has on its own task instance.
+        """
+        states = get_task_states(
+            dag_id=self.dag_id,
+            map_index=None if self.map_index < 0 else self.map_index,
+            task_ids=[self.task_id],
+            run_ids=[self.run_id],
+        )
+        key = self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
+        return dict(states.get(self.run_id, {})).get(key)
+
+    async def rests(self) -> bool:
+        """Return whether the task rests, as the triggerer learns it; False if Airflow is silent."""
+        return await self._reported_state(_ANSWER_LIMIT_S) in RESTING
+
+    async def is_deferred(self, limit_s: float) -> bool:
+        """Return whether the task waits for a trigger, as the triggerer learns it; False if Airflow is silent."""
+        return await self._reported_state(limit_s) == "deferred"
+
+    async def _reported_state(self, limit_s: float) -> str | None:
+        """Return the task's state by Airflow's supervisor; None if it has none, or no answer comes in time."""
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        try:
+            asking = asyncio.to_thread(self.state, RuntimeTaskInstance.get_task_states)
+            return await asyncio.wait_for(asking, limit_s)
+        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer
+            log.warning("Airflow does not report the state of task %s (%s)", self.task_id, error)
+            return None
