@@ -55,7 +55,7 @@ from trainyard.stack.stack import Stack, is_engine_ready
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chaos.training_log import Mark
+    from chaos.training_log import LogMark
 
 VARIANTS = ("stock_worker", "stock_deferred", "ours_worker", "ours_deferred")
 PROGRAM = "count_steps.py"
@@ -391,7 +391,7 @@ def outcome(scene: Scene, case: Case, contestant: Contestant) -> Outcome:
     )
 
 
-def steps_redone(marks: Sequence[Mark]) -> int:
+def steps_redone(marks: Sequence[LogMark]) -> int:
     """Return how many steps were printed by more than one start, each repetition counted."""
     steps = [mark.step for mark in marks if not mark.is_start and mark.step]
     return len(steps) - len(set(steps))
@@ -407,7 +407,7 @@ def unowned_s(contestant: Contestant) -> float:
     )
 
 
-def marks_of(scene: Scene, contestant: Contestant) -> list[Mark]:
+def marks_of(scene: Scene, contestant: Contestant) -> list[LogMark]:
     """Return the progress that the contestant's jobs have printed."""
     return read_marks(scene.engine.logs, [job["TrainingJobName"] for job in contestant.jobs])
 

@@ -45,8 +45,8 @@ from tuning_problems import (
 )
 
 from sagemaker_engine.tuning.early_stopping import Hyperband
-from sagemaker_engine.tuning.observations import Observation, Phase
-from sagemaker_engine.tuning.search import Strategy, suggest
+from sagemaker_engine.tuning.observations import Observation, TrialPhase
+from sagemaker_engine.tuning.search import TuningStrategy, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ RANDOM_FACTOR = 5
 BAND = Hyperband(min_resource=1, max_resource=MAX_EPOCHS)
 Spent = list[tuple[int, float]]
 """A search as (budget spent, best loss so far), in order."""
-TOOK_S: dict[Strategy, list[float]] = {}
+TOOK_S: dict[TuningStrategy, list[float]] = {}
 """CPU seconds of every suggestion of the engine."""
 
 
@@ -135,7 +135,9 @@ def ratio_of(runs: dict[str, np.ndarray], budget: int) -> str:
     return f"{(needed[0] + 1) / budget:.1f}"
 
 
-def suggested(strategy: Strategy, problem: Problem, history: list[Observation], seed: int) -> Point:
+def suggested(
+    strategy: TuningStrategy, problem: Problem, history: list[Observation], seed: int
+) -> Point:
     """Return the engine's next point, and note the CPU time that it took."""
     began = time.thread_time()
     point = suggest(
@@ -150,12 +152,14 @@ def engine_by_trials(problem: Problem, seed: int, *, num_parallel: int = 1) -> S
     history: list[Observation] = []
     losses: list[float] = []
     while len(losses) < NUM_TRIALS:
-        point = suggested(Strategy.BAYESIAN, problem, history, seed)
+        point = suggested(TuningStrategy.BAYESIAN, problem, history, seed)
         losses.append(problem.losses(point)[-1])
-        history.append(Observation(point=point, phase=Phase.PENDING))
+        history.append(Observation(point=point, phase=TrialPhase.PENDING))
         ended = len(history) - num_parallel
         if ended >= 0:
-            history[ended] = replace(history[ended], phase=Phase.SUCCEEDED, objective=losses[ended])
+            history[ended] = replace(
+                history[ended], phase=TrialPhase.SUCCEEDED, objective=losses[ended]
+            )
     return best_so_far(losses)
 
 
@@ -192,7 +196,7 @@ def engine_by_epochs(problem: Problem, seed: int) -> Spent:
     spent, best, used = [], math.inf, 0
     while used < NUM_EPOCHS:
         number = len(history)
-        point = suggested(Strategy.HYPERBAND, problem, history, seed)
+        point = suggested(TuningStrategy.HYPERBAND, problem, history, seed)
         losses = problem.losses(point)
         epoch, stops = 0, False
         while not stops and used < NUM_EPOCHS:
@@ -202,7 +206,7 @@ def engine_by_epochs(problem: Problem, seed: int) -> Spent:
         history.append(
             Observation(
                 point=point,
-                phase=Phase.SUCCEEDED,
+                phase=TrialPhase.SUCCEEDED,
                 objective=losses[epoch - 1],
                 curve=curves[number],
                 stopped=epoch < MAX_EPOCHS,

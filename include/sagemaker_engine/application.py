@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.s3 import ObjectStore
     from sagemaker_engine.services.moto import MotoBackend
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobKind, JobStore
+    from sagemaker_engine.state.store import JobStore, ResourceKind
 
 
 class Searcher(Protocol):
@@ -72,7 +72,7 @@ def make_application(
     store: JobStore,
     objects: ObjectStore,
     moto: MotoBackend,
-    launch: Callable[[JobKind, str], None],
+    launch: Callable[[ResourceKind, str], None],
     hosts: HostNames,
 ) -> tuple[WSGIApplication, tuple[Searcher, ...]]:
     """Return the application that answers every request to the engine's port, and the threads of its searches."""

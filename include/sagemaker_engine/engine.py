@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.application import Searcher
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobKind, JobRow
+    from sagemaker_engine.state.store import JobRow, ResourceKind
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Engine:
                 log.info("the last engine's port %s is not free: %s", last, error)
         return serve(application, host, port)
 
-    def _launch(self, kind: JobKind, name: str) -> None:
+    def _launch(self, kind: ResourceKind, name: str) -> None:
         self._started.wait()  # A job must be told the endpoint, known only now.
         if self._warm_when is not WarmWhen.NEVER:
             self._warm.start()  # Does nothing while it runs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.jobs import Attempt, faults_of
+from chaos.jobs import ObservedAttempt, faults_of
 
 
 def attempt(
@@ -14,9 +14,9 @@ def attempt(
     created_at: float = 0.0,
     ended_at: float | None = 60.0,
     task: str = "train",
-) -> Attempt:
+) -> ObservedAttempt:
     suffix = f"-a{number}" if number > 1 else ""
-    return Attempt(
+    return ObservedAttempt(
         name=f"train-end-to-end-{task}{suffix}-0123456789",
         status=status,
         created_at=created_at,
@@ -49,5 +49,5 @@ def test_a_failed_attempt_followed_by_a_completed_one_is_well() -> None:
     ],
     ids=["none", "paid twice", "never done", "left running", "at the same time", "too early"],
 )
-def test_what_is_wrong_is_told(jobs: list[Attempt], fault: str) -> None:
+def test_what_is_wrong_is_told(jobs: list[ObservedAttempt], fault: str) -> None:
     assert any(fault in each for each in faults_of(jobs))

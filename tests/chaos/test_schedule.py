@@ -12,9 +12,9 @@ from chaos.schedule import (
     INTERRUPTIONS,
     TASKS,
     TRAIN,
-    Kind,
-    Moment,
     Strike,
+    StrikeKind,
+    StrikeMoment,
     draw,
 )
 
@@ -67,22 +67,25 @@ def test_uplinks_are_slow_before_anything_else_strikes_the_training(
 ) -> None:
     strikes = draw(seed, max_steps=max_steps)
     first = next(strike for strike in strikes if strike.moment.step is not None)
-    assert [each for each in strikes if each.kind is Kind.SLOW_UPLINK] == [first]
+    assert [each for each in strikes if each.kind is StrikeKind.SLOW_UPLINK] == [first]
     assert 0 < (first.megabytes_per_s or 0) < 2
 
 
 def test_fifty_seeds_hold_every_kind_and_every_task() -> None:
     strikes = [strike for seed in range(50) for strike in draw(seed, max_steps=MAX_STEPS)]
-    assert {strike.kind for strike in strikes} == set(Kind)
+    assert {strike.kind for strike in strikes} == set(StrikeKind)
     assert {strike.moment.task for strike in strikes} == set(TASKS)
     assert {strike.host for strike in strikes} == {None, "algo-1", "algo-2"}
 
 
 @pytest.mark.parametrize(
     ("moment", "text"),
-    [(Moment(task=TRAIN, step=143), "at step 143"), (Moment(task="shard"), "as shard starts")],
+    [
+        (StrikeMoment(task=TRAIN, step=143), "at step 143"),
+        (StrikeMoment(task="shard"), "as shard starts"),
+    ],
     ids=["step", "task"],
 )
-def test_a_strike_says_what_and_when(moment: Moment, text: str) -> None:
-    strike = Strike(number=2, kind=Kind.KILLED_RANK, moment=moment, host="algo-2")
+def test_a_strike_says_what_and_when(moment: StrikeMoment, text: str) -> None:
+    strike = Strike(number=2, kind=StrikeKind.KILLED_RANK, moment=moment, host="algo-2")
     assert str(strike) == f"2. a rank killed (algo-2), {text}"

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from chaos.fault_injector import Blow
-from chaos.jobs import Attempt
-from chaos.schedule import TRAIN, Kind, Moment, Strike
+from chaos.jobs import ObservedAttempt
+from chaos.schedule import TRAIN, Strike, StrikeKind, StrikeMoment
 from chaos.story import job_lines, story
-from chaos.training_log import Mark
+from chaos.training_log import LogMark
 
 
-def blow(number: int, kind: Kind, *, at: float, task: str = TRAIN, **members: object) -> Blow:
-    moment = Moment(task=task, step=int(at) if task == TRAIN else None)
+def blow(number: int, kind: StrikeKind, *, at: float, task: str = TRAIN, **members: object) -> Blow:
+    moment = StrikeMoment(task=task, step=int(at) if task == TRAIN else None)
     strike = Strike(number=number, kind=kind, moment=moment)
     return Blow(strike=strike, at=at, step=int(at), **members)
 
 
-def steps(first: int, last: int, *, at: float) -> list[Mark]:
+def steps(first: int, last: int, *, at: float) -> list[LogMark]:
     """A step each second."""
-    return [Mark(at=at + step - first, step=step) for step in range(first, last + 1)]
+    return [LogMark(at=at + step - first, step=step) for step in range(first, last + 1)]
 
 
 def test_each_strike_is_told_with_what_it_cost() -> None:
     marks = [
-        Mark(at=0.0, step=0, is_start=True),
+        LogMark(at=0.0, step=0, is_start=True),
         *steps(1, 30, at=1.0),
-        Mark(at=40.0, step=20, is_start=True),
+        LogMark(at=40.0, step=20, is_start=True),
         *steps(21, 60, at=41.0),
     ]
     blows = [
-        blow(1, Kind.THROTTLING, at=10.0),
-        blow(2, Kind.INTERRUPTION, at=30.0),
-        blow(3, Kind.ENGINE, at=50.0, pid=7, back_at=53.0),
-        blow(4, Kind.SCHEDULER, at=60.0, pid=8),
-        blow(5, Kind.WORKER, at=70.0, task="report", pid=9),
-        blow(6, Kind.SLOW_UPLINK, at=5.0),
+        blow(1, StrikeKind.THROTTLING, at=10.0),
+        blow(2, StrikeKind.INTERRUPTION, at=30.0),
+        blow(3, StrikeKind.ENGINE, at=50.0, pid=7, back_at=53.0),
+        blow(4, StrikeKind.SCHEDULER, at=60.0, pid=8),
+        blow(5, StrikeKind.WORKER, at=70.0, task="report", pid=9),
+        blow(6, StrikeKind.SLOW_UPLINK, at=5.0),
     ]
 
     lines = list(story(blows, marks, {"chaos-1": [10.0]}, began_at=-60.0, tries={"report": 2}))
@@ -51,9 +51,11 @@ def test_each_strike_is_told_with_what_it_cost() -> None:
 
 def test_each_attempt_is_told_with_what_was_paid() -> None:
     jobs = [
-        Attempt(name="a", status="Failed", created_at=0.0, ended_at=9.0, billable_s=4),
-        Attempt(name="b", status="Completed", created_at=9.0, ended_at=70.0, num_interruptions=1),
-        Attempt(name="c", status="InProgress", created_at=70.0, ended_at=None),
+        ObservedAttempt(name="a", status="Failed", created_at=0.0, ended_at=9.0, billable_s=4),
+        ObservedAttempt(
+            name="b", status="Completed", created_at=9.0, ended_at=70.0, num_interruptions=1
+        ),
+        ObservedAttempt(name="c", status="InProgress", created_at=70.0, ended_at=None),
     ]
     assert list(job_lines(jobs)) == [
         "  a: Failed after 9.0 s, 4 s billed",

@@ -10,7 +10,7 @@ from trainyard.catalog.hardware import hardware
 from trainyard.planning.activations import Batching, Recompute
 from trainyard.planning.compute import (
     Cluster,
-    StepTime,
+    PlannedStepTime,
     bubble_share,
     hardware_flops_per_token,
     step_time,
@@ -28,7 +28,7 @@ def cluster(name: str, count: int) -> Cluster:
     return Cluster(hardware=hardware()[name], instance_count=count)
 
 
-def seconds(mesh: Mesh, on: Cluster, *, batch: int | None = None, **changes) -> StepTime:
+def seconds(mesh: Mesh, on: Cluster, *, batch: int | None = None, **changes) -> PlannedStepTime:
     batch = batch or mesh.dp
     batching = replace(PLAIN, num_micro_batches=batch // mesh.dp, **changes)
     return step_time(LLAMA3, mesh, batching, on, global_batch_size=batch)

@@ -13,7 +13,7 @@ from trainyard.planning import phases
 from trainyard.planning.candidates import usable_bytes
 from trainyard.planning.compute import Cluster
 from trainyard.planning.mesh import Mesh
-from trainyard.planning.phases import Peak, Phase, phase_peaks
+from trainyard.planning.phases import Peak, PlanPhase, phase_peaks
 from trainyard.planning.plan_request import PlanRequest
 from trainyard.planning.plans import make_plans
 from trainyard.planning.shapes import PUBLISHED
@@ -27,7 +27,7 @@ P = SHAPE.num_parameters
 ON = Cluster(hardware=hardware()["ml.p5.48xlarge"], instance_count=4)
 
 
-def peaks(mesh: Mesh, *, step_bytes: float = 1e9) -> Mapping[tuple[Phase, bool], Peak]:
+def peaks(mesh: Mesh, *, step_bytes: float = 1e9) -> Mapping[tuple[PlanPhase, bool], Peak]:
     found = phase_peaks(SHAPE, mesh, ON, step_bytes=step_bytes, usable_bytes=usable_bytes(ON))
     return {(each.phase, each.is_of_host): each for each in found}
 
@@ -37,7 +37,7 @@ def with_script(monkeypatch: pytest.MonkeyPatch, **changes: float | bool) -> Non
 
 
 def test_shards_begin_with_one_whole_layer_beside_them() -> None:
-    begun = peaks(Mesh(dp_shard=32))[Phase.START, False]
+    begun = peaks(Mesh(dp_shard=32))[PlanPhase.START, False]
 
     largest = max(SHAPE.layer_parameters, 2 * SHAPE.embedding_parameters)
     assert begun.num_bytes == pytest.approx(4 * (P / 32 + largest))
@@ -50,32 +50,34 @@ def test_a_script_that_begins_with_the_whole_model_does_not_fit(
     with_script(monkeypatch, start_is_by_layer=False, start_host=6.8)
     found = peaks(Mesh(dp_shard=32))
 
-    assert not found[Phase.START, False].fits
-    assert "at the start" in str(found[Phase.START, False])
-    assert found[Phase.START, True].num_bytes == pytest.approx(8 * 6.8 * P)
+    assert not found[PlanPhase.START, False].fits
+    assert "at the start" in str(found[PlanPhase.START, False])
+    assert found[PlanPhase.START, True].num_bytes == pytest.approx(8 * 6.8 * P)
 
 
 def test_every_rank_copies_its_shards_to_its_host() -> None:
-    assert peaks(Mesh(dp_shard=32))[Phase.CHECKPOINT, True].num_bytes == pytest.approx(
+    assert peaks(Mesh(dp_shard=32))[PlanPhase.CHECKPOINT, True].num_bytes == pytest.approx(
         8 * 12 * P / 32
     )
 
 
 def test_the_first_host_alone_has_the_whole_model_at_the_end() -> None:
-    assert peaks(Mesh(dp_shard=32))[Phase.END, True].num_bytes == pytest.approx(
+    assert peaks(Mesh(dp_shard=32))[PlanPhase.END, True].num_bytes == pytest.approx(
         8 * 12 * P / 32 + 4 * P
     )
 
 
 def test_rank_0_alone_copies_a_replica() -> None:
-    assert peaks(Mesh(dp_replicate=32))[Phase.CHECKPOINT, True].num_bytes == pytest.approx(12 * P)
+    assert peaks(Mesh(dp_replicate=32))[PlanPhase.CHECKPOINT, True].num_bytes == pytest.approx(
+        12 * P
+    )
 
 
 def test_a_copy_on_the_accelerator_is_beside_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `DTensor.from_local` did: 12 bytes of each parameter of the shard once more."""
     with_script(monkeypatch, checkpoint_device=12.0)
 
-    peak = peaks(Mesh(dp_shard=32), step_bytes=60 * BYTES_PER_GIB)[Phase.CHECKPOINT, False]
+    peak = peaks(Mesh(dp_shard=32), step_bytes=60 * BYTES_PER_GIB)[PlanPhase.CHECKPOINT, False]
 
     assert peak.num_bytes == pytest.approx(60 * BYTES_PER_GIB + 12 * P / 32)
     assert not peak.fits

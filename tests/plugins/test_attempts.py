@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trainyard.sagemaker_api.snapshot import JobSnapshot
-from trainyard_airflow.operators.attempts import Step, find_standing
+from trainyard_airflow.operators.attempts import NextAction, find_standing
 
 OVER = ("Failed", "Stopped")
 
@@ -25,17 +25,17 @@ def standing(statuses: list[str], *, reported: int | None = None):
 @pytest.mark.parametrize(
     ("statuses", "reported", "step", "attempt"),
     [
-        ([], 0, Step.SUBMIT, 1),
-        (["InProgress"], 0, Step.ATTACH, 1),
-        (["Completed"], 0, Step.ADOPT, 1),
-        (["Stopping"], 0, Step.AWAIT_END, 1),
-        (["Stopped"], 0, Step.SUBMIT, 2),
-        (["Failed"], 0, Step.REPORT, 1),
-        (["Failed"], 1, Step.SUBMIT, 2),
-        (["Failed"], None, Step.SUBMIT, 2),
-        (["Failed", "Failed"], 1, Step.REPORT, 2),
-        (["Failed", "Stopped", "InProgress"], 1, Step.ATTACH, 3),
-        (["Failed", "Completed"], 1, Step.ADOPT, 2),
+        ([], 0, NextAction.SUBMIT, 1),
+        (["InProgress"], 0, NextAction.ATTACH, 1),
+        (["Completed"], 0, NextAction.ADOPT, 1),
+        (["Stopping"], 0, NextAction.AWAIT_END, 1),
+        (["Stopped"], 0, NextAction.SUBMIT, 2),
+        (["Failed"], 0, NextAction.REPORT, 1),
+        (["Failed"], 1, NextAction.SUBMIT, 2),
+        (["Failed"], None, NextAction.SUBMIT, 2),
+        (["Failed", "Failed"], 1, NextAction.REPORT, 2),
+        (["Failed", "Stopped", "InProgress"], 1, NextAction.ATTACH, 3),
+        (["Failed", "Completed"], 1, NextAction.ADOPT, 2),
     ],
     ids=str,
 )
@@ -54,5 +54,5 @@ def test_at_most_one_new_job_and_only_after_all_are_over(over, last):
     statuses = [*over, *([last] if last else [])]
     found = standing(statuses, reported=None)
 
-    assert (found.step is Step.SUBMIT) == (last is None)
+    assert (found.step is NextAction.SUBMIT) == (last is None)
     assert found.attempt == len(over) + 1

@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.plugins.conftest import IMAGE, connection_json
 from trainyard.errors import SpecError, TrainingRunError
-from trainyard.runs.orphans import Verdict
+from trainyard.runs.orphans import OrphanVerdict
 from trainyard.runs.run_tags import KEEP, Owner
 from trainyard_airflow.operators.janitor import JanitorOperator
 
@@ -100,10 +100,10 @@ def test_only_own_orphans_are_stopped(connection, sagemaker):
     spared = {
         created_job(connection, sagemaker, job_tags=given): verdict
         for given, verdict in (
-            (tags(run_id=LIVE_RUN), Verdict.OWNED),
-            (tags(deployment="another"), Verdict.FOREIGN),
-            (tags(**{KEEP: "yes"}), Verdict.KEPT),
-            ([], Verdict.FOREIGN),
+            (tags(run_id=LIVE_RUN), OrphanVerdict.OWNED),
+            (tags(deployment="another"), OrphanVerdict.FOREIGN),
+            (tags(**{KEEP: "yes"}), OrphanVerdict.KEPT),
+            ([], OrphanVerdict.FOREIGN),
         )
     }
 
@@ -124,8 +124,8 @@ def test_dry_run_and_grace_time_stop_nothing(connection, sagemaker):
     young = JanitorOperator(task_id="stop_orphans", grace_minutes="5")
     found = young.execute({"ti": RunsOfAirflow()})["things"]  # type: ignore[typeddict-item]
 
-    assert (dry["verdict"], dry["is_stopped"]) == (Verdict.ORPHAN, False)
-    assert Verdict.YOUNG in [thing["verdict"] for thing in found if thing["name"] == orphan]
+    assert (dry["verdict"], dry["is_stopped"]) == (OrphanVerdict.ORPHAN, False)
+    assert OrphanVerdict.YOUNG in [thing["verdict"] for thing in found if thing["name"] == orphan]
     assert status(sagemaker, orphan) == "InProgress"
     assert swept()[orphan]["is_stopped"]
 
@@ -198,7 +198,7 @@ def test_orphaned_endpoint_is_deleted(endpoints, connection):
     found = swept()
 
     assert found[made]["is_stopped"]
-    assert found[f"{made}-kept"]["verdict"] == Verdict.OWNED
+    assert found[f"{made}-kept"]["verdict"] == OrphanVerdict.OWNED
     with pytest.raises(ClientError):
         endpoints.describe_endpoint(EndpointName=made)
 

@@ -13,7 +13,14 @@ from botocore.exceptions import ClientError
 from tests.plugins.conftest import StateStore
 from tests.plugins.test_check_rules import watched
 from trainyard.errors import SpecError, ThrottledError
-from trainyard.rules.rule_retry import ASK, Remedy, RuleRetry, read_retry, skipped_steps, steps_text
+from trainyard.rules.rule_retry import (
+    ASK,
+    RetryRemedy,
+    RuleRetry,
+    read_retry,
+    skipped_steps,
+    steps_text,
+)
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
 from trainyard_airflow.operators.rule_question import OPTIONS, answer_of, ask_human, question
@@ -114,7 +121,7 @@ def changed(
 def test_skipping_goes_on_before_the_onset_and_keeps_the_learning_rate() -> None:
     stop = EarlierStop(step=6, onset=5, checkpoints="s3://b/c")
 
-    facts, request, copied = changed(RuleRetry(action=Remedy.SKIP), stop, skip_steps='"1"')
+    facts, request, copied = changed(RuleRetry(action=RetryRemedy.SKIP), stop, skip_steps='"1"')
 
     assert facts == {"rule_retries": 1, "skip_steps": "1,5:6", "resumes_at": 4}
     assert request["HyperParameters"] == {"learning_rate": "0.5", "skip_steps": '"1,5:6"'}
@@ -124,9 +131,9 @@ def test_skipping_goes_on_before_the_onset_and_keeps_the_learning_rate() -> None
 
 def test_each_stop_keeps_the_remedy_that_a_human_chose_for_it() -> None:
     retry = RuleRetry(action=ASK, factor=0.1)
-    first = EarlierStop(step=5, checkpoints="s3://b/c", chosen=Remedy.LOWER)
-    second = EarlierStop(step=6, onset=6, checkpoints="s3://b/c", chosen=Remedy.SKIP)
-    third = EarlierStop(step=9, checkpoints="s3://b/c-rule-retry-2", chosen=Remedy.CONTINUE)
+    first = EarlierStop(step=5, checkpoints="s3://b/c", chosen=RetryRemedy.LOWER)
+    second = EarlierStop(step=6, onset=6, checkpoints="s3://b/c", chosen=RetryRemedy.SKIP)
+    third = EarlierStop(step=9, checkpoints="s3://b/c-rule-retry-2", chosen=RetryRemedy.CONTINUE)
 
     facts, request, _ = changed(retry, first, second)
     assert (facts["rule_retries"], facts["learning_rate"], facts["skip_steps"]) == (2, 0.05, "6")
@@ -137,9 +144,9 @@ def test_each_stop_keeps_the_remedy_that_a_human_chose_for_it() -> None:
     assert request["CheckpointConfig"]["S3Uri"] == third.checkpoints
 
 
-@pytest.mark.parametrize("chosen", [None, Remedy.END])
+@pytest.mark.parametrize("chosen", [None, RetryRemedy.END])
 def test_a_cleared_task_whose_stop_was_left_at_that_goes_on_unchanged(
-    chosen: Remedy | None,
+    chosen: RetryRemedy | None,
 ) -> None:
     stop = EarlierStop(step=5, checkpoints="s3://b/c", chosen=chosen)
     facts, request, copied = changed(RuleRetry(action=ASK), stop)
@@ -148,9 +155,9 @@ def test_a_cleared_task_whose_stop_was_left_at_that_goes_on_unchanged(
 
 
 @pytest.mark.parametrize("step", [None, 0])
-@pytest.mark.parametrize("action", [Remedy.LOWER, Remedy.SKIP])
+@pytest.mark.parametrize("action", [RetryRemedy.LOWER, RetryRemedy.SKIP])
 def test_stop_without_a_step_goes_on_at_the_last_checkpoint(
-    step: int | None, action: Remedy
+    step: int | None, action: RetryRemedy
 ) -> None:
     stop = EarlierStop(step=step, onset=step, checkpoints="s3://b/c-rule-retry-1")
     facts, request, copied = changed(RuleRetry(action=action), stop)
@@ -176,24 +183,24 @@ def test_the_onset_of_a_stop_is_on_the_job_for_whoever_goes_on() -> None:
 
 
 def test_default_follows_where_nobody_answers() -> None:
-    retry = RuleRetry(action=ASK, default=Remedy.SKIP)
+    retry = RuleRetry(action=ASK, default=RetryRemedy.SKIP)
     said = {
-        "chosen_options": [OPTIONS[Remedy.LOWER]],
+        "chosen_options": [OPTIONS[RetryRemedy.LOWER]],
         "responded_by_user": {"id": "7", "name": "Eva"},
     }
-    late = {"chosen_options": [OPTIONS[Remedy.SKIP]], "timedout": True}
+    late = {"chosen_options": [OPTIONS[RetryRemedy.SKIP]], "timedout": True}
 
     verdict = {"step": 4}
-    assert answer_of(said, retry, verdict) == (Remedy.LOWER, "Eva")
-    assert answer_of(late, retry, verdict) == (Remedy.SKIP, "nobody within 1 day, 0:00:00")
-    assert answer_of(late, retry, {"step": None})[0] is Remedy.END
+    assert answer_of(said, retry, verdict) == (RetryRemedy.LOWER, "Eva")
+    assert answer_of(late, retry, verdict) == (RetryRemedy.SKIP, "nobody within 1 day, 0:00:00")
+    assert answer_of(late, retry, {"step": None})[0] is RetryRemedy.END
 
 
-@pytest.mark.parametrize(("option", "step"), [("Pause", 4), (OPTIONS[Remedy.SKIP], 0)])
+@pytest.mark.parametrize(("option", "step"), [("Pause", 4), (OPTIONS[RetryRemedy.SKIP], 0)])
 def test_answer_that_was_not_offered_is_told_as_such(option: str, step: int) -> None:
     event = {"chosen_options": [option], "responded_by_user": {"name": "Eva"}}
     chosen, by = answer_of(event, RuleRetry(action=ASK), {"step": step})
-    assert chosen is Remedy.END
+    assert chosen is RetryRemedy.END
     assert by == f"the plan, for Eva said {option!r}, which was not offered"
 
 
@@ -205,8 +212,8 @@ def test_question_without_a_step_offers_no_batches_to_leave_out() -> None:
         "rules_uri": "",
         "last_checkpoint": None,
     }
-    body = question(verdict, RuleRetry(action=ASK, default=Remedy.SKIP))
-    assert OPTIONS[Remedy.SKIP] not in body
+    body = question(verdict, RuleRetry(action=ASK, default=RetryRemedy.SKIP))
+    assert OPTIONS[RetryRemedy.SKIP] not in body
     assert "step(s) before" not in body
     assert body.rstrip().endswith("*End the training*.")
 
@@ -416,7 +423,7 @@ def num_jobs(train: WatchedTrainingJobOperator, task: Any) -> int:
     return sum(train.jobs.describe(name) is not None for name in names)
 
 
-def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: Remedy) -> Any:
+def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: RetryRemedy) -> Any:
     """Return what the task returns after an answer."""
     event = {"chosen_options": [OPTIONS[said]], "responded_by_user": {"name": "Eva"}}
     return train.execute_answered(task.context, event, **kwargs)
@@ -451,12 +458,12 @@ def test_nothing_is_paid_between_the_question_and_the_answer(
     events = train.jobs._client.meta.events
     events.register("before-call.sagemaker.AddTags", refuse, unique_id="refuse")
     with pytest.raises(ThrottledError):
-        answered(train, task, kwargs, Remedy.END)
+        answered(train, task, kwargs, RetryRemedy.END)
     events.unregister("before-call.sagemaker.AddTags", unique_id="refuse")
     assert num_jobs(train, task) == 1
 
     kwargs = parked(a_try(), task)
-    told = answered(a_try(), task, kwargs, Remedy.END)
+    told = answered(a_try(), task, kwargs, RetryRemedy.END)
     assert (told["ended_by"], told["verdict"]["decided_by"]) == ("rule", "Eva")
 
 
@@ -467,12 +474,12 @@ def test_answer_counts_although_nothing_else_was_kept_of_it(
 ) -> None:
     a_try, task.store = ended(ASKING, guard=guard), DeafStore()
     kwargs = parked(a_try(), task)
-    answered(a_try(), task, kwargs, Remedy.END)
+    answered(a_try(), task, kwargs, RetryRemedy.END)
     again = a_try()
     assert again.execute(task.context)["ended_by"] == "rule"
     assert num_jobs(again, task) == 1
 
-    again.jobs.add_tag(kwargs["result"]["arn"], remedy_tag(Remedy.LOWER))
+    again.jobs.add_tag(kwargs["result"]["arn"], remedy_tag(RetryRemedy.LOWER))
     result = a_try().execute(task.context)
 
     assert (result["attempt"], result["status"]) == (2, "Completed")

@@ -16,7 +16,7 @@ from trainyard.rules.records import (
     GpuSample,
     HostSample,
     Inputs,
-    Mark,
+    MarkRecord,
     Predictions,
     Record,
     Start,
@@ -87,7 +87,7 @@ class HealthyRun:
             found += self._attempt(attempt, resumed_at, max(last, resumed_at), now)
             now = max(each.time or now for each in found)
             resumed_at, now = then, now + self._draw.uniform(20, 900)
-        return [*found, Mark(kind="done", step=self.max_steps, time=found[-1].time)]
+        return [*found, MarkRecord(kind="done", step=self.max_steps, time=found[-1].time)]
 
     def loss(self, step: int) -> float:
         """Return the loss of a step: a falling power law with noise, now and then a bad batch."""
@@ -128,7 +128,7 @@ class HealthyRun:
                 now += 5 * self.step_seconds
                 yield self._validation(step, now)
             if step % self.checkpoint_interval == 0:
-                yield Mark(kind="checkpoint", step=step, time=now)
+                yield MarkRecord(kind="checkpoint", step=step, time=now)
                 now += 0.2
 
     def _validation(self, step: int, now: float) -> Validation:

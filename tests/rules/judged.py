@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.rules.configuration import make_rule
 from trainyard.rules.evaluation import ConfiguredRule, evaluate
 from trainyard.rules.records import Facts
-from trainyard.rules.rule import Profile
+from trainyard.rules.rule import RuleProfile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Case:
     says: str
     needs: str
     parameters: dict[str, Any] = field(default_factory=dict)
-    profile: Profile = Profile.ROBUST
+    profile: RuleProfile = RuleProfile.ROBUST
     severity: str = "warning"
     facts: Facts = field(default_factory=Facts)
     name: str = ""
@@ -51,7 +51,7 @@ def judged(
     records: Sequence[Record],
     parameters: dict[str, Any] | None = None,
     *,
-    profile: Profile = Profile.ROBUST,
+    profile: RuleProfile = RuleProfile.ROBUST,
     facts: Facts | None = None,
 ) -> Verdict:
     """Return the verdict of one rule."""

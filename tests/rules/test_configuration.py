@@ -15,7 +15,7 @@ from trainyard.rules.judging import judge_log
 from trainyard.rules.learning import LossNotDecreasing
 from trainyard.rules.loss import LossSpike
 from trainyard.rules.reactions import Reactions
-from trainyard.rules.rule import Origin, Profile, RuleAction
+from trainyard.rules.rule import Origin, RuleAction, RuleProfile
 from trainyard.rules.service_rules import service_rules
 from trainyard.specs.run_conf import RunConf
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
@@ -92,7 +92,7 @@ def test_the_catalogue_has_every_rule_with_its_origin() -> None:
 def test_the_documented_profile_has_the_documented_defaults(
     name: str, parameter: str, value: object
 ) -> None:
-    assert getattr(make_rule(name, {}, profile=Profile.DOCUMENTED), parameter) == value
+    assert getattr(make_rule(name, {}, profile=RuleProfile.DOCUMENTED), parameter) == value
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -100,7 +100,7 @@ def test_a_robust_profile_changes_parameters_that_there_are(name: str) -> None:
     known = {each.name for each in fields(RULES[name])}
 
     assert set(RULES[name].ROBUST) <= known
-    assert make_rule(name, {}, profile=Profile.ROBUST).NEEDS
+    assert make_rule(name, {}, profile=RuleProfile.ROBUST).NEEDS
 
 
 def test_a_name_an_own_and_an_aws_configuration_are_rules() -> None:

@@ -9,9 +9,9 @@ from tests.rules.series import jump, noisy, steps, tensor_steps
 from trainyard.errors import SpecError
 from trainyard.rules.configuration import make_rule
 from trainyard.rules.records import WEIGHTS, Facts, Inputs, Predictions, Record, Trees
-from trainyard.rules.rule import Profile
+from trainyard.rules.rule import RuleProfile
 
-DOCUMENTED = Profile.DOCUMENTED
+DOCUMENTED = RuleProfile.DOCUMENTED
 NONE = steps(50, loss=1.0)
 GOOD_RUN = tuple(steps(60, loss=lambda step: 3.0 - step / 100))
 

@@ -9,7 +9,7 @@ import pytest
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, noisy, steps
 from trainyard.rules.records import Facts, Start
-from trainyard.rules.rule import Profile
+from trainyard.rules.rule import RuleProfile
 
 NO_LOSS = steps(300, gradient_norm=1.0)
 CASES = [
@@ -88,7 +88,7 @@ CASES = [
     Case(
         name="LossNotDecreasing: documented",
         rule="LossNotDecreasing",
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         faulty=steps(60, loss=lambda step: max(2.0 - 0.01 * step, 1.75)),
         healthy=steps(60, loss=lambda step: 2.0 - 0.01 * step),
         without=steps(10, loss=2.0),

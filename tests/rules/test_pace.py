@@ -6,8 +6,8 @@ import pytest
 
 from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, merged, noisy, steps
-from trainyard.rules.records import Checksums, Mark, Record, Start, StepRecord
-from trainyard.rules.rule import Profile
+from trainyard.rules.records import Checksums, MarkRecord, Record, Start, StepRecord
+from trainyard.rules.rule import RuleProfile
 
 NONE = steps(100, loss=1.0)
 BEGIN = Start(time=1000.0, world_size=2)
@@ -16,7 +16,7 @@ BEGIN = Start(time=1000.0, world_size=2)
 def timed(times: dict[int, float], *, kind: str | None = None) -> list[Record]:
     """Return step lines at these times, or marks of a kind."""
     if kind is not None:
-        return [Mark(step=step, time=time, kind=kind) for step, time in times.items()]
+        return [MarkRecord(step=step, time=time, kind=kind) for step, time in times.items()]
     return [StepRecord(step=step, time=time, loss=1.0) for step, time in times.items()]
 
 
@@ -70,7 +70,7 @@ CASES = [
     Case(
         name="StepOutlier: documented",
         rule="StepOutlier",
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         parameters={"stddev": "3", "n_outliers": "0"},
         faulty=steps(200, step_seconds=lambda step: 2.0 if step == 160 else 1.0 + step % 2 / 10),
         healthy=steps(200, step_seconds=lambda step: 1.15 if step == 160 else 1.0 + step % 2 / 10),
@@ -87,9 +87,9 @@ CASES = [
     Case(
         name="MaxInitializationTime: still waiting",
         rule="MaxInitializationTime",
-        faulty=[BEGIN, Mark(time=2260.0, kind="clock")],
-        healthy=[BEGIN, Mark(time=2140.0, kind="clock")],
-        without=[Mark(time=9000.0, kind="clock")],
+        faulty=[BEGIN, MarkRecord(time=2260.0, kind="clock")],
+        healthy=[BEGIN, MarkRecord(time=2140.0, kind="clock")],
+        without=[MarkRecord(time=9000.0, kind="clock")],
         fires=0, onset=0, says="21.0 minutes without a step", needs="the times of starts",
     ),
     Case(
@@ -121,10 +121,10 @@ CASES = [
     Case(
         name="Stalled: the end of the instances",
         rule="Stalled",
-        faulty=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), Mark(step=2, time=1121.0, kind="ended")],
+        faulty=[BEGIN, *timed({1: 1010.0, 2: 1020.0}), MarkRecord(step=2, time=1121.0, kind="ended")],
         healthy=[
             BEGIN, *timed({1: 1010.0, 2: 1020.0}),
-            *timed({2: 1021.0}, kind="done"), Mark(step=2, time=9000.0, kind="ended"),
+            *timed({2: 1021.0}, kind="done"), MarkRecord(step=2, time=9000.0, kind="ended"),
         ],
         without=[],
         fires=2, onset=2, says="nothing was heard for 101 s", needs="the times of steps",

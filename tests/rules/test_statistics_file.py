@@ -17,7 +17,7 @@ from trainyard.rules.records import (
     GpuSample,
     HostSample,
     Inputs,
-    Mark,
+    MarkRecord,
     Predictions,
     Start,
     StepRecord,
@@ -84,7 +84,7 @@ def test_every_kind_of_line_becomes_its_record() -> None:
         Start(rank=1, time=100.0, attempt=1, world_size=2),
         StepRecord(rank=1, step=3, time=101.0, loss=2.5, step_seconds=0.5),
         Validation(rank=1, step=3, loss=2.1, accuracy=0.5),
-        Mark(rank=1, step=3, time=102.0, kind="alive"),
+        MarkRecord(rank=1, step=3, time=102.0, kind="alive"),
         HostSample(
             rank=1,
             step=3,

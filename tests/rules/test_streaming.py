@@ -14,7 +14,7 @@ from tests.rules.series import steps
 from tests.runs.interrupted_run import Break, InterruptedRun
 from trainyard.rules.configuration import configured_rules, default_rules
 from trainyard.rules.evaluation import Evaluation, evaluate
-from trainyard.rules.records import GRADIENTS, Mark, Start, StepRecord
+from trainyard.rules.records import GRADIENTS, MarkRecord, Start, StepRecord
 from trainyard.rules.training_log import TrainingLogReader, read_rows
 
 if TYPE_CHECKING:
@@ -155,10 +155,10 @@ def test_the_clock_tells_a_silence_while_it_lasts() -> None:
     live = Evaluation(configured_rules(["Stalled"]))
     live.feed([Start(time=1000.0), *steps(30, loss=1.0)])
 
-    assert live.feed([Mark(step=30, time=1080.0, kind="clock")]) == []
-    told = live.feed([Mark(step=30, time=1091.0, kind="clock")])
+    assert live.feed([MarkRecord(step=30, time=1080.0, kind="clock")]) == []
+    told = live.feed([MarkRecord(step=30, time=1091.0, kind="clock")])
     assert [(name, issue.step) for name, issue in told] == [("Stalled", 30)]
-    assert live.feed([Mark(step=30, time=1200.0, kind="clock")]) == []  # said once
+    assert live.feed([MarkRecord(step=30, time=1200.0, kind="clock")]) == []  # said once
 
 
 @pytest.mark.parametrize("kind", range(5))

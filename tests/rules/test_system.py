@@ -10,7 +10,7 @@ from tests.rules.judged import Case, check_case, judged
 from tests.rules.series import jump, samples
 from trainyard.rules.gpus import jensen_shannon_distance
 from trainyard.rules.records import GpuSample, HostSample
-from trainyard.rules.rule import Profile
+from trainyard.rules.rule import RuleProfile
 from trainyard.rules.series import quantile
 
 GIB = 2**30
@@ -50,7 +50,7 @@ CASES = [
     Case(
         name="CPUBottleneck: documented",
         rule="CPUBottleneck",
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         faulty=samples(101, cpu_percent=95.0, gpus=gpus(5.0)),
         healthy=samples(101, cpu_percent=89.0, gpus=gpus(5.0)),
         without=samples(100, cpu_percent=95.0, gpus=gpus(5.0)),
@@ -75,7 +75,7 @@ CASES = [
     Case(
         name="GPUMemoryIncrease: rulesconfig's window",
         rule="GPUMemoryIncrease",
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         parameters={"window": "10", "increase": "5", "patience": "20"},
         faulty=samples(60, gpus=gpus(90.0, memory=lambda n: 95.0 if n == 41 else 40.0)),
         healthy=samples(60, gpus=gpus(90.0, memory=lambda n: 85.0 if n == 41 else 40.0)),
@@ -148,7 +148,7 @@ def test_rule_fires_at_its_step(case: Case) -> None:
 def test_the_documented_increase_of_gpu_memory_can_never_fire() -> None:
     leap = samples(1200, gpus=gpus(90.0, memory=jump(0.0, 100.0, at=700)))
 
-    verdict = judged("GPUMemoryIncrease", leap, profile=Profile.DOCUMENTED)
+    verdict = judged("GPUMemoryIncrease", leap, profile=RuleProfile.DOCUMENTED)
 
     assert verdict.num_judged > 0
     assert verdict.issues == ()

@@ -19,11 +19,11 @@ from trainyard.rules.records import (
     StepRecord,
     TensorStatistics as Tensor,
 )
-from trainyard.rules.rule import Profile
+from trainyard.rules.rule import RuleProfile
 
 PLAIN = steps(100, loss=1.0)
 MOVING = tensor_steps(100, collection=WEIGHTS, l2=2.0, update_l2=0.002)
-DOCUMENTED = Profile.DOCUMENTED
+DOCUMENTED = RuleProfile.DOCUMENTED
 
 
 def initial(

@@ -13,7 +13,7 @@ from trainer.hyperparameters import Hyperparameters
 from trainer.metrics import format_line
 from trainyard.rules.conf_facts import facts_of
 from trainyard.rules.judging import judge_log
-from trainyard.rules.records import Facts, Mark, Start, StepRecord, Validation
+from trainyard.rules.records import Facts, MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.training_log import TrainingLogReader, ends_of, read_rows
 from trainyard.runs.continuity import measure_continuity
 
@@ -62,7 +62,7 @@ def test_each_line_that_the_script_writes_becomes_its_record() -> None:
         step=120, loss=1.5, accuracy=0.75
     )
     for kind in ("alive", "checkpoint", "durable", "checkpoint_failed", "done"):
-        assert reader.read(format_line(kind, {"step": 9, "reason": "disk full"})) == Mark(
+        assert reader.read(format_line(kind, {"step": 9, "reason": "disk full"})) == MarkRecord(
             step=9, kind=kind
         )
 
@@ -124,7 +124,7 @@ def test_an_attempt_ends_when_the_service_says_so() -> None:
     marks = [
         (n, each)
         for n, each in enumerate(records)
-        if isinstance(each, Mark) and each.kind == "ended"
+        if isinstance(each, MarkRecord) and each.kind == "ended"
     ]
     assert [(each.step, each.time) for _, each in marks] == [(20, ends[1])]
     assert records[marks[0][0] + 1] == next(

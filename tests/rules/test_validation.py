@@ -6,7 +6,7 @@ import pytest
 
 from tests.rules.judged import Case, check_case
 from tests.rules.series import merged, steps, validations
-from trainyard.rules.rule import Profile
+from trainyard.rules.rule import RuleProfile
 
 TRAIN = steps(100, loss=2.0)
 FALLING = [3.0 - 0.01 * n for n in range(40)]
@@ -14,7 +14,7 @@ CASES = [
     Case(
         name="Overfit: documented",
         rule="Overfit",
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         faulty=merged(TRAIN, validations([2.0, 2.1, 2.19, 2.21, 2.3])),
         healthy=merged(TRAIN, validations([2.0, 2.1, 2.19, 2.19])),
         without=TRAIN,
@@ -31,7 +31,7 @@ CASES = [
     Case(
         name="Overtraining: documented",
         rule="Overtraining",
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         parameters={"patience_train": 100},
         faulty=validations([3.0, 2.5, *[2.495] * 12]),
         healthy=validations([3.0, 2.5, *[2.495] * 8, 2.4]),
@@ -41,7 +41,7 @@ CASES = [
     Case(
         name="Overtraining: the training loss",
         rule="Overtraining",
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         faulty=steps(20, loss=lambda step: max(2.0 - 0.1 * step, 1.0)),
         healthy=steps(20, loss=lambda step: 2.0 - 0.1 * step),
         without=steps(5, loss=2.0),

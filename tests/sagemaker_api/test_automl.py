@@ -9,7 +9,12 @@ import pytest
 
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.automl_request import render_automl_job
-from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate, leaderboard, ranked
+from trainyard.sagemaker_api.automl_snapshot import (
+    AutoMLCandidate,
+    AutoMLFacts,
+    leaderboard,
+    ranked,
+)
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.specs.automl_job import AutoMLJobSpec, AutoMLMode, ProblemType
 
@@ -121,7 +126,7 @@ def test_name_that_the_service_refuses_is_refused_before() -> None:
 
 
 def test_candidate_is_read_from_the_wire() -> None:
-    found = Candidate.from_wire(CANDIDATE)
+    found = AutoMLCandidate.from_wire(CANDIDATE)
     assert (found.name, found.value, found.model_artifact) == ("a-001", 2.0, "s3://b/model.tar.gz")
     assert found.metrics == {"Validation": {"MSE": 2.0, "InferenceLatency": 0.1}}
     assert [each["type"] for each in found.steps] == ["TrainingJob"]
@@ -131,7 +136,7 @@ def test_candidate_is_read_from_the_wire() -> None:
 
 def test_running_candidate_has_no_value_and_no_model() -> None:
     steps = {key: CANDIDATE[key] for key in ("CandidateName", "CandidateSteps")}
-    found = Candidate.from_wire({**steps, "CandidateStatus": "InProgress"})
+    found = AutoMLCandidate.from_wire({**steps, "CandidateStatus": "InProgress"})
     assert (found.value, found.model_artifact, found.is_terminal) == (None, None, False)
 
 
@@ -153,8 +158,8 @@ def test_facts_name_objective_direction_and_best() -> None:
     assert AutoMLFacts.from_describe({"AutoMLJobName": "a"}).best is None
 
 
-def candidate(name: str, value: float | None, status: str = "Completed") -> Candidate:
-    return Candidate(name=name, status=status, value=value, created_at=0.0, ended_at=7.4)
+def candidate(name: str, value: float | None, status: str = "Completed") -> AutoMLCandidate:
+    return AutoMLCandidate(name=name, status=status, value=value, created_at=0.0, ended_at=7.4)
 
 
 def test_leaderboard_ranks_by_the_objectives_direction() -> None:

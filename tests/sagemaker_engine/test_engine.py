@@ -8,7 +8,7 @@ from sagemaker_engine import engine as engine_module
 from sagemaker_engine.engine import Engine, WarmWhen
 from sagemaker_engine.sandbox.processes import start_ticks_of
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def test_engine_ends_in_time_with_a_job_that_does_not_stop(
     settings = EngineSettings(root=tmp_path, endpoint_url="", time_scale=0.001)
     engine = Engine(settings, warm=WarmWhen.NEVER)
     engine.start("127.0.0.1", 0)
-    kind, pid = JobKind.TRAINING, os.getpid()
+    kind, pid = ResourceKind.TRAINING, os.getpid()
     state = {"TrainingJobStatus": "InProgress"}
     engine.store.create(kind, "deaf", arn="a:b:c:d", request={}, created_at=1.0, state=state)
     engine.store.set_runner(kind, "deaf", pid=pid, start_ticks=start_ticks_of(pid))

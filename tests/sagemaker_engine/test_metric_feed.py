@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 
 if TYPE_CHECKING:
     from tests.conftest import RunningEngine
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.engine
 
 
 def test_half_a_line_of_metrics_hides_no_other(engine: RunningEngine) -> None:
-    folder = engine.root / "jobs" / JobKind.TRAINING.value / "half-a-line"
+    folder = engine.root / "jobs" / ResourceKind.TRAINING.value / "half-a-line"
     folder.mkdir(parents=True)
     first, second = (
         json.dumps({"t": int(time.time() * 1000), "name": name, "value": 1.0}) + "\n"
@@ -32,7 +32,7 @@ def test_half_a_line_of_metrics_hides_no_other(engine: RunningEngine) -> None:
 
 
 def test_what_a_host_uses_is_found_by_host_in_percent(engine: RunningEngine) -> None:
-    folder = engine.root / "jobs" / JobKind.TRAINING.value / "by-host"
+    folder = engine.root / "jobs" / ResourceKind.TRAINING.value / "by-host"
     folder.mkdir(parents=True)
     now = time.time()
     told = {"t": int(now * 1000), "name": "CPUUtilization", "value": 150.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.sandbox.processes import is_alive
-from sagemaker_engine.state.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobStore, ResourceKind
 from tests.sagemaker_engine.jobs.conftest import IMAGE, wait_for
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def test_a_named_pipe_among_the_checkpoints_does_not_hold_the_engine(
         lambda count: count == 1,
     )
     store = JobStore(own_engine.root / "engine.sqlite")
-    row = store.get(JobKind.TRAINING, NAME)
+    row = store.get(ResourceKind.TRAINING, NAME)
 
     assert own_engine.stop() == 0
 
-    assert store.get(JobKind.TRAINING, NAME).status == "Stopped"
+    assert store.get(ResourceKind.TRAINING, NAME).status == "Stopped"
     wait_for(lambda: is_alive(row.runner_pid, row.runner_start_ticks), lambda alive: not alive)
     store.close()

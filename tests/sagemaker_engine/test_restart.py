@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.state.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobStore, ResourceKind
 from tests.contract.waiting import Clock, wait_until
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def test_job_of_a_killed_runner_fails_with_the_reason(own_engine: RunningEngine)
     start_job(own_engine, "orphan", "sleep 600")
     reaches(own_engine, "orphan", "Training")
     store = JobStore(own_engine.root / "engine.sqlite")
-    runner = store.get(JobKind.TRAINING, "orphan").runner_pid
+    runner = store.get(ResourceKind.TRAINING, "orphan").runner_pid
     store.close()
     assert runner is not None
     os.kill(runner, signal.SIGKILL)

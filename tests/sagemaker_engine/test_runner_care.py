@@ -11,13 +11,13 @@ from sagemaker_engine.jobs import runners as runner_care
 from sagemaker_engine.jobs.runners import RunnerCare
 from sagemaker_engine.sandbox.processes import start_ticks_of
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobStore, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TRAINING = JobKind.TRAINING
+TRAINING = ResourceKind.TRAINING
 
 
 @pytest.fixture

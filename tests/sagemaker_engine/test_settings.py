@@ -6,7 +6,7 @@ import pytest
 
 from sagemaker_engine.__main__ import CANNOT_START, main
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 
 SETTINGS = EngineSettings(root=Path("/state"), endpoint_url="http://127.0.0.1:1", time_scale=0.5)
 
@@ -16,7 +16,7 @@ def test_settings_come_back_from_json() -> None:
 
 
 def test_job_folder_is_named_by_kind_and_name() -> None:
-    assert SETTINGS.job_folder(JobKind.TRAINING, "job") == Path("/state/jobs/training/job")
+    assert SETTINGS.job_folder(ResourceKind.TRAINING, "job") == Path("/state/jobs/training/job")
 
 
 @pytest.mark.parametrize(

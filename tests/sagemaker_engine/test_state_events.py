@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.state.events import state_changes, state_event
-from sagemaker_engine.state.store import JobKind, JobRow
+from sagemaker_engine.state.store import JobRow, ResourceKind
 
 
-def job(kind: JobKind, state: dict[str, Any], *, stopped: bool = False) -> JobRow:
+def job(kind: ResourceKind, state: dict[str, Any], *, stopped: bool = False) -> JobRow:
     return JobRow(
         kind=kind,
         name="job",
@@ -33,7 +33,7 @@ def training(*secondary: str, status: str) -> JobRow:
         "SecondaryStatus": secondary[-1],
         "SecondaryStatusTransitions": transitions,
     }
-    return job(JobKind.TRAINING, state)
+    return job(ResourceKind.TRAINING, state)
 
 
 def test_each_transition_of_a_training_job_is_a_change() -> None:
@@ -67,7 +67,7 @@ def test_every_start_and_interruption_of_a_spot_job_is_a_change() -> None:
     ],
 )
 def test_changes_of_a_processing_job(status: str, stopped: bool, expected: list[str]) -> None:
-    row = job(JobKind.PROCESSING, {"ProcessingJobStatus": status}, stopped=stopped)
+    row = job(ResourceKind.PROCESSING, {"ProcessingJobStatus": status}, stopped=stopped)
     assert [each["ProcessingJobStatus"] for each in state_changes(row)] == expected
 
 

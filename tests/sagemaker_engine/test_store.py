@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.state.store import (
-    JobKind,
+    JobNameTakenError,
     JobQuery,
     JobStore,
-    NameTakenError,
+    ResourceKind,
     UnknownJobError,
 )
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TRAINING = JobKind.TRAINING
+TRAINING = ResourceKind.TRAINING
 INCREMENTS = 50
 COUNT_UP = """
 import sys
@@ -70,10 +70,10 @@ def test_job_comes_back_as_it_was_stored(store: JobStore) -> None:
 
 def test_name_is_taken_once_per_kind(store: JobStore) -> None:
     add(store, "job")
-    with pytest.raises(NameTakenError):
+    with pytest.raises(JobNameTakenError):
         add(store, "job")
     store.create(
-        JobKind.PROCESSING,
+        ResourceKind.PROCESSING,
         "job",
         arn="arn:processing",
         request={},

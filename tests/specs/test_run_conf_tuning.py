@@ -16,7 +16,7 @@ from trainyard.specs.run_conf_tuning import (
     CHOICES,
     LIMITS,
     TUNABLE,
-    Search,
+    SearchSettings,
     default_ranges,
     search_of,
     with_values,
@@ -27,7 +27,7 @@ from trainyard.specs.tuning_job_ranges import CategoricalRange, ContinuousRange,
 RATE = {"min_value": 1e-4, "max_value": 1e-2, "scaling_type": "Logarithmic"}
 
 
-def searched(**params: Any) -> Search:
+def searched(**params: Any) -> SearchSettings:
     search = search_of(RunConf.from_params({"tune": True, **params}))
     assert search is not None
     return search

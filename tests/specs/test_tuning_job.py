@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainyard.errors import SpecError
-from trainyard.specs.tuning_job import Strategy, TuningJobSpec
+from trainyard.specs.tuning_job import SearchStrategy, TuningJobSpec
 from trainyard.specs.tuning_job_ranges import (
     CategoricalRange,
     ContinuousRange,
@@ -68,7 +68,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
     grid = {**GOOD, "strategy": "Grid", "max_jobs": None, "hyperparameter_ranges": ranges}
     spec = TuningJobSpec.from_mapping(grid)
 
-    assert spec.strategy is Strategy.GRID
+    assert spec.strategy is SearchStrategy.GRID
     assert spec.num_trials == 6
     assert spec.categorical == {"color", "size"}
 

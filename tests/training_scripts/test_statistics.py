@@ -20,7 +20,7 @@ from trainer.statistics.headlines import MOST_WAITING, Headlines, TensorBoardSin
 from trainer.statistics.parts import FIRST_PART_S, TRIED_AGAIN_AFTER_S, PartWriter
 from trainer.statistics.tensors import ModelTensors
 from trainer.training import close_each
-from trainyard.rules.records import Mark, Start, StepRecord, Validation
+from trainyard.rules.records import MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.statistics_file import read_statistics
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_two_ranks_write_each_step_and_what_happened(make_job):
             assert step.loss == pytest.approx(said["loss"], rel=1e-12)
             assert step.gradient_norm == pytest.approx(said["gradient_norm"], rel=1e-12)
             assert step.learning_rate == pytest.approx(said["learning_rate"], rel=1e-12)
-    marks = [each.kind for each in records if isinstance(each, Mark)]
+    marks = [each.kind for each in records if isinstance(each, MarkRecord)]
     assert marks.count("checkpoint") == marks.count("durable") == 2
     assert marks[-1] == "done"
     assert [each.step for each in records if isinstance(each, Validation)] == [

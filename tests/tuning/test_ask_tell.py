@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 from trainyard.specs.run_conf import RunConf
-from trainyard.specs.run_conf_tuning import Search, search_of
-from trainyard.tuning.ask_tell import LONG, NUM_ROUNDS, SHORT, Asked, Told, ask, rung_steps, winner
+from trainyard.specs.run_conf_tuning import SearchSettings, search_of
+from trainyard.tuning.ask_tell import (
+    LONG,
+    NUM_ROUNDS,
+    SHORT,
+    AskedTrials,
+    Told,
+    ask,
+    rung_steps,
+    winner,
+)
 
 RANGES = {
     "learning_rate": {"min_value": 1e-4, "max_value": 1e-1, "scaling_type": "Logarithmic"},
@@ -19,13 +28,13 @@ RANGES = {
 STEPS = (100, 300)
 
 
-def search(**params: Any) -> Search:
+def search(**params: Any) -> SearchSettings:
     found = search_of(RunConf.from_params({"tune": True, "tuning_ranges": RANGES, **params}))
     assert found is not None
     return found
 
 
-def loss(asked: Asked) -> float:
+def loss(asked: AskedTrials) -> float:
     """Return a loss that the learning rate decides, and that more steps make smaller."""
     return (math.log10(asked.values["learning_rate"]) + 2) ** 2 + 100 / asked.num_steps
 
@@ -120,7 +129,10 @@ def test_a_search_of_one_round_has_new_trials_all_the_same() -> None:
 def test_failed_trials_do_not_go_on_and_do_not_end_the_search() -> None:
     values = {"learning_rate": 0.01, "warmup_steps": 3, "precision": "fp32"}
     told = [
-        Told(asked=Asked(number=n, rung=SHORT, num_steps=100, values=values), objective=objective)
+        Told(
+            asked=AskedTrials(number=n, rung=SHORT, num_steps=100, values=values),
+            objective=objective,
+        )
         for n, objective in enumerate((None, math.nan, 2.0, 3.0), 1)
     ]
     batch = ask(search(), told, count=2, steps=STEPS, is_last=False, seed=0)
@@ -131,7 +143,9 @@ def test_failed_trials_do_not_go_on_and_do_not_end_the_search() -> None:
 @pytest.mark.parametrize("objective", ["validation:loss", "train:tokens_per_second"])
 def test_the_winner_is_the_best_of_those_trained_long(objective: str) -> None:
     def told(number: int, rung: int, value: float | None) -> Told:
-        return Told(asked=Asked(number=number, rung=rung, num_steps=STEPS[rung]), objective=value)
+        return Told(
+            asked=AskedTrials(number=number, rung=rung, num_steps=STEPS[rung]), objective=value
+        )
 
     wanted = search(tuning_objective=objective)
     results = [told(1, SHORT, 1.0), told(2, SHORT, 9.0), told(3, LONG, 5.0), told(4, LONG, 6.0)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from chaos.jobs import Attempt
+    from chaos.jobs import ObservedAttempt
     from chaos.schedule import Strike
     from trainyard.stack.home import Home
 
@@ -23,7 +23,7 @@ VERIFY_LIMIT_S = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class AuditCheck:
     """One thing that must hold at the end, and what was found."""
 
     name: str
@@ -31,43 +31,45 @@ class Check:
     found: str
 
 
-def check_strikes(pending: Sequence[Strike]) -> Check:
+def check_strikes(pending: Sequence[Strike]) -> AuditCheck:
     """Return whether everything of the schedule struck: a strike that found no moment proves nothing."""
     found = "all struck" if not pending else f"did not strike: {'; '.join(map(str, pending))}"
-    return Check(name="strikes", holds=not pending, found=found)
+    return AuditCheck(name="strikes", holds=not pending, found=found)
 
 
-def check_run(state: str) -> Check:
+def check_run(state: str) -> AuditCheck:
     """Return whether the run succeeded."""
-    return Check(name="run", holds=state == "success", found=state)
+    return AuditCheck(name="run", holds=state == "success", found=state)
 
 
-def check_jobs(jobs: Sequence[Attempt]) -> Check:
+def check_jobs(jobs: Sequence[ObservedAttempt]) -> AuditCheck:
     """Return whether each logical job was done once and nothing paid goes on."""
     wrong = list(faults_of(jobs))
     logical = len({job.logical for job in jobs})
     found = f"{logical} logical jobs, each completed once, in {len(jobs)} attempts; none goes on"
-    return Check(name="jobs", holds=not wrong, found="; ".join(wrong) or found)
+    return AuditCheck(name="jobs", holds=not wrong, found="; ".join(wrong) or found)
 
 
-def check_ledger(entries: Sequence[Mapping[str, Any]], jobs: Sequence[Attempt]) -> Check:
+def check_ledger(
+    entries: Sequence[Mapping[str, Any]], jobs: Sequence[ObservedAttempt]
+) -> AuditCheck:
     """Return whether the run's ledger knows every job and has an end for each thing that costs money."""
     open_entries = [str(entry["name"]) for entry in entries if entry["settled_at"] is None]
     unknown = {job.name for job in jobs} - {str(entry["name"]) for entry in entries}
     wrong = [f"{name} is not settled" for name in open_entries]
     wrong += [f"{name} is not in it" for name in sorted(unknown)]
     found = "; ".join(wrong) or f"empty: all of its {len(entries)} entries are settled"
-    return Check(name="ledger", holds=not wrong, found=found)
+    return AuditCheck(name="ledger", holds=not wrong, found=found)
 
 
-def check_processes(home: Home) -> Check:
+def check_processes(home: Home) -> AuditCheck:
     """Return whether the stack, stopped, left no process behind."""
     left = leftovers.marked(home)
     found = "none left" if not left else f"left over: {', '.join(map(str, left))}"
-    return Check(name="processes", holds=not left, found=found)
+    return AuditCheck(name="processes", holds=not left, found=found)
 
 
-def check_continuity(report: Path, repository: Path) -> Check:
+def check_continuity(report: Path, repository: Path) -> AuditCheck:
     """Return whether the independent check of the run's record agrees (`make verify`)."""
     done = subprocess.run(  # noqa: S603  # the project's own command
         [sys.executable, "-m", "verify", str(report)],
@@ -83,10 +85,10 @@ def check_continuity(report: Path, repository: Path) -> Check:
     )
     said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
     found = said[-1] if done.returncode == 0 else "\n".join(said)
-    return Check(name="continuity", holds=done.returncode == 0, found=found)
+    return AuditCheck(name="continuity", holds=done.returncode == 0, found=found)
 
 
-def told(checks: Iterable[Check]) -> list[str]:
+def told(checks: Iterable[AuditCheck]) -> list[str]:
     """Return the checks as lines, the failed ones marked."""
     return [
         f"  {'ok' if check.holds else 'FAILED':<8} {check.name:<12} {check.found}"

@@ -63,7 +63,7 @@ def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -
 
 def _struck_run(
     home: Home, *, strikes: Sequence[Strike], conf: Mapping[str, Any], display: Display
-) -> list[audit.Check]:
+) -> list[audit.AuditCheck]:
     """Run once, tell the story, and return what could be checked while the stack was up."""
     stack = Stack(home, say=display.say)
     try:
@@ -101,7 +101,7 @@ def _looked_back(
     faults: EngineFaults,
     *,
     began_at: float,
-) -> list[audit.Check]:
+) -> list[audit.AuditCheck]:
     fired = faults.fired()
     faults.clear()
     view, fault_injector, jobs = watched.last, watched.fault_injector, endpoint.jobs(since=began_at)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chaos.training_log import Mark
+    from chaos.training_log import LogMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Cost:
         return self.reached - self.resumed_at
 
 
-def cost_of(at: float, marks: Sequence[Mark], *, until: float) -> Cost | None:
+def cost_of(at: float, marks: Sequence[LogMark], *, until: float) -> Cost | None:
     """Return what a strike at `at` cost; None if no process of the training started between it and `until`.
 
     Steps that were done but not yet printed are not known and not counted: with a metric line for each step there

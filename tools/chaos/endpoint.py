@@ -11,8 +11,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from chaos.jobs import Attempt, attempts
-from chaos.training_log import Mark, read_marks
+from chaos.jobs import ObservedAttempt, attempts
+from chaos.training_log import LogMark, read_marks
 from trainyard.stack.airflow_environment import REGION
 from trainyard.stack.aws import AwsEndpoint
 
@@ -43,11 +43,11 @@ class ChaosEndpoint:
                 return int(view.metrics.get("step", 0)) if view else 0
         return 0
 
-    def jobs(self, *, since: float) -> list[Attempt]:
+    def jobs(self, *, since: float) -> list[ObservedAttempt]:
         """Return the jobs that were started since then; fails as the client fails."""
         return attempts(self._sagemaker, since=since)
 
-    def marks(self, jobs: list[Attempt]) -> list[Mark]:
+    def marks(self, jobs: list[ObservedAttempt]) -> list[LogMark]:
         """Return the progress of the training over all its jobs; fails as the client fails."""
         trained = [job.name for job in jobs if job.name.startswith(TRAINING_JOBS)]
         return read_marks(self._logs, trained)

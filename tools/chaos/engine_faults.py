@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 
-from chaos.schedule import Kind, Strike
+from chaos.schedule import Strike, StrikeKind
 from trainyard.errors import RejectedRequestError
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10
 TRAINING_JOBS = "train-end-to-end-train-*"
 WHAT = {
-    Kind.INTERRUPTION: "interrupt",
-    Kind.NOTICED_INTERRUPTION: "interrupt",
-    Kind.KILLED_RANK: "kill_rank",
-    Kind.HUNG_HOST: "hang",
-    Kind.S3_ERRORS: "s3_error",
-    Kind.S3_STALLS: "s3_stall",
-    Kind.S3_HALVES: "s3_truncate",
-    Kind.THROTTLING: "throttle",
-    Kind.SLOW_UPLINK: "slow_uplink",
+    StrikeKind.INTERRUPTION: "interrupt",
+    StrikeKind.NOTICED_INTERRUPTION: "interrupt",
+    StrikeKind.KILLED_RANK: "kill_rank",
+    StrikeKind.HUNG_HOST: "hang",
+    StrikeKind.S3_ERRORS: "s3_error",
+    StrikeKind.S3_STALLS: "s3_stall",
+    StrikeKind.S3_HALVES: "s3_truncate",
+    StrikeKind.THROTTLING: "throttle",
+    StrikeKind.SLOW_UPLINK: "slow_uplink",
 }
 
 
@@ -39,17 +39,17 @@ def fault_of(strike: Strike) -> dict[str, Any]:
     """
     fault: dict[str, Any] = {"id": fault_id(strike), "what": WHAT[strike.kind]}
     match strike.kind:
-        case Kind.INTERRUPTION | Kind.NOTICED_INTERRUPTION:
+        case StrikeKind.INTERRUPTION | StrikeKind.NOTICED_INTERRUPTION:
             fault |= {"hosts": "all", "notice_s": strike.notice_s}
-        case Kind.KILLED_RANK | Kind.HUNG_HOST:
+        case StrikeKind.KILLED_RANK | StrikeKind.HUNG_HOST:
             fault |= {"hosts": [strike.host]}
-        case Kind.S3_ERRORS:
+        case StrikeKind.S3_ERRORS:
             return {**fault, "count": strike.count, "status": 500}
-        case Kind.S3_STALLS:
+        case StrikeKind.S3_STALLS:
             return {**fault, "count": strike.count, "duration_s": strike.stall_s}
-        case Kind.S3_HALVES:
+        case StrikeKind.S3_HALVES:
             return {**fault, "count": strike.count, "operation": "GetObject"}
-        case Kind.SLOW_UPLINK:
+        case StrikeKind.SLOW_UPLINK:
             return {**fault, "job": TRAINING_JOBS, "megabytes_per_s": strike.megabytes_per_s}
         case _:
             return {**fault, "count": strike.count, "operation": strike.operation}

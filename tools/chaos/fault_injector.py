@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import requests
 
 from chaos.engine_faults import fault_id
-from chaos.schedule import PROCESSES, SERVICES, TASKS, Kind, Strike
+from chaos.schedule import PROCESSES, SERVICES, TASKS, Strike, StrikeKind
 from trainyard.stack import process_finder, processes
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.1
 ASK_EVERY_S = 0.5
 """How often the engine is asked; the process table is looked at more often, since a task can be short."""
-BEGIN_AT_ONCE = (*SERVICES, Kind.SLOW_UPLINK)
+BEGIN_AT_ONCE = (*SERVICES, StrikeKind.SLOW_UPLINK)
 """What the engine is given when its moment has come; it waits for no step there."""
 VICTIM_OF = {
-    Kind.ENGINE: "engine",
-    Kind.SCHEDULER: "scheduler",
-    Kind.TRIGGERER: "triggerer",
-    Kind.DAG_PROCESSOR: "dag-processor",
-    Kind.API_SERVER: "api-server",
-    Kind.WORKER: "worker",
+    StrikeKind.ENGINE: "engine",
+    StrikeKind.SCHEDULER: "scheduler",
+    StrikeKind.TRIGGERER: "triggerer",
+    StrikeKind.DAG_PROCESSOR: "dag-processor",
+    StrikeKind.API_SERVER: "api-server",
+    StrikeKind.WORKER: "worker",
 }
 
 
@@ -146,7 +146,7 @@ class FaultInjector:
 
     def _victim(self, strike: Strike, busy: dict[str, int]) -> int | None:
         """Return the process to kill: of the workers that of the strike's task, else any that works."""
-        if strike.kind is not Kind.WORKER:
+        if strike.kind is not StrikeKind.WORKER:
             return process_finder.find(self._home, VICTIM_OF[strike.kind])
         wanted = [pid for i, pid in busy.items() if self._instances.get(i) == strike.moment.task]
         return next(iter([*wanted, *busy.values()]), None)
@@ -179,9 +179,13 @@ class FaultInjector:
     def _look_for_successors(self) -> None:
         """Note which killed services have a successor. A worker has none: its task is tried again, or is over."""
         for blow in self._blows:
-            if blow.pid is None or blow.back_at is not None or blow.strike.kind is Kind.WORKER:
+            if (
+                blow.pid is None
+                or blow.back_at is not None
+                or blow.strike.kind is StrikeKind.WORKER
+            ):
                 continue
-            if blow.strike.kind is Kind.ENGINE and self._answered_at < blow.at:
+            if blow.strike.kind is StrikeKind.ENGINE and self._answered_at < blow.at:
                 continue
             if process_finder.find(self._home, VICTIM_OF[blow.strike.kind]) not in {None, blow.pid}:
                 blow.back_at = time.time()

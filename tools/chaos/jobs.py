@@ -16,7 +16,7 @@ LIVE = ("InProgress", "Stopping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ObservedAttempt:
     """One job. Times are in seconds since the epoch; `ended_at` is None while it goes on."""
 
     name: str
@@ -33,7 +33,7 @@ class Attempt:
         return match["logical"] if match else self.name
 
 
-def attempts(sagemaker: Any, *, since: float) -> list[Attempt]:
+def attempts(sagemaker: Any, *, since: float) -> list[ObservedAttempt]:
     """Return every training and processing job created at or after `since`, oldest first.
 
     Fails as the client fails.
@@ -42,12 +42,12 @@ def attempts(sagemaker: Any, *, since: float) -> list[Attempt]:
     return sorted(found, key=lambda job: job.created_at)
 
 
-def faults_of(jobs: Iterable[Attempt]) -> Iterator[str]:
+def faults_of(jobs: Iterable[ObservedAttempt]) -> Iterator[str]:
     """Yield what is wrong with a run's jobs.
 
     Each logical job has one completed attempt, no attempt goes on, and none began before the one before had ended.
     """
-    by_logical: defaultdict[str, list[Attempt]] = defaultdict(list)
+    by_logical: defaultdict[str, list[ObservedAttempt]] = defaultdict(list)
     for job in jobs:
         by_logical[job.logical].append(job)
     if not by_logical:
@@ -62,11 +62,11 @@ def faults_of(jobs: Iterable[Attempt]) -> Iterator[str]:
                 yield f"{later.name} was started while {earlier.name} went on"
 
 
-def _training(sagemaker: Any, since: float) -> Iterator[Attempt]:
+def _training(sagemaker: Any, since: float) -> Iterator[ObservedAttempt]:
     for name in _names(sagemaker, "list_training_jobs", "TrainingJob", since):
         answer = sagemaker.describe_training_job(TrainingJobName=name)
         statuses = [each["Status"] for each in answer.get("SecondaryStatusTransitions", ())]
-        yield Attempt(
+        yield ObservedAttempt(
             name=name,
             status=answer["TrainingJobStatus"],
             created_at=answer["CreationTime"].timestamp(),
@@ -76,10 +76,10 @@ def _training(sagemaker: Any, since: float) -> Iterator[Attempt]:
         )
 
 
-def _processing(sagemaker: Any, since: float) -> Iterator[Attempt]:
+def _processing(sagemaker: Any, since: float) -> Iterator[ObservedAttempt]:
     for name in _names(sagemaker, "list_processing_jobs", "ProcessingJob", since):
         answer = sagemaker.describe_processing_job(ProcessingJobName=name)
-        yield Attempt(
+        yield ObservedAttempt(
             name=name,
             status=answer["ProcessingJobStatus"],
             created_at=answer["CreationTime"].timestamp(),

@@ -21,7 +21,7 @@ EARLIEST, LATEST = 0.08, 0.92
 """Which part of the training's steps is struck: a run whose training has just ended shows nothing."""
 
 
-class Kind(StrEnum):
+class StrikeKind(StrEnum):
     """Kinds of strikes."""
 
     INTERRUPTION = "spot interruption without notice"
@@ -41,24 +41,24 @@ class Kind(StrEnum):
     WORKER = "worker killed"
 
 
-INTERRUPTIONS = (Kind.INTERRUPTION, Kind.NOTICED_INTERRUPTION)
-ATTEMPT_ENDS = (Kind.KILLED_RANK, Kind.HUNG_HOST)
+INTERRUPTIONS = (StrikeKind.INTERRUPTION, StrikeKind.NOTICED_INTERRUPTION)
+ATTEMPT_ENDS = (StrikeKind.KILLED_RANK, StrikeKind.HUNG_HOST)
 """What ends a job, so that the task pays for another attempt: one of them in a run, since retries are counted."""
-SERVICES = (Kind.S3_ERRORS, Kind.S3_STALLS, Kind.S3_HALVES, Kind.THROTTLING)
+SERVICES = (StrikeKind.S3_ERRORS, StrikeKind.S3_STALLS, StrikeKind.S3_HALVES, StrikeKind.THROTTLING)
 SLOWEST_UPLINK, FASTEST_UPLINK = 0.2, 1.5
 """Megabytes a second of a host: a checkpoint of the chaos run, 2 MB, needs from one interval to several."""
 PROCESSES = (
-    Kind.ENGINE,
-    Kind.SCHEDULER,
-    Kind.TRIGGERER,
-    Kind.DAG_PROCESSOR,
-    Kind.API_SERVER,
-    Kind.WORKER,
+    StrikeKind.ENGINE,
+    StrikeKind.SCHEDULER,
+    StrikeKind.TRIGGERER,
+    StrikeKind.DAG_PROCESSOR,
+    StrikeKind.API_SERVER,
+    StrikeKind.WORKER,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class StrikeMoment:
     """A point in a run's progress: the start of a task, or with `step` a step of its training."""
 
     task: str
@@ -89,8 +89,8 @@ class Strike:
     """
 
     number: int
-    kind: Kind
-    moment: Moment
+    kind: StrikeKind
+    moment: StrikeMoment
     host: str | None = None
     notice_s: float = 0.0
     count: int = 1
@@ -137,20 +137,22 @@ def _uplink(seed: int, max_steps: int) -> Strike:
     bandwidth = round(draws.uniform(SLOWEST_UPLINK, FASTEST_UPLINK), 2)
     return Strike(
         number=0,
-        kind=Kind.SLOW_UPLINK,
-        moment=Moment(task=TRAIN, step=step),
+        kind=StrikeKind.SLOW_UPLINK,
+        moment=StrikeMoment(task=TRAIN, step=step),
         megabytes_per_s=bandwidth,
     )
 
 
-def _kinds(draws: random.Random) -> list[Kind]:
+def _kinds(draws: random.Random) -> list[StrikeKind]:
     first = draws.choice(INTERRUPTIONS)
     second = draws.choice((*INTERRUPTIONS, *ATTEMPT_ENDS, *ATTEMPT_ENDS))
     services = draws.sample(SERVICES, draws.randint(1, 2))
     return [first, second, *services, *draws.sample(PROCESSES, draws.randint(2, 3))]
 
 
-def _moments(draws: random.Random, kinds: Sequence[Kind], max_steps: int) -> Iterator[Moment]:
+def _moments(
+    draws: random.Random, kinds: Sequence[StrikeKind], max_steps: int
+) -> Iterator[StrikeMoment]:
     """Yield a moment for each kind, in the kinds' order."""
     free = [task for task in TASKS if task != TRAIN]
     tasks: list[str | None] = []
@@ -162,16 +164,18 @@ def _moments(draws: random.Random, kinds: Sequence[Kind], max_steps: int) -> Ite
     parts = draws.sample(range(tasks.count(None)), tasks.count(None))
     for task in tasks:
         if task is not None:
-            yield Moment(task=task)
+            yield StrikeMoment(task=task)
         else:
-            yield Moment(task=TRAIN, step=_step(draws, parts.pop(), tasks.count(None), max_steps))
+            yield StrikeMoment(
+                task=TRAIN, step=_step(draws, parts.pop(), tasks.count(None), max_steps)
+            )
 
 
-def _task(draws: random.Random, kind: Kind, free: Sequence[str]) -> str | None:
+def _task(draws: random.Random, kind: StrikeKind, free: Sequence[str]) -> str | None:
     """Return the task at whose start the kind strikes, None for a step of the training."""
-    if kind is Kind.WORKER:  # a task that waits for its job needs no worker
+    if kind is StrikeKind.WORKER:  # a task that waits for its job needs no worker
         return draws.choice((TRAIN, *free))
-    if kind in {*SERVICES, Kind.ENGINE, Kind.SCHEDULER} and draws.random() < 1 / 3:
+    if kind in {*SERVICES, StrikeKind.ENGINE, StrikeKind.SCHEDULER} and draws.random() < 1 / 3:
         return draws.choice(free)
     return None
 
@@ -181,24 +185,24 @@ def _step(draws: random.Random, part: int, num_parts: int, max_steps: int) -> in
     return round(EARLIEST * max_steps + width * (part + draws.random()))
 
 
-def _strike(draws: random.Random, *, number: int, kind: Kind, moment: Moment) -> Strike:
+def _strike(draws: random.Random, *, number: int, kind: StrikeKind, moment: StrikeMoment) -> Strike:
     strike = Strike(number=number, kind=kind, moment=moment)
     match kind:
-        case Kind.NOTICED_INTERRUPTION:
+        case StrikeKind.NOTICED_INTERRUPTION:
             return replace(strike, notice_s=20.0)
-        case Kind.KILLED_RANK | Kind.HUNG_HOST:
+        case StrikeKind.KILLED_RANK | StrikeKind.HUNG_HOST:
             return replace(strike, host=draws.choice(("algo-1", "algo-2")))
-        case Kind.S3_ERRORS | Kind.S3_HALVES:
+        case StrikeKind.S3_ERRORS | StrikeKind.S3_HALVES:
             return replace(strike, count=draws.randint(3, 12))
-        case Kind.S3_STALLS:
+        case StrikeKind.S3_STALLS:
             return replace(strike, count=draws.randint(2, 4), stall_s=float(draws.randint(2, 5)))
-        case Kind.THROTTLING:
+        case StrikeKind.THROTTLING:
             return replace(strike, count=draws.randint(3, 6), operation=_operation(moment))
         case _:
             return strike
 
 
-def _operation(moment: Moment) -> str:
+def _operation(moment: StrikeMoment) -> str:
     """Return an operation that the run calls at the moment or soon after it."""
     called = {
         "shard": "CreateTrainingJob",

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 from chaos.costs import cost_of
 from chaos.engine_faults import fault_id
-from chaos.schedule import ATTEMPT_ENDS, INTERRUPTIONS, SERVICES, Kind
+from chaos.schedule import ATTEMPT_ENDS, INTERRUPTIONS, SERVICES, StrikeKind
 from trainyard.stack.display import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from chaos.fault_injector import Blow
-    from chaos.jobs import Attempt
-    from chaos.training_log import Mark
+    from chaos.jobs import ObservedAttempt
+    from chaos.training_log import LogMark
 
 ON_TRAINING = (*INTERRUPTIONS, *ATTEMPT_ENDS)
 
 
 def story(
     blows: Sequence[Blow],
-    marks: Sequence[Mark],
+    marks: Sequence[LogMark],
     fired: Mapping[str, Sequence[float]],
     *,
     began_at: float,
@@ -45,14 +45,14 @@ def story(
         elif blow.strike.kind in SERVICES:
             num_hit = len(fired.get(fault_id(blow.strike), ()))
             cost = f"{num_hit} request{'s' * (num_hit != 1)} hit, no step lost"
-        elif blow.strike.kind is Kind.SLOW_UPLINK:
+        elif blow.strike.kind is StrikeKind.SLOW_UPLINK:
             cost = "until the end of the run"
         else:
             cost = _process_cost(blow, tries)
         yield f"  {minutes}:{rest:02d}  {blow.strike}: {cost}"
 
 
-def training_cost(blow: Blow, marks: Sequence[Mark], *, until: float) -> str:
+def training_cost(blow: Blow, marks: Sequence[LogMark], *, until: float) -> str:
     """Return what a strike on the training cost, in words."""
     cost = cost_of(blow.at, marks, until=until)
     if cost is None:
@@ -64,7 +64,7 @@ def training_cost(blow: Blow, marks: Sequence[Mark], *, until: float) -> str:
     )
 
 
-def job_lines(jobs: Sequence[Attempt]) -> Iterator[str]:
+def job_lines(jobs: Sequence[ObservedAttempt]) -> Iterator[str]:
     """Yield a line for each attempt of each logical job."""
     for job in jobs:
         took = "" if job.ended_at is None else f" after {seconds(job.ended_at - job.created_at)}"
@@ -79,7 +79,7 @@ def times(number: int) -> str:
 
 
 def _process_cost(blow: Blow, tries: Mapping[str, int]) -> str:
-    if blow.strike.kind is Kind.WORKER:
+    if blow.strike.kind is StrikeKind.WORKER:
         task = blow.strike.moment.task
         return f"{task} was tried {times(tries.get(task, 0))}"
     if blow.back_at is None:

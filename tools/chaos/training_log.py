@@ -14,7 +14,7 @@ LINE = re.compile(r"^trainyard (?:(?P<word>start) )?step=(?P<step>\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class LogMark:
     """A line of the training: its processes started after `step`, or they had done it.
 
     `at` is in seconds since the epoch.
@@ -25,15 +25,15 @@ class Mark:
     is_start: bool = False
 
 
-def parse_mark(message: str, *, at: float) -> Mark | None:
+def parse_mark(message: str, *, at: float) -> LogMark | None:
     """Return what a log line says of the training's progress, None for any other line."""
     match = LINE.match(message)
     if match is None:
         return None
-    return Mark(at=at, step=int(match["step"]), is_start=match["word"] == "start")
+    return LogMark(at=at, step=int(match["step"]), is_start=match["word"] == "start")
 
 
-def read_marks(logs: Any, job_names: Iterable[str]) -> list[Mark]:
+def read_marks(logs: Any, job_names: Iterable[str]) -> list[LogMark]:
     """Return the marks of all jobs in the order in which they were printed.
 
     Fails as the client fails.

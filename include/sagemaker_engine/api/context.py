@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.services.quotas import Quotas
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobKind, JobStore
+    from sagemaker_engine.state.store import JobStore, ResourceKind
 
 
 class Preconditions(Protocol):
@@ -33,7 +33,7 @@ class ApiContext:
     settings: EngineSettings
     store: JobStore
     preconditions: Preconditions
-    launch: Callable[[JobKind, str], None]
+    launch: Callable[[ResourceKind, str], None]
     """Starts the runner of a job that is in the store."""
     clock: Callable[[], float]
     quotas: Quotas

@@ -10,7 +10,7 @@ from sagemaker_engine.wire.errors import ValidationError
 from sagemaker_engine.wire.paging import make_token, read_token
 
 if TYPE_CHECKING:
-    from sagemaker_engine.state.store import JobKind, JobRow, JobStore
+    from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind
 
 DEFAULT_PAGE = 10
 _COLUMNS = {"Name": "name", "CreationTime": "created_at", "Status": "status"}
@@ -25,7 +25,7 @@ class JobPage:
 
 
 def list_jobs(
-    store: JobStore, kind: JobKind, request: dict[str, Any], *, filters_status: bool
+    store: JobStore, kind: ResourceKind, request: dict[str, Any], *, filters_status: bool
 ) -> JobPage:
     """Return the page that a List request asks for.
 

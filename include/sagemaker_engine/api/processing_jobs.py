@@ -12,7 +12,7 @@ from sagemaker_engine.api.local_paths import is_folder_path
 from sagemaker_engine.api.resources import check_image, check_input, check_output, check_role
 from sagemaker_engine.api.starting import reserved, start_job, stop_job
 from sagemaker_engine.api.training.rules import rejected_members
-from sagemaker_engine.state.store import JobKind, JobRow, UnknownJobError
+from sagemaker_engine.state.store import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.wire.json_service import Call, Handler
 
-KIND = JobKind.PROCESSING
+KIND = ResourceKind.PROCESSING
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import life_cycle
-from sagemaker_engine.state.store import JobKind, NameTakenError, UnknownJobError
+from sagemaker_engine.state.store import JobNameTakenError, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TAKEN = {
-    JobKind.TRAINING: "Training job names must be unique within an AWS account and region, and a "
+    ResourceKind.TRAINING: "Training job names must be unique within an AWS account and region, and a "
     "training job with this name already exists ({arn})",
-    JobKind.PROCESSING: "Processing job names must be unique within an AWS account and region, "
+    ResourceKind.PROCESSING: "Processing job names must be unique within an AWS account and region, "
     "and a processing job with this name already exists ({arn})",
 }
 
 
 @contextmanager
-def reserved(context: ApiContext, kind: JobKind, call: Call, name: str) -> Iterator[None]:
+def reserved(context: ApiContext, kind: ResourceKind, call: Call, name: str) -> Iterator[None]:
     """Check that the account's quotas have room for a job, which the block starts.
 
     The steps of an AutoML job are on instances of the service's own. A name that is taken is refused as such.
@@ -44,7 +44,7 @@ def reserved(context: ApiContext, kind: JobKind, call: Call, name: str) -> Itera
 
 def start_job(
     context: ApiContext,
-    kind: JobKind,
+    kind: ResourceKind,
     name: str,
     *,
     arn: str,
@@ -62,7 +62,7 @@ def start_job(
         context.store.create(
             kind, name, arn=arn, request=request, tags=tags, created_at=created_at, state=state
         )
-    except NameTakenError as error:
+    except JobNameTakenError as error:
         raise ResourceInUseError(_TAKEN[kind].format(arn=arn)) from error
     try:
         context.launch(kind, name)
@@ -71,7 +71,7 @@ def start_job(
         _fail(context, kind, name, f"InternalServerError: no runner could be started: {error!r}")
 
 
-def stop_job(context: ApiContext, kind: JobKind, name: str, *, noun: str) -> None:
+def stop_job(context: ApiContext, kind: ResourceKind, name: str, *, noun: str) -> None:
     """Move a running job to Stopping and tell its runner.
 
     Raises:
@@ -90,7 +90,7 @@ def stop_job(context: ApiContext, kind: JobKind, name: str, *, noun: str) -> Non
     context.store.request_stop(kind, name, at=now, change=change)
 
 
-def _is_taken(context: ApiContext, kind: JobKind, name: str) -> bool:
+def _is_taken(context: ApiContext, kind: ResourceKind, name: str) -> bool:
     try:
         context.store.get(kind, name)
     except UnknownJobError:
@@ -98,7 +98,7 @@ def _is_taken(context: ApiContext, kind: JobKind, name: str) -> bool:
     return True
 
 
-def _fail(context: ApiContext, kind: JobKind, name: str, reason: str) -> None:
+def _fail(context: ApiContext, kind: ResourceKind, name: str, reason: str) -> None:
     now = context.clock()
     context.store.update_state(
         kind,

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.automl.plan import Problem
-from sagemaker_engine.tuning.observations import Observation, Phase, is_better
-from sagemaker_engine.tuning.ranges import Kind, Point, Range, Scaling, Space
-from sagemaker_engine.tuning.search import Strategy, suggest
+from sagemaker_engine.tuning.observations import Observation, TrialPhase, is_better
+from sagemaker_engine.tuning.ranges import Point, Range, RangeKind, RangeScaling, Space
+from sagemaker_engine.tuning.search import TuningStrategy, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sagemaker_engine.automl.plan import Plan
+    from sagemaker_engine.automl.plan import AutoMLPlan
 
 NUM_START = 3
 """So many points of an algorithm are spread over its space before the search learns."""
@@ -27,35 +27,35 @@ class Tried:
     seen: Observation
 
 
-def _log(name: str, low: float, high: float, kind: Kind = Kind.CONTINUOUS) -> Range:
-    return Range(name=name, kind=kind, low=low, high=high, scaling=Scaling.LOGARITHMIC)
+def _log(name: str, low: float, high: float, kind: RangeKind = RangeKind.CONTINUOUS) -> Range:
+    return Range(name=name, kind=kind, low=low, high=high, scaling=RangeScaling.LOGARITHMIC)
 
 
-def _even(name: str, low: float, high: float, kind: Kind = Kind.CONTINUOUS) -> Range:
+def _even(name: str, low: float, high: float, kind: RangeKind = RangeKind.CONTINUOUS) -> Range:
     return Range(name=name, kind=kind, low=low, high=high)
 
 
 def _one_of(name: str, *values: str) -> Range:
-    return Range(name=name, kind=Kind.CATEGORICAL, values=values)
+    return Range(name=name, kind=RangeKind.CATEGORICAL, values=values)
 
 
 _SCALER = _one_of("scaler", "standard", "quantile", "power")
 _CLASS_WEIGHT = _one_of("class_weight", "none", "balanced")
 _BOOSTING = (
     _log("learning_rate", 0.01, 0.3),
-    _log("min_samples_leaf", 2, 100, Kind.INTEGER),
+    _log("min_samples_leaf", 2, 100, RangeKind.INTEGER),
     _log("l2", 1e-6, 10.0),
 )
-_FOREST = (_even("max_features", 0.1, 1.0), _log("min_samples_leaf", 1, 20, Kind.INTEGER))
+_FOREST = (_even("max_features", 0.1, 1.0), _log("min_samples_leaf", 1, 20, RangeKind.INTEGER))
 _RANGES: dict[str, tuple[Range, ...]] = {
     "randomforest": _FOREST,
     "extra-trees": _FOREST,
-    "xgboost": (*_BOOSTING, _even("max_depth", 2, 10, Kind.INTEGER)),
-    "lightgbm": (*_BOOSTING, _log("max_leaf_nodes", 4, 128, Kind.INTEGER)),
+    "xgboost": (*_BOOSTING, _even("max_depth", 2, 10, RangeKind.INTEGER)),
+    "lightgbm": (*_BOOSTING, _log("max_leaf_nodes", 4, 128, RangeKind.INTEGER)),
     "mlp": (
         _SCALER,
-        _log("width", 16, 256, Kind.INTEGER),
-        _even("depth", 1, 2, Kind.INTEGER),
+        _log("width", 16, 256, RangeKind.INTEGER),
+        _even("depth", 1, 2, RangeKind.INTEGER),
         _log("alpha", 1e-6, 1e-1),
         _log("learning_rate", 1e-4, 1e-2),
     ),
@@ -105,7 +105,7 @@ def default_point(algorithm: str, problem: Problem) -> Point:
     return {name: value for name, value in values.items() if name in space.names}
 
 
-def propose(plan: Plan, history: Sequence[Tried], *, seed: int) -> tuple[str, Point]:
+def propose(plan: AutoMLPlan, history: Sequence[Tried], *, seed: int) -> tuple[str, Point]:
     """Return algorithm and point of the candidate after `history`.
 
     First each algorithm with its defaults; then by turns the next algorithm and the best one so far, by TPE.
@@ -119,7 +119,7 @@ def propose(plan: Plan, history: Sequence[Tried], *, seed: int) -> tuple[str, Po
         algorithm = _best(plan, history) or algorithm
     own = [each.seen for each in history if each.algorithm == algorithm]
     point = suggest(
-        Strategy.BAYESIAN,
+        TuningStrategy.BAYESIAN,
         space_of(algorithm, plan.problem),
         own,
         maximize=plan.maximize,
@@ -130,12 +130,12 @@ def propose(plan: Plan, history: Sequence[Tried], *, seed: int) -> tuple[str, Po
     return algorithm, point
 
 
-def _best(plan: Plan, history: Sequence[Tried]) -> str | None:
+def _best(plan: AutoMLPlan, history: Sequence[Tried]) -> str | None:
     """Return the algorithm of the best candidate, None while there is none."""
     best: tuple[float, str] | None = None
     for each in history:
         value = each.seen.objective
-        if each.seen.phase is not Phase.SUCCEEDED or value is None:
+        if each.seen.phase is not TrialPhase.SUCCEEDED or value is None:
             continue
         if best is None or is_better(value, best[0], maximize=plan.maximize):
             best = (value, each.algorithm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.automl.rounds import Search
+from sagemaker_engine.automl.rounds import AutoMLSearch
 from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, AutoMLRow
 from sagemaker_engine.search_thread import SearchThread
 
@@ -28,7 +28,7 @@ class Driver(SearchThread[AutoMLRow]):
         self._ports.tables.change(row.name, note_stop, at=self._ports.clock(), stop=True)
 
     def _round(self, row: AutoMLRow) -> None:
-        Search(ports=self._ports, row=row).advance()
+        AutoMLSearch(ports=self._ports, row=row).advance()
 
     def _give_up(self, row: AutoMLRow, *, reason: str) -> None:
         now = self._ports.clock()

@@ -61,7 +61,7 @@ class Analysis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AutoMLPlan:
     """All that a search is to do, once the data was looked at."""
 
     problem: Problem
@@ -87,7 +87,7 @@ class Plan:
         return self.mode is Mode.ENSEMBLING and self.max_candidates >= MIN_CANDIDATES_FOR_ENSEMBLE
 
 
-def read_plan(request: Mapping[str, Any], analysis: Analysis) -> Plan:
+def read_plan(request: Mapping[str, Any], analysis: Analysis) -> AutoMLPlan:
     """Return the plan of a request that was accepted."""
     config = tabular(request)
     criteria = config.get("CompletionCriteria", {})
@@ -97,7 +97,7 @@ def read_plan(request: Mapping[str, Any], analysis: Analysis) -> Plan:
         mode = Mode.ENSEMBLING if is_small else Mode.TUNING
     default = DEFAULT_MAX_CANDIDATES if mode is Mode.ENSEMBLING else DEFAULT_MAX_TRIALS
     objective = request.get("AutoMLJobObjective", {}).get("MetricName")
-    return Plan(
+    return AutoMLPlan(
         problem=analysis.problem,
         mode=mode,
         objective=objective or METRICS[analysis.problem][0],

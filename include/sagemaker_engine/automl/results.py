@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.automl.algorithms import Tried
 from sagemaker_engine.automl.plan import Analysis, Problem
 from sagemaker_engine.automl.step_jobs import VALIDATION
-from sagemaker_engine.tuning.observations import Observation, Phase, is_better
+from sagemaker_engine.tuning.observations import Observation, TrialPhase, is_better
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sagemaker_engine.automl.plan import Plan
-    from sagemaker_engine.automl.tables import Step
+    from sagemaker_engine.automl.plan import AutoMLPlan
+    from sagemaker_engine.automl.tables import AutoMLStep
     from sagemaker_engine.state.jobs import JobRow
     from sagemaker_engine.tuning.ranges import Point
 
@@ -41,7 +41,7 @@ def result_of(job: JobRow) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def failed_result(step: Step, *, arn: str, reason: str, at: float) -> dict[str, Any]:
+def failed_result(step: AutoMLStep, *, arn: str, reason: str, at: float) -> dict[str, Any]:
     """Return the result of a step whose job could not be created, or is gone."""
     return {
         "Status": "Failed",
@@ -53,21 +53,21 @@ def failed_result(step: Step, *, arn: str, reason: str, at: float) -> dict[str, 
     }
 
 
-def analysis_of(step: Step) -> Analysis:
+def analysis_of(step: AutoMLStep) -> Analysis:
     """Return what a completed analysis found."""
     assert step.result is not None  # noqa: S101  # it has completed
     summary = json.loads(step.result["ExitMessage"])
     return Analysis(problem=Problem(summary["problem_type"]), num_bytes=summary["num_bytes"])
 
 
-def analysis_failure(step: Step) -> str:
+def analysis_failure(step: AutoMLStep) -> str:
     """Return the FailureReason of a job whose analysis failed: data of the user's, or a fault of ours."""
     reason = str((step.result or {}).get("FailureReason", "The analysis was stopped."))
     words, separator, status = reason.removeprefix("AlgorithmError: ").rpartition(", exit code: ")
     return f"ClientError: {words}" if separator and status == "2" else reason
 
 
-def objective_of(step: Step, plan: Plan) -> float | None:
+def objective_of(step: AutoMLStep, plan: AutoMLPlan) -> float | None:
     """Return a candidate's objective, None while there is none."""
     if not step.has_completed or step.result is None:
         return None
@@ -75,9 +75,9 @@ def objective_of(step: Step, plan: Plan) -> float | None:
     return None if value is None else float(value)
 
 
-def best_of(steps: Iterable[Step], plan: Plan) -> Step | None:
+def best_of(steps: Iterable[AutoMLStep], plan: AutoMLPlan) -> AutoMLStep | None:
     """Return the candidate with the best objective, the first of equals; None when none has any."""
-    best: tuple[float, Step] | None = None
+    best: tuple[float, AutoMLStep] | None = None
     for step in steps:
         value = objective_of(step, plan) if step.kind.is_candidate else None
         if value is not None and (
@@ -87,7 +87,7 @@ def best_of(steps: Iterable[Step], plan: Plan) -> Step | None:
     return best[1] if best else None
 
 
-def tried(steps: Sequence[Step], plan: Plan) -> list[Tried]:
+def tried(steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> list[Tried]:
     """Return ended candidates as the search sees them."""
     return [
         Tried(algorithm=step.recipe["algorithm"], seen=_observation(step, plan)) for step in steps
@@ -96,11 +96,11 @@ def tried(steps: Sequence[Step], plan: Plan) -> list[Tried]:
 
 def pending(algorithm: str, point: Point) -> Tried:
     """Return a candidate that was decided on just now."""
-    return Tried(algorithm=algorithm, seen=Observation(point=point, phase=Phase.PENDING))
+    return Tried(algorithm=algorithm, seen=Observation(point=point, phase=TrialPhase.PENDING))
 
 
-def _observation(step: Step, plan: Plan) -> Observation:
+def _observation(step: AutoMLStep, plan: AutoMLPlan) -> Observation:
     point = step.recipe["point"]
     value = objective_of(step, plan)
-    phase = Phase.FAILED if value is None else Phase.SUCCEEDED
+    phase = TrialPhase.FAILED if value is None else TrialPhase.SUCCEEDED
     return Observation(point=point, phase=phase, objective=value)

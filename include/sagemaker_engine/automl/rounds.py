@@ -10,16 +10,16 @@ from sagemaker_engine.automl import results
 from sagemaker_engine.automl.algorithms import propose
 from sagemaker_engine.automl.plan import read_plan, tabular
 from sagemaker_engine.automl.step_jobs import BATCH, code_of, job_name, request_of
-from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, Step, StepKind
+from sagemaker_engine.automl.tables import SECONDARY_KEY, STATUS_KEY, AutoMLStep, StepKind
 from sagemaker_engine.state.jobs import JobRow, UnknownJobError
 from sagemaker_engine.wire.errors import ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sagemaker_engine.automl.plan import Plan
+    from sagemaker_engine.automl.plan import AutoMLPlan
     from sagemaker_engine.automl.tables import AutoMLRow, AutoMLTables
-    from sagemaker_engine.state.jobs import JobKind
+    from sagemaker_engine.state.jobs import ResourceKind
     from sagemaker_engine.state.store import JobStore
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ class AutoMLPorts:
     store: JobStore
     clock: Callable[[], float]
     tags_of: Callable[[str], Mapping[str, str]]
-    create_job: Callable[[JobKind, dict[str, Any], str, str], None]
-    stop_job: Callable[[JobKind, str], None]
+    create_job: Callable[[ResourceKind, dict[str, Any], str, str], None]
+    stop_job: Callable[[ResourceKind, str], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Search:
+class AutoMLSearch:
     """One AutoML job under way; all that it must know after a restart is in the tables."""
 
     ports: AutoMLPorts
@@ -69,7 +69,7 @@ class Search:
         self._tell_phase(steps if active else [*steps, *self._launch_next(steps)])
         return False
 
-    def _look_at(self, step: Step) -> Step | None:
+    def _look_at(self, step: AutoMLStep) -> AutoMLStep | None:
         """Return the step as it is now: launched if it was not, with its result if it has ended.
 
         One that was never launched is forgotten, and None returned, when the job is ending.
@@ -90,7 +90,7 @@ class Search:
             self.ports.stop_job(step.kind.job_kind, step.job_name)
         return step
 
-    def _job(self, step: Step) -> JobRow | None:
+    def _job(self, step: AutoMLStep) -> JobRow | None:
         """Return the step's job, None when there is none or it is somebody else's."""
         try:
             job = self.ports.store.get(step.kind.job_kind, step.job_name)
@@ -98,7 +98,7 @@ class Search:
             return None
         return job if job.request.get("AutoMLJobArn") == self.row.arn else None
 
-    def _launch(self, step: Step) -> Step:
+    def _launch(self, step: AutoMLStep) -> AutoMLStep:
         request = request_of(self.row, step, self._plan(self.ports.tables.steps(self.row.arn)))
         tags = self.ports.tags_of(self.row.arn)
         if tags:
@@ -115,32 +115,32 @@ class Search:
         log.info("step %s: %s", step.job_name, step.recipe)
         return step
 
-    def _fail(self, step: Step, reason: str) -> Step:
+    def _fail(self, step: AutoMLStep, reason: str) -> AutoMLStep:
         kind = f"{step.kind.job_kind.value}-job"
         arn = f"{self.row.arn.rpartition(':')[0]}:{kind}/{step.job_name}"
         now = self.ports.clock()
         return self._end(step, results.failed_result(step, arn=arn, reason=reason, at=now))
 
-    def _end(self, step: Step, result: dict[str, Any]) -> Step:
+    def _end(self, step: AutoMLStep, result: dict[str, Any]) -> AutoMLStep:
         self.ports.tables.note(self.row.arn, step.number, result=result)
         log.info("step %s: %s", step.job_name, result["Status"])
         return replace(step, result=result)
 
-    def _stop(self, step: Step) -> None:
+    def _stop(self, step: AutoMLStep) -> None:
         if not step.is_stopped:
             self.ports.tables.note(self.row.arn, step.number, is_stopped=1)
             self.ports.stop_job(step.kind.job_kind, step.job_name)
 
-    def _plan(self, steps: Sequence[Step]) -> Plan | None:
+    def _plan(self, steps: Sequence[AutoMLStep]) -> AutoMLPlan | None:
         """Return the plan, None before the analysis has completed."""
         if not steps or not steps[0].has_completed:
             return None
         return read_plan(self.row.request, results.analysis_of(steps[0]))
 
-    def _launch_next(self, steps: Sequence[Step]) -> list[Step]:
+    def _launch_next(self, steps: Sequence[AutoMLStep]) -> list[AutoMLStep]:
         """Return the next steps, decided now that none is running; each is stored before anything of it is done."""
         decided = [
-            Step(
+            AutoMLStep(
                 number=number,
                 kind=kind,
                 job_name=job_name(self.row, number, code_of(kind, recipe)),
@@ -153,7 +153,7 @@ class Search:
             self.ports.tables.decide(self.row.arn, step)
         return [self._launch(step) for step in decided]
 
-    def _next(self, steps: Sequence[Step]) -> list[tuple[StepKind, dict[str, Any]]]:
+    def _next(self, steps: Sequence[AutoMLStep]) -> list[tuple[StepKind, dict[str, Any]]]:
         plan = self._plan(steps)
         if plan is None:
             return [(StepKind.ANALYSIS, {})]
@@ -168,7 +168,9 @@ class Search:
         assert best is not None  # noqa: S101  # else the job has ended
         return [(StepKind.EXPLANATION, {"candidate": best.job_name})]
 
-    def _batch(self, base: Sequence[Step], plan: Plan) -> list[tuple[StepKind, dict[str, Any]]]:
+    def _batch(
+        self, base: Sequence[AutoMLStep], plan: AutoMLPlan
+    ) -> list[tuple[StepKind, dict[str, Any]]]:
         found: list[tuple[StepKind, dict[str, Any]]] = []
         history = results.tried(base, plan)
         for _ in range(min(BATCH, plan.num_base - len(base))):
@@ -177,7 +179,7 @@ class Search:
             history.append(results.pending(algorithm, point))
         return found
 
-    def _tell_phase(self, steps: Sequence[Step]) -> None:
+    def _tell_phase(self, steps: Sequence[AutoMLStep]) -> None:
         """Bring the secondary status up to date."""
         phase = self._phase(steps)
         if self.row.state[SECONDARY_KEY] != phase:
@@ -189,7 +191,7 @@ class Search:
 
             self._change(change)
 
-    def _phase(self, steps: Sequence[Step]) -> str:
+    def _phase(self, steps: Sequence[AutoMLStep]) -> str:
         if not steps:
             return "Starting"
         if not steps[0].has_completed:
@@ -201,11 +203,11 @@ class Search:
             return "FeatureEngineering"
         return "ModelTuning"
 
-    def _trains(self, step: Step) -> bool:
+    def _trains(self, step: AutoMLStep) -> bool:
         job = self._job(step)
         return step.result is not None or (job is not None and "TrainingStartTime" in job.state)
 
-    def _ending(self, steps: Sequence[Step]) -> dict[str, Any] | None:
+    def _ending(self, steps: Sequence[AutoMLStep]) -> dict[str, Any] | None:
         """Return how the job is to end; what was once settled stays."""
         settled: dict[str, Any] | None = self.row.state.get(ENDING)
         if settled is not None:
@@ -215,7 +217,7 @@ class Search:
             self._change(lambda state: state.update({ENDING: found}))
         return found
 
-    def _reason_to_end(self, steps: Sequence[Step]) -> dict[str, Any] | None:
+    def _reason_to_end(self, steps: Sequence[AutoMLStep]) -> dict[str, Any] | None:
         if self.row.stop_requested_at is not None:
             return _outcome("Stopped", "Stopped")
         if not steps or steps[0].result is None:
@@ -226,7 +228,7 @@ class Search:
         assert plan is not None  # noqa: S101  # the analysis has completed
         return self._fruitless(steps, plan) or self._explained(steps) or self._time_is_up()
 
-    def _fruitless(self, steps: Sequence[Step], plan: Plan) -> dict[str, Any] | None:
+    def _fruitless(self, steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> dict[str, Any] | None:
         ended = [step for step in steps if step.kind.is_candidate and step.result is not None]
         if len(ended) < min(MAX_FRUITLESS, plan.num_base):
             return None
@@ -236,7 +238,7 @@ class Search:
         reason = NO_CANDIDATE.format(reason=first)[: results.MAX_REASON_CHARS]
         return _outcome("Failed", "Failed", FailureReason=reason)
 
-    def _explained(self, steps: Sequence[Step]) -> dict[str, Any] | None:
+    def _explained(self, steps: Sequence[AutoMLStep]) -> dict[str, Any] | None:
         last = steps[-1]
         if last.kind is not StepKind.EXPLANATION or last.result is None:
             return None
@@ -274,7 +276,7 @@ def _outcome(status: str, secondary: str, **members: Any) -> dict[str, Any]:
     return {STATUS_KEY: status, SECONDARY_KEY: secondary, **members}
 
 
-def _best_names(steps: Sequence[Step], plan: Plan) -> list[str]:
+def _best_names(steps: Sequence[AutoMLStep], plan: AutoMLPlan) -> list[str]:
     """Return the job names of the best candidates, the best first."""
     sign = -1 if plan.maximize else 1
     ranked = sorted(steps, key=lambda step: sign * (results.objective_of(step, plan) or 0.0))

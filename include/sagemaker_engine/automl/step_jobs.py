@@ -13,8 +13,8 @@ from sagemaker_engine.automl.tables import StepKind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sagemaker_engine.automl.plan import Plan, Problem
-    from sagemaker_engine.automl.tables import AutoMLRow, Step
+    from sagemaker_engine.automl.plan import AutoMLPlan, Problem
+    from sagemaker_engine.automl.tables import AutoMLRow, AutoMLStep
 
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-sklearn-automl:2.5-1-cpu-py3"
 """The image of the service's own feature pipelines; the engine's stand-in for it holds `sagemaker_automl_container`."""
@@ -58,7 +58,7 @@ def code_of(kind: StepKind, recipe: Mapping[str, Any]) -> str:
             return "exp"
 
 
-def request_of(row: AutoMLRow, step: Step, plan: Plan | None) -> dict[str, Any]:
+def request_of(row: AutoMLRow, step: AutoMLStep, plan: AutoMLPlan | None) -> dict[str, Any]:
     """Return the Create request of a step's job, without its tags; `plan` is there after the analysis."""
     if step.kind is StepKind.ANALYSIS:
         return _analysis(row, step)
@@ -118,7 +118,7 @@ def _prepared_uri(row: AutoMLRow) -> str:
     return f"{output_uri(row)}/preprocessed-data"
 
 
-def _analysis(row: AutoMLRow, step: Step) -> dict[str, Any]:
+def _analysis(row: AutoMLRow, step: AutoMLStep) -> dict[str, Any]:
     config = tabular(row.request)
     channels = {
         each.get("ChannelType", "training"): each
@@ -144,7 +144,7 @@ def _analysis(row: AutoMLRow, step: Step) -> dict[str, Any]:
     )
 
 
-def _explanation(row: AutoMLRow, step: Step, plan: Plan) -> dict[str, Any]:
+def _explanation(row: AutoMLRow, step: AutoMLStep, plan: AutoMLPlan) -> dict[str, Any]:
     candidate = step.recipe["candidate"]
     return _processing(
         row,
@@ -164,7 +164,7 @@ def _explanation(row: AutoMLRow, step: Step, plan: Plan) -> dict[str, Any]:
 
 def _processing(
     row: AutoMLRow,
-    step: Step,
+    step: AutoMLStep,
     *,
     program: str,
     arguments: dict[str, str],
@@ -210,8 +210,8 @@ def _processing(
 
 def _training(
     row: AutoMLRow,
-    step: Step,
-    plan: Plan,
+    step: AutoMLStep,
+    plan: AutoMLPlan,
     *,
     program: str,
     given: dict[str, str],

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.registry.tables import put_tags
-from sagemaker_engine.state.jobs import JobKind
+from sagemaker_engine.state.jobs import ResourceKind
 
 if TYPE_CHECKING:
     import sqlite3
@@ -48,19 +48,19 @@ class StepKind(StrEnum):
     EXPLANATION = "explanation"
 
     @property
-    def job_kind(self) -> JobKind:
+    def job_kind(self) -> ResourceKind:
         """Return the kind of job that does it."""
         trains = self in {StepKind.CANDIDATE, StepKind.ENSEMBLE}
-        return JobKind.TRAINING if trains else JobKind.PROCESSING
+        return ResourceKind.TRAINING if trains else ResourceKind.PROCESSING
 
     @property
     def is_candidate(self) -> bool:
         """Return whether it leaves a model."""
-        return self.job_kind is JobKind.TRAINING
+        return self.job_kind is ResourceKind.TRAINING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class AutoMLStep:
     """One step as stored, from the moment that it was decided on.
 
     `recipe` is what it needs beside the AutoML job's request: algorithm and point of a candidate, job names of an
@@ -182,7 +182,7 @@ class AutoMLTables:
                 ),
             )
 
-    def steps(self, automl_arn: str) -> list[Step]:
+    def steps(self, automl_arn: str) -> list[AutoMLStep]:
         """Return the steps of an AutoML job by number."""
         with self.database.read() as db:
             rows = db.execute(
@@ -190,7 +190,7 @@ class AutoMLTables:
             ).fetchall()
         return [_step(row) for row in rows]
 
-    def decide(self, automl_arn: str, step: Step) -> None:
+    def decide(self, automl_arn: str, step: AutoMLStep) -> None:
         """Insert a step that is about to be launched."""
         with self.database.write() as db:
             db.execute(
@@ -247,8 +247,8 @@ def _automl_row(row: sqlite3.Row) -> AutoMLRow:
     )
 
 
-def _step(row: sqlite3.Row) -> Step:
-    return Step(
+def _step(row: sqlite3.Row) -> AutoMLStep:
+    return AutoMLStep(
         number=row["number"],
         kind=StepKind(row["kind"]),
         job_name=row["job_name"],

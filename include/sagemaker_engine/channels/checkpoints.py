@@ -133,7 +133,7 @@ class MirroredFolder:
         neighbours, too: `.../run-1` that of `.../run-16/step-2`, which becomes `6/step-2`.
 
         Raises:
-            DataError: The bucket does not exist, S3 does not give an object, or two cannot lie in one folder.
+            InputDataError: The bucket does not exist, S3 does not give an object, or two cannot lie in one folder.
         """
         files = [
             ChannelFile(

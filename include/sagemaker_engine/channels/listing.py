@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.channels.locations import DataError, S3Location, S3RefusedError
+from sagemaker_engine.channels.locations import InputDataError, S3Location, S3RefusedError
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.objects import ObjectInfo
 
@@ -46,7 +46,7 @@ def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[Chan
     the channel's seed.
 
     Raises:
-        DataError: Nothing is there, a manifest is malformed, or two objects need the same path.
+        InputDataError: Nothing is there, a manifest is malformed, or two objects need the same path.
     """
     source = s3_source(channel)
     location = S3Location.parse(source["S3Uri"])
@@ -56,12 +56,12 @@ def channel_files(channel: Mapping[str, Any], objects: ObjectStore) -> list[Chan
         case "ManifestFile":
             files = read_manifest(location, objects)
         case other:
-            raise DataError(
+            raise InputDataError(
                 f"S3DataType {other} of channel {channel['ChannelName']} is not a list of files; "
                 "AugmentedManifestFile needs InputMode Pipe"
             )
     if not files:
-        raise DataError(no_objects_message(location))
+        raise InputDataError(no_objects_message(location))
     check_paths(files)
     return shuffled(files, seed=shuffle_seed(channel), epoch=0)
 
@@ -70,12 +70,12 @@ def s3_source(channel: Mapping[str, Any]) -> dict[str, Any]:
     """Return the channel's S3DataSource.
 
     Raises:
-        DataError: The channel reads from a file system, which the local engine does not mount.
+        InputDataError: The channel reads from a file system, which the local engine does not mount.
     """
     source = channel["DataSource"]
     if "S3DataSource" not in source:
         kind = next(iter(source), "nothing")
-        raise DataError(
+        raise InputDataError(
             f"channel {channel['ChannelName']} reads from {kind}; the local engine has no such "
             "file system. Put the data into S3 and use S3DataSource"
         )
@@ -137,7 +137,7 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
     """Return the files that a manifest names: `[{"prefix": "s3://..."}, "path", ...]`.
 
     Raises:
-        DataError: The manifest is missing or malformed, or an object that it names is missing.
+        InputDataError: The manifest is missing or malformed, or an object that it names is missing.
         S3RefusedError: S3 does not tell whether such an object is there.
     """
     entries = _manifest_entries(location, objects)
@@ -145,14 +145,16 @@ def read_manifest(location: S3Location, objects: ObjectStore) -> list[ChannelFil
     files = []
     for entry in entries[1:]:
         if not isinstance(entry, str) or not entry:
-            raise DataError(f"manifest {location.uri} holds {entry!r}; every entry is a key suffix")
+            raise InputDataError(
+                f"manifest {location.uri} holds {entry!r}; every entry is a key suffix"
+            )
         key = prefix.key + entry
         try:
             objects.head(prefix.bucket, key)
         except S3Error as error:
             named = f"manifest {location.uri} names s3://{prefix.bucket}/{key}"
             if error.status == HTTPStatus.NOT_FOUND:
-                raise DataError(f"{named}, which does not exist") from error
+                raise InputDataError(f"{named}, which does not exist") from error
             raise S3RefusedError(f"{named}, which cannot be looked at", error) from error
         files.append(ChannelFile(bucket=prefix.bucket, key=key, path=entry.lstrip("/")))
     return files
@@ -166,7 +168,7 @@ def _manifest_entries(location: S3Location, objects: ObjectStore) -> list[Any]:
         and isinstance(entries[0], dict)
         and isinstance(entries[0].get("prefix"), str)
     ):
-        raise DataError(
+        raise InputDataError(
             f'manifest {location.uri} must be a JSON list that begins with {{"prefix": "s3://..."}}'
         )
     return entries
@@ -176,12 +178,12 @@ def read_json(location: S3Location, objects: ObjectStore) -> Any:
     """Return the JSON value stored at the location.
 
     Raises:
-        DataError: It is missing or no JSON.
+        InputDataError: It is missing or no JSON.
     """
     try:
         return json.loads(read_bytes(location, objects))
     except ValueError as error:
-        raise DataError(f"{location.uri} is not JSON: {error}") from error
+        raise InputDataError(f"{location.uri} is not JSON: {error}") from error
 
 
 def read_bytes(location: S3Location, objects: ObjectStore) -> bytes:
@@ -201,25 +203,27 @@ def check_paths(files: Iterable[ChannelFile]) -> None:
     """Check that the files can lie in one folder.
 
     Raises:
-        DataError: A path leaves the folder, occurs twice, is a file and a folder at once, or no file can have it.
+        InputDataError: A path leaves the folder, occurs twice, is a file and a folder at once, or no file can have it.
     """
     paths: set[str] = set()
     parents: dict[str, str] = {}
     for file in files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or not file.path:
-            raise DataError(f"s3://{file.bucket}/{file.key} would lie outside its channel's folder")
+            raise InputDataError(
+                f"s3://{file.bucket}/{file.key} would lie outside its channel's folder"
+            )
         if "\0" in file.path or any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
-            raise DataError(
+            raise InputDataError(
                 f"the key {file.key!r} in s3://{file.bucket} cannot be a file: a name has up to {MAX_NAME_BYTES} bytes "
                 "and no NUL. Rename the object"
             )
         if str(path) in paths:
-            raise DataError(f"two objects of the channel need the path {file.path!r}")
+            raise InputDataError(f"two objects of the channel need the path {file.path!r}")
         paths.add(str(path))
         parents |= {str(parent): file.key for parent in path.parents}
     for path_text in sorted(paths & parents.keys()):
-        raise DataError(
+        raise InputDataError(
             f"{path_text!r} is both an object and the folder of {parents[path_text]!r}; "
             "a channel's folder cannot hold both"
         )

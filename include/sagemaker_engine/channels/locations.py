@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 _URI = re.compile(r"(?:s3|https)://([^/]+)/?(.*)", re.DOTALL)
 
 
-class DataError(Exception):
+class InputDataError(Exception):
     """The data that a job asks for cannot be provided; the user can mend it."""
 
     is_service_fault = False
     """Whether it is not the user's, but the service's to mend."""
 
 
-class S3RefusedError(DataError):
+class S3RefusedError(InputDataError):
     """S3 does not give what a job needs.
 
     Worked: `cannot read s3://b/k: AccessDenied (403): Access Denied`.
@@ -44,11 +44,11 @@ class S3Location:
         """Return the location that an `s3://bucket/key` URI names.
 
         Raises:
-            DataError: It is no such URI.
+            InputDataError: It is no such URI.
         """
         found = _URI.fullmatch(uri)
         if found is None:
-            raise DataError(f"{uri!r} is not an S3 URI; write s3://bucket/prefix")
+            raise InputDataError(f"{uri!r} is not an S3 URI; write s3://bucket/prefix")
         return cls(bucket=found[1], key=found[2])
 
     @property

@@ -26,7 +26,7 @@ from sagemaker_engine.channels.listing import (
     shuffle_seed,
     shuffled,
 )
-from sagemaker_engine.channels.locations import DataError, S3Location, S3RefusedError
+from sagemaker_engine.channels.locations import InputDataError, S3Location, S3RefusedError
 from sagemaker_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class PipeRecord:
     """One thing to stream: an object's content, or a literal of an augmented manifest."""
 
     file: ChannelFile | None = None
@@ -52,13 +52,13 @@ class Record:
 
 def channel_records(
     channel: Mapping[str, Any], objects: ObjectStore, *, host: Host, hosts: Sequence[Host]
-) -> list[list[Record]] | None:
+) -> list[list[PipeRecord]] | None:
     """Return what the instance streams, in units that a shuffle keeps together.
 
     A unit is one object, or the attributes of one line of an augmented manifest. None: the channel
     is not for the instance's group.
 
-    Fails with DataError: nothing is there or a manifest is malformed.
+    Fails with InputDataError: nothing is there or a manifest is malformed.
     """
     if s3_source(channel)["S3DataType"] == "AugmentedManifestFile":
         lines = augmented_records(channel, objects)
@@ -68,23 +68,25 @@ def channel_records(
         mine = files_of_host(stand_ins, channel, host=host, hosts=hosts)
         return None if mine is None else [lines[int(each.path)] for each in mine]
     share = files_of_host(channel_files(channel, objects), channel, host=host, hosts=hosts)
-    return None if share is None else [[Record(file=file)] for file in share]
+    return None if share is None else [[PipeRecord(file=file)] for file in share]
 
 
-def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[list[Record]]:
+def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[list[PipeRecord]]:
     """Return the records of every line of an augmented manifest.
 
     The attributes come in the order of AttributeNames; one that ends in `-ref` is an S3 URI whose
     object is streamed, any other streams its value as JSON.
 
     Raises:
-        DataError: A line is no JSON object or lacks an attribute.
+        InputDataError: A line is no JSON object or lacks an attribute.
     """
     source = s3_source(channel)
     location = S3Location.parse(source["S3Uri"])
     names = source.get("AttributeNames") or []
     if not names:
-        raise DataError(f"channel {channel['ChannelName']} needs AttributeNames for its manifest")
+        raise InputDataError(
+            f"channel {channel['ChannelName']} needs AttributeNames for its manifest"
+        )
     lines = []
     for number, text in enumerate(read_bytes(location, objects).decode().splitlines(), start=1):
         if not text.strip():
@@ -93,19 +95,21 @@ def augmented_records(channel: Mapping[str, Any], objects: ObjectStore) -> list[
             values = json.loads(text)
             lines.append([_attribute(values, name) for name in names])
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
+            raise InputDataError(
                 f"line {number} of augmented manifest {location.uri} lacks or garbles one of the "
                 f"attributes {', '.join(names)}: {error!r}"
             ) from error
     return lines
 
 
-def _attribute(values: dict[str, Any], name: str) -> Record:
+def _attribute(values: dict[str, Any], name: str) -> PipeRecord:
     if name.endswith("-ref"):
         location = S3Location.parse(values[name])
-        return Record(file=ChannelFile(bucket=location.bucket, key=location.key, path=location.key))
+        return PipeRecord(
+            file=ChannelFile(bucket=location.bucket, key=location.key, path=location.key)
+        )
     value = values[name]
-    return Record(literal=(value if isinstance(value, str) else json.dumps(value)).encode())
+    return PipeRecord(literal=(value if isinstance(value, str) else json.dumps(value)).encode())
 
 
 class PipeFeeder(threading.Thread):
@@ -114,7 +118,7 @@ class PipeFeeder(threading.Thread):
     def __init__(
         self,
         channel: Mapping[str, Any],
-        units: list[list[Record]],
+        units: list[list[PipeRecord]],
         folder: Path,
         objects: ObjectStore,
     ) -> None:
@@ -127,7 +131,7 @@ class PipeFeeder(threading.Thread):
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._objects = objects
         self._stopped = threading.Event()
-        self.fault: DataError | None = None
+        self.fault: InputDataError | None = None
         """Why the channel cannot go on, such as an object that was deleted meanwhile."""
         self._fifo(0)
 
@@ -187,7 +191,7 @@ class PipeFeeder(threading.Thread):
                 self._stopped.wait()  # An end of the pipe would tell the reader that this was all.
                 _forget_buffer(pipe)
 
-    def _records(self, epoch: int) -> Iterator[Record]:
+    def _records(self, epoch: int) -> Iterator[PipeRecord]:
         seed = shuffle_seed(self._channel)
         stand_ins = [
             ChannelFile(bucket="", key="", path=str(number)) for number in range(len(self._units))
@@ -195,7 +199,7 @@ class PipeFeeder(threading.Thread):
         for each in shuffled(stand_ins, seed=seed, epoch=epoch):
             yield from self._units[int(each.path)]
 
-    def _write(self, record: Record, pipe: IO[bytes]) -> None:
+    def _write(self, record: PipeRecord, pipe: IO[bytes]) -> None:
         if self._channel.get("RecordWrapperType") == "RecordIO":
             with self._source(record) as source:
                 _write_record(source.read(), pipe)
@@ -205,7 +209,7 @@ class PipeFeeder(threading.Thread):
                 pipe.write(chunk)
 
     @contextmanager
-    def _source(self, record: Record) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    def _source(self, record: PipeRecord) -> Iterator[IO[bytes] | gzip.GzipFile]:
         if record.file is None:
             yield io.BytesIO(record.literal)
             return
@@ -214,13 +218,13 @@ class PipeFeeder(threading.Thread):
             yield gzip.GzipFile(fileobj=source) if packed else source
 
 
-def _fault(what: str, error: Exception) -> DataError:
+def _fault(what: str, error: Exception) -> InputDataError:
     if isinstance(error, S3Error):
         return S3RefusedError(what, error)
-    return DataError(f"{what}: {error}")
+    return InputDataError(f"{what}: {error}")
 
 
-def _place(record: Record | None) -> str:
+def _place(record: PipeRecord | None) -> str:
     file = record.file if record is not None else None
     return f"s3://{file.bucket}/{file.key}" if file is not None else "the channel"
 

@@ -24,7 +24,7 @@ def place_files(
     `link=True` makes hard links: the caller promises that jobs see the folder only as the lower
     layer of an overlay, so that a script that writes to an input changes a copy of its own.
 
-    Fails with DataError: an object went away meanwhile.
+    Fails with InputDataError: an object went away meanwhile.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()

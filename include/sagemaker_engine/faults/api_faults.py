@@ -32,7 +32,7 @@ _CREATES = ("CreateTrainingJob", "CreateProcessingJob")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ServiceRequest:
     """Operation that a request asks for; `is_form` marks a request that wants an XML answer."""
 
     target: str
@@ -74,7 +74,7 @@ def hits(fault: Fault, *, target: str, operation: str) -> bool:
     return target == "SageMaker"
 
 
-def _asked(environ: WSGIEnvironment) -> Asked | None:
+def _asked(environ: WSGIEnvironment) -> ServiceRequest | None:
     """Return what the request asks for, leaving its body to be read again; None if it does not say."""
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     is_form = environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded")
@@ -85,10 +85,10 @@ def _asked(environ: WSGIEnvironment) -> Asked | None:
     environ["CONTENT_LENGTH"] = str(len(body))
     if not operation:
         operation = parse_qs(body.decode("latin-1")).get("Action", [""])[0]
-    return Asked(target=target, operation=operation, is_form=is_form, body=body)
+    return ServiceRequest(target=target, operation=operation, is_form=is_form, body=body)
 
 
-def _error(fault: Fault, asked: Asked) -> ServiceError:
+def _error(fault: Fault, asked: ServiceRequest) -> ServiceError:
     if fault.what is FaultKind.RESOURCE_LIMIT:
         return _limit(asked)
     if fault.code is not None:
@@ -96,7 +96,7 @@ def _error(fault: Fault, asked: Asked) -> ServiceError:
     return ServiceError("Throttling" if asked.is_form else "ThrottlingException", "Rate exceeded")
 
 
-def _limit(asked: Asked) -> ServiceError:
+def _limit(asked: ServiceRequest) -> ServiceError:
     """Return what SageMaker says to a Create that is over the account's quota."""
     try:
         request = json.loads(asked.body or b"{}")
@@ -121,7 +121,9 @@ def _resources(request: dict[str, Any]) -> dict[str, Any]:
     return dict(groups[0]) if groups else resources
 
 
-def _answer(error: ServiceError, asked: Asked, start_response: StartResponse) -> list[bytes]:
+def _answer(
+    error: ServiceError, asked: ServiceRequest, start_response: StartResponse
+) -> list[bytes]:
     if not asked.is_form:
         return answer_error(error, start_response)
     document = (

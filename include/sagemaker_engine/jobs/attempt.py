@@ -15,7 +15,7 @@ from sagemaker_engine.channels.checkpoints import (
     Mirrors,
     NotInS3Error,
 )
-from sagemaker_engine.channels.locations import DataError, S3Location
+from sagemaker_engine.channels.locations import InputDataError, S3Location
 from sagemaker_engine.faults import JobState
 from sagemaker_engine.images.mpi_runtime import MpiRuntime, NoKeyError, install_mpi, make_key
 from sagemaker_engine.images.sagemaker_libraries import lay_out_shims, packages_folder, wanted_shims
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.jobs.host_lines import HostLines
     from sagemaker_engine.jobs.images import ImageRuntime
     from sagemaker_engine.jobs.job import HostPlan
-    from sagemaker_engine.sandbox.cluster import Cluster
+    from sagemaker_engine.sandbox.cluster import SandboxCluster
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ DOWNLOAD_POLL_S = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
-class Attempt:
+class JobAttempt:
     """One start of a job's instances, whose disks are empty. `max_runtime_s` is how long they may train."""
 
     job: Job
@@ -139,7 +139,7 @@ class Attempt:
             feeders, self._downloaded = inputs.provide_channels(
                 self.job, self.hosts, ground=self.ground
             )
-        except DataError as error:
+        except InputDataError as error:
             raise JobError(data_failure("Data download failed", error)) from error
         for feeder in feeders:
             feeder.start()
@@ -166,7 +166,7 @@ class Attempt:
                 )
                 try:
                     self._downloaded[host.name] += mirrors[host.name].restore()
-                except DataError as error:
+                except InputDataError as error:
                     raise JobError(data_failure("Checkpoint download failed", error)) from error
         interval = MIRROR_INTERVAL_S * min(1.0, self.job.settings.time_scale)
         return Mirrors(
@@ -239,7 +239,7 @@ class Attempt:
             max_runtime_s=self.max_runtime_s,
         ).run()
 
-    def _prepare_volumes(self, cluster: Cluster) -> None:
+    def _prepare_volumes(self, cluster: SandboxCluster) -> None:
         self.on_training()
         for host in self.hosts:
             if self._has_volume(host):

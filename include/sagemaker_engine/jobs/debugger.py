@@ -62,7 +62,7 @@ class DebugOutput:
 def debug_outputs(job: Job) -> list[DebugOutput]:
     """Return the folders that the job's Debugger members name.
 
-    Fails with DataError: an S3OutputPath is no S3 URI.
+    Fails with InputDataError: an S3OutputPath is no S3 URI.
     """
     request = job.request
     wanted = [

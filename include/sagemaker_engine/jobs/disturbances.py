@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.faults import Fault
     from sagemaker_engine.jobs.volumes import Volume
-    from sagemaker_engine.sandbox.cluster import Cluster
+    from sagemaker_engine.sandbox.cluster import SandboxCluster
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ CYCLE_S = 0.2
 class Disturbance(Protocol):
     """One that lasts."""
 
-    def go_on(self, cluster: Cluster, now: float) -> bool:
+    def go_on(self, cluster: SandboxCluster, now: float) -> bool:
         """Do what is due at this time.monotonic(); return whether it lasts on."""
 
 
@@ -48,7 +48,7 @@ class Disturbances:
         """Return whether one lasts."""
         return bool(self._under_way)
 
-    def begin(self, fault: Fault, cluster: Cluster) -> None:
+    def begin(self, fault: Fault, cluster: SandboxCluster) -> None:
         """Let a fault come that leaves the hosts there; one that the machine refuses is told in the job's log.
 
         Raises:
@@ -70,7 +70,7 @@ class Disturbances:
             case _:
                 raise AssertionError(f"{fault.what} does not leave the hosts there")
 
-    def go_on(self, cluster: Cluster) -> None:
+    def go_on(self, cluster: SandboxCluster) -> None:
         """Do what is due now, for those that last."""
         now = self.clock()
         self._under_way = [each for each in self._under_way if self._lasts(each, cluster, now)]
@@ -81,7 +81,9 @@ class Disturbances:
             each.close()
         self.volumes.clear()
 
-    def _cut(self, fault: Fault, hosts: Sequence[str], until: float, cluster: Cluster) -> None:
+    def _cut(
+        self, fault: Fault, hosts: Sequence[str], until: float, cluster: SandboxCluster
+    ) -> None:
         if not self.has_network:
             self._refuse(fault, hosts, "instances share this machine's network here")
             return
@@ -89,7 +91,9 @@ class Disturbances:
         cables = [names.index(each) for each in hosts]
         self._last(CutLink(cables=cables, until=until), cluster)
 
-    def _fill(self, fault: Fault, hosts: Sequence[str], until: float, cluster: Cluster) -> None:
+    def _fill(
+        self, fault: Fault, hosts: Sequence[str], until: float, cluster: SandboxCluster
+    ) -> None:
         volumes = [self.volumes[each] for each in hosts if each in self.volumes]
         if not volumes:
             self._refuse(
@@ -105,11 +109,11 @@ class Disturbances:
         for host in hosts:
             self.say(host, f"fault {fault.id} ({fault.what}) has no effect: {reason}")
 
-    def _last(self, disturbance: Disturbance, cluster: Cluster) -> None:
+    def _last(self, disturbance: Disturbance, cluster: SandboxCluster) -> None:
         if self._lasts(disturbance, cluster, self.clock()):
             self._under_way.append(disturbance)
 
-    def _lasts(self, disturbance: Disturbance, cluster: Cluster, now: float) -> bool:
+    def _lasts(self, disturbance: Disturbance, cluster: SandboxCluster, now: float) -> bool:
         try:
             return disturbance.go_on(cluster, now)
         except OSError as error:
@@ -124,7 +128,7 @@ class Standstill:
     hosts: Sequence[str]
     until: float
 
-    def go_on(self, cluster: Cluster, now: float) -> bool:
+    def go_on(self, cluster: SandboxCluster, now: float) -> bool:
         """Stop also what was forked meanwhile; let all go on at the end."""
         if now >= self.until:
             _send(cluster, self.hosts, signal.SIGCONT)
@@ -142,7 +146,7 @@ class DutyCycle:
     factor: float
     _stands: bool = field(default=False, init=False)
 
-    def go_on(self, cluster: Cluster, now: float) -> bool:
+    def go_on(self, cluster: SandboxCluster, now: float) -> bool:
         """Stop or continue them as the cycle says."""
         lasts = now < self.until
         stands = lasts and now % CYCLE_S >= self.factor * CYCLE_S
@@ -160,7 +164,7 @@ class CutLink:
     until: float
     _is_cut: bool = field(default=False, init=False)
 
-    def go_on(self, cluster: Cluster, now: float) -> bool:
+    def go_on(self, cluster: SandboxCluster, now: float) -> bool:
         """Cut or mend when it is time; OSError when the kernel refuses."""
         lasts = now < self.until
         if lasts and not self._is_cut:
@@ -179,7 +183,7 @@ class FullDisk:
     until: float
     _is_full: bool = field(default=False, init=False)
 
-    def go_on(self, cluster: Cluster, now: float) -> bool:
+    def go_on(self, cluster: SandboxCluster, now: float) -> bool:
         """Fill or free them when it is time; OSError when the kernel refuses."""
         lasts = now < self.until
         for volume in self.volumes:
@@ -191,7 +195,7 @@ class FullDisk:
         return lasts
 
 
-def _kill_rank(cluster: Cluster, hosts: Sequence[str]) -> None:
+def _kill_rank(cluster: SandboxCluster, hosts: Sequence[str]) -> None:
     """Kill one training process of the first of the hosts that has any."""
     for host in hosts:
         pid = training_process(cluster.first_process(host))
@@ -201,7 +205,7 @@ def _kill_rank(cluster: Cluster, hosts: Sequence[str]) -> None:
             return
 
 
-def _send(cluster: Cluster, hosts: Sequence[str], number: signal.Signals) -> None:
+def _send(cluster: SandboxCluster, hosts: Sequence[str], number: signal.Signals) -> None:
     for host in hosts:
         pids = [each.pid for each in members(cluster.first_process(host))]
         send(pids, number)

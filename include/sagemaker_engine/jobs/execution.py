@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.jobs.images import ImageRuntime
     from sagemaker_engine.jobs.instances import Ground, InstanceRequest
     from sagemaker_engine.jobs.job import HostPlan, Job
-    from sagemaker_engine.sandbox.cluster import Cluster
+    from sagemaker_engine.sandbox.cluster import SandboxCluster
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Execution:
     mirrors: Mirrors
     fault: Callable[[], str | None] = lambda: None
     faults: AttemptFaults | None = None
-    prepare: Callable[[Cluster], None] = lambda _: None
+    prepare: Callable[[SandboxCluster], None] = lambda _: None
     max_runtime_s: float | None = None
 
     def run(self) -> Outcome:
@@ -102,7 +102,7 @@ class Execution:
             return replace(outcome, last_line=logs[outcome.failure.instance].last_line)
         return outcome
 
-    def _host_metrics(self, cluster: Cluster) -> HostMetrics:
+    def _host_metrics(self, cluster: SandboxCluster) -> HostMetrics:
         return HostMetrics(
             cluster,
             folders={each.name: self.job.host_folder(each.name) for each in self.hosts},

@@ -10,7 +10,7 @@ from sagemaker_engine.jobs.life_cycle import MAX_REASON_CHARS
 
 if TYPE_CHECKING:
     from sagemaker_engine.channels.container_files import ContainerFiles
-    from sagemaker_engine.channels.locations import DataError
+    from sagemaker_engine.channels.locations import InputDataError
     from sagemaker_engine.s3.errors import S3Error
     from sagemaker_engine.sandbox.cluster import InstanceExit
 
@@ -28,7 +28,7 @@ ABANDONED = (
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
 
 
-def data_failure(what: str, error: DataError) -> str:
+def data_failure(what: str, error: InputDataError) -> str:
     """Return the reason of a job whose data could not be had: the user's fault, or the service's.
 
     Worked: `ClientError: Data download failed: cannot read s3://b/k: AccessDenied (403): Access Denied`.

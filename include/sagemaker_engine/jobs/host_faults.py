@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.faults import Fault
     from sagemaker_engine.jobs.disturbances import Disturbances
     from sagemaker_engine.jobs.moments import Moments
-    from sagemaker_engine.sandbox.cluster import Cluster
+    from sagemaker_engine.sandbox.cluster import SandboxCluster
     from sagemaker_engine.sandbox.folder_watch import FolderWatch
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class AttemptFaults:
         busy = self.disturbances.are_under_way or self.moments.awaited
         return CLOSE_POLL_S if busy else POLL_S
 
-    def loss(self, cluster: Cluster) -> Loss | None:
+    def loss(self, cluster: SandboxCluster) -> Loss | None:
         """Let happen what is due, and return the loss of hosts if that is among it."""
         self.disturbances.go_on(cluster)
         loss = None

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sagemaker_engine.sandbox.cluster import Cluster
+    from sagemaker_engine.sandbox.cluster import SandboxCluster
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _NVIDIA_SMI = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class ProcessUsage:
     """One process: its parent, its processor seconds with those of the children it has waited for.
 
     `space` tells processes of one PID namespace from those of others; 0 if it could not be read.
@@ -55,7 +55,7 @@ class Process:
     space: int = 0
 
 
-def read_processes(proc: Path = _PROC) -> dict[int, Process]:
+def read_processes(proc: Path = _PROC) -> dict[int, ProcessUsage]:
     """Return all processes of this machine, by number; those that end meanwhile are left out."""
     found = {}
     for entry in proc.iterdir():
@@ -72,13 +72,13 @@ def read_processes(proc: Path = _PROC) -> dict[int, Process]:
             space = 0
         ticks = sum(int(each) for each in fields[11:15])  # utime, stime, cutime, cstime
         pid = int(entry.name)
-        found[pid] = Process(
+        found[pid] = ProcessUsage(
             pid=pid, parent=int(fields[1]), cpu_s=ticks / _TICKS_PER_S, space=space
         )
     return found
 
 
-def family(processes: Mapping[int, Process], first: int) -> list[Process]:
+def family(processes: Mapping[int, ProcessUsage], first: int) -> list[ProcessUsage]:
     """Return a process, all of its PID namespace and all that descend from them; empty if it has ended.
 
     A program that the warm parent runs descends from that one, but is in the instance's namespace. If the machine
@@ -168,7 +168,7 @@ class HostMetrics:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: SandboxCluster,
         *,
         folders: Mapping[str, Path],
         to: Path,

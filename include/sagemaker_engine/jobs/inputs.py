@@ -28,7 +28,7 @@ def provide_channels(
     Returns:
         The feeders of the streamed channels, not started, and the bytes that each host downloads.
 
-    Fails with DataError: a channel's data is missing or malformed.
+    Fails with InputDataError: a channel's data is missing or malformed.
     """
     feeders: list[PipeFeeder] = []
     downloaded = dict.fromkeys((host.name for host in hosts), 0.0)

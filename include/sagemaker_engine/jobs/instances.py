@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from sagemaker_engine.jobs.container import HOME_INSIDE, STUBS_INSIDE, base_environment
 from sagemaker_engine.sandbox import capabilities, egress, network
-from sagemaker_engine.sandbox.cluster import Cluster
+from sagemaker_engine.sandbox.cluster import SandboxCluster
 from sagemaker_engine.sandbox.instance import ClusterPlan, Instance, Overlay
 from sagemaker_engine.sandbox.relay import Relay
 
@@ -89,7 +89,7 @@ class InstanceRequest:
 
 def make_cluster(
     job: Job, runtime: ImageRuntime, ground: Ground, requests: Sequence[InstanceRequest]
-) -> Cluster:
+) -> SandboxCluster:
     """Set up the instances; nothing of the user runs yet.
 
     Fails with SandboxError: the machine refused, though it allowed the same at the first try.
@@ -106,7 +106,7 @@ def make_cluster(
         needed=_needed(runtime),
     )
     relay = Relay(lambda: _engine_address(job))
-    return Cluster(
+    return SandboxCluster(
         plan, answer={"engine": relay.serve, "egress": egress.EgressProxy(os.environ).serve}
     )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.s3.object_store import ObjectStore
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobKind, JobStore
+    from sagemaker_engine.state.store import JobStore, ResourceKind
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class HostPlan:
 class Job:
     """A job and the stores that its runner works on."""
 
-    kind: JobKind
+    kind: ResourceKind
     name: str
     arn: str
     request: dict[str, Any]

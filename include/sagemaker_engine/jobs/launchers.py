@@ -25,7 +25,7 @@ SYSTEM_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launcher:
+class JobLauncher:
     """Program that a flag of the toolkit starts, and the programs that it needs; none: no emulated image has it."""
 
     name: str
@@ -34,18 +34,18 @@ class Launcher:
 
 
 # In the order in which the PyTorch toolkit (3.0.0, training.py) looks at them; then TensorFlow's.
-LAUNCHERS: Mapping[str, Launcher] = {
-    "sagemaker_mpi_enabled": Launcher(name="mpirun", programs=("mpirun",), is_mpi=True),
-    "sagemaker_pytorch_ddp_enabled": Launcher(
+LAUNCHERS: Mapping[str, JobLauncher] = {
+    "sagemaker_mpi_enabled": JobLauncher(name="mpirun", programs=("mpirun",), is_mpi=True),
+    "sagemaker_pytorch_ddp_enabled": JobLauncher(
         name="mpirun for native DDP", programs=("mpirun",), is_mpi=True
     ),
-    TORCHRUN: Launcher(name="torchrun", programs=("torchrun",)),
-    "sagemaker_distributed_dataparallel_enabled": Launcher(
+    TORCHRUN: JobLauncher(name="torchrun", programs=("torchrun",)),
+    "sagemaker_distributed_dataparallel_enabled": JobLauncher(
         name="smddprun", programs=("mpirun",), is_mpi=True
     ),
-    "sagemaker_pytorch_xla_multi_worker_enabled": Launcher(name="the XLA launcher"),
-    "sagemaker_parameter_server_enabled": Launcher(name="TensorFlow's parameter server"),
-    "sagemaker_multi_worker_mirrored_strategy_enabled": Launcher(
+    "sagemaker_pytorch_xla_multi_worker_enabled": JobLauncher(name="the XLA launcher"),
+    "sagemaker_parameter_server_enabled": JobLauncher(name="TensorFlow's parameter server"),
+    "sagemaker_multi_worker_mirrored_strategy_enabled": JobLauncher(
         name="TensorFlow's MultiWorkerMirroredStrategy"
     ),
 }
@@ -130,7 +130,7 @@ def _sentence(hyperparameter: str, wanted: str) -> str:
     )
 
 
-def _is_there(launcher: Launcher, places: str) -> bool:
+def _is_there(launcher: JobLauncher, places: str) -> bool:
     return bool(launcher.programs) and all(
         shutil.which(each, path=places) for each in launcher.programs
     )

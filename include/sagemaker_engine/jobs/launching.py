@@ -15,7 +15,7 @@ from sagemaker_engine import SOURCE_FOLDER
 from sagemaker_engine.jobs import life_cycle
 from sagemaker_engine.jobs.limits import may_retry
 from sagemaker_engine.sandbox.processes import is_alive
-from sagemaker_engine.state.store import TERMINAL_STATUSES, JobKind, JobStore
+from sagemaker_engine.state.store import TERMINAL_STATUSES, JobStore, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ JOB_VARIABLE = "TRAINYARD_JOB_FOLDER"
 _started: list[int] = []
 
 
-def launch(root: Path, kind: JobKind, name: str, *, settings: EngineSettings) -> None:
+def launch(root: Path, kind: ResourceKind, name: str, *, settings: EngineSettings) -> None:
     """Start the runner of a stored job in a session of its own and return at once.
 
     Fails with OSError: no process could be started.
@@ -82,7 +82,7 @@ def recover(
     store: JobStore,
     settings: EngineSettings,
     *,
-    start: Callable[[JobKind, str], None] | None = None,
+    start: Callable[[ResourceKind, str], None] | None = None,
 ) -> list[str]:
     """Adopt live runners, retry or fail the jobs of dead ones; return the names of the failed jobs.
 
@@ -94,7 +94,7 @@ def recover(
     reap()
     start = start or partial(_launch, settings)
     failed = []
-    for kind in JobKind:
+    for kind in ResourceKind:
         for row in store.list(kind):
             if row.status in TERMINAL_STATUSES or is_alive(row.runner_pid, row.runner_start_ticks):
                 continue
@@ -111,13 +111,13 @@ def recover(
     return failed
 
 
-def _launch(settings: EngineSettings, kind: JobKind, name: str) -> None:
+def _launch(settings: EngineSettings, kind: ResourceKind, name: str) -> None:
     launch(settings.root, kind, name, settings=settings)
 
 
 def _releases(store: JobStore, row: JobRow) -> bool:
     """Let a job that may retry wait for a new runner; return whether it does."""
-    if row.kind is not JobKind.TRAINING or row.stop_requested_at or row.runner_pid is None:
+    if row.kind is not ResourceKind.TRAINING or row.stop_requested_at or row.runner_pid is None:
         return False
     if not may_retry(row.request, row.state["SecondaryStatusTransitions"]):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import TERMINAL_STATUSES, JobKind
+from sagemaker_engine.state.store import TERMINAL_STATUSES, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +32,12 @@ NOT_WHILE_STOPPING = frozenset({"Starting", "Downloading", "Training", "Interrup
 MAX_REASON_CHARS = 1024
 
 
-def has_ended(kind: JobKind, state: dict[str, Any]) -> bool:
+def has_ended(kind: ResourceKind, state: dict[str, Any]) -> bool:
     """Return whether the job has ended; from then on nothing moves its state."""
     return state.get(kind.status_key) in TERMINAL_STATUSES
 
 
-def enter(kind: JobKind, state: dict[str, Any], secondary: str, *, at: float) -> None:
+def enter(kind: ResourceKind, state: dict[str, Any], secondary: str, *, at: float) -> None:
     """Move to a secondary status: close the transition before, open the next one.
 
     Times never run back. Entering the status that is already there changes nothing, nor does
@@ -46,7 +46,7 @@ def enter(kind: JobKind, state: dict[str, Any], secondary: str, *, at: float) ->
     """
     if has_ended(kind, state):
         return
-    if kind is JobKind.PROCESSING:
+    if kind is ResourceKind.PROCESSING:
         _enter_processing(state, secondary, at=at)
         return
     transitions = state.setdefault("SecondaryStatusTransitions", [])
@@ -67,7 +67,7 @@ def enter(kind: JobKind, state: dict[str, Any], secondary: str, *, at: float) ->
 
 
 def finish(
-    kind: JobKind,
+    kind: ResourceKind,
     state: dict[str, Any],
     *,
     status: str,
@@ -85,7 +85,7 @@ def finish(
         return
     if reason is not None:
         state["FailureReason"] = reason[:MAX_REASON_CHARS]
-    if kind is JobKind.PROCESSING:
+    if kind is ResourceKind.PROCESSING:
         state["ProcessingJobStatus"] = status
         state["ProcessingEndTime"] = max(at, state.get("ProcessingStartTime", at))
         return

@@ -21,7 +21,7 @@ from sagemaker_engine.jobs.supervision import Ending
 from sagemaker_engine.jobs.training import TrainingRun
 from sagemaker_engine.sandbox.processes import is_flock_held, start_ticks_of
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobKind, JobStore, UnknownJobError
+from sagemaker_engine.state.store import JobStore, ResourceKind, UnknownJobError
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def main(kind_name: str, name: str, settings_json: str) -> None:
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = EngineSettings.from_json(settings_json)
-    kind = JobKind(kind_name)
+    kind = ResourceKind(kind_name)
     folder = settings.job_folder(kind, name)
     lock = os.open(folder / "runner.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -50,7 +50,7 @@ def main(kind_name: str, name: str, settings_json: str) -> None:
     os._exit(0)  # Threads that wait in system calls must not hold the process.
 
 
-def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
+def run_job(kind: ResourceKind, name: str, settings: EngineSettings) -> None:
     """Run a stored job to a terminal status."""
     store = JobStore(settings.database_path)
     pid = os.getpid()
@@ -77,13 +77,13 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
     if len(row.state.get("SecondaryStatusTransitions", ())) <= 1:
         clear(job.folder)
     clear_instances(job.folder)
-    watch = Watch(job=job)
+    watch = OrderWatch(job=job)
     objects.retrier = replace(objects.retrier, must_end=lambda: watch.order() is not None)
     try:
         if watch.order() is Ending.STOPPED:
             job.enter("Stopping")
             job.finish("Stopped")
-        elif kind is JobKind.TRAINING:
+        elif kind is ResourceKind.TRAINING:
             TrainingRun.prepare(job, watch.order).run()
         else:
             ProcessingRun.prepare(job, watch.order).run()
@@ -106,7 +106,7 @@ def run_job(kind: JobKind, name: str, settings: EngineSettings) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watch:
+class OrderWatch:
     """Reasons for a job to end from outside: a stop request, or no engine for too long."""
 
     job: Job

@@ -15,7 +15,7 @@ from sagemaker_engine.channels.listing import (
     channel_files,
     files_of_host,
 )
-from sagemaker_engine.channels.locations import DataError, S3Location
+from sagemaker_engine.channels.locations import InputDataError, S3Location
 from sagemaker_engine.channels.placement import place_files
 from sagemaker_engine.jobs.container import resource_config
 from sagemaker_engine.jobs.execution import Execution
@@ -91,7 +91,7 @@ class ProcessingRun:
             self._write_config(host)
         try:
             self._provide_inputs()
-        except DataError as error:
+        except InputDataError as error:
             raise JobError(data_failure("Data download failed", error)) from error
         continuous, at_end = self._mirrored("Continuous"), self._mirrored("EndOfJob")
         mirrors = Mirrors(

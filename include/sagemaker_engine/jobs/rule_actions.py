@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import life_cycle
-from sagemaker_engine.state.store import JobKind, JobQuery
+from sagemaker_engine.state.store import JobQuery, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ def _stop_patiently(job: Job, *, prefix: str) -> None:
 
 
 def _stop(job: Job, *, prefix: str) -> None:
-    running = job.store.list(JobKind.TRAINING, JobQuery(statuses=frozenset({"InProgress"})))
+    running = job.store.list(ResourceKind.TRAINING, JobQuery(statuses=frozenset({"InProgress"})))
     names = [each.name for each in running if each.name.startswith(prefix)]
     if len(names) != 1:
         log.warning(
@@ -97,9 +97,9 @@ def _stop(job: Job, *, prefix: str) -> None:
 
     def change(state: dict[str, Any]) -> None:
         if state["TrainingJobStatus"] == "InProgress":
-            life_cycle.enter(JobKind.TRAINING, state, "Stopping", at=now)
+            life_cycle.enter(ResourceKind.TRAINING, state, "Stopping", at=now)
 
-    job.store.request_stop(JobKind.TRAINING, names[0], at=now, change=change)
+    job.store.request_stop(ResourceKind.TRAINING, names[0], at=now, change=change)
 
 
 def _tell(job: Job, action: Mapping[str, str], verdict: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.jobs import life_cycle
 from sagemaker_engine.sandbox.processes import start_ticks_of
-from sagemaker_engine.state.store import JobKind, NameTakenError, UnknownJobError
+from sagemaker_engine.state.store import JobNameTakenError, ResourceKind, UnknownJobError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,7 +139,7 @@ class RuleStatuses:
         arn = f"{arn_head}:processing-job/{name}"
         try:
             job.store.create(
-                JobKind.PROCESSING,
+                ResourceKind.PROCESSING,
                 name,
                 arn=arn,
                 request=rule_job_request(job, rule, name=name),
@@ -151,15 +151,15 @@ class RuleStatuses:
                 },
                 runner=(pid, start_ticks_of(pid) or 0),
             )
-        except NameTakenError:  # of an earlier runner of this job
+        except JobNameTakenError:  # of an earlier runner of this job
             ticks = start_ticks_of(pid) or 0
-            job.store.set_runner(JobKind.PROCESSING, name, pid=pid, start_ticks=ticks)
+            job.store.set_runner(ResourceKind.PROCESSING, name, pid=pid, start_ticks=ticks)
         return arn
 
     def _is_to_stop(self, status: Mapping[str, Any]) -> bool:
         name = status["RuleEvaluationJobArn"].rpartition("/")[2]
         try:
-            return self._job.store.get(JobKind.PROCESSING, name).stop_requested_at is not None
+            return self._job.store.get(ResourceKind.PROCESSING, name).stop_requested_at is not None
         except UnknownJobError:
             return False
 
@@ -171,7 +171,7 @@ class RuleStatuses:
             if word == "IssuesFound":
                 state["ExitMessage"] = details[:MOST_DETAILS]
             life_cycle.finish(
-                JobKind.PROCESSING,
+                ResourceKind.PROCESSING,
                 state,
                 status=ends.get(word, "Completed"),
                 at=time.time(),
@@ -179,7 +179,7 @@ class RuleStatuses:
             )
 
         try:
-            self._job.store.update_state(JobKind.PROCESSING, name, partial(change))
+            self._job.store.update_state(ResourceKind.PROCESSING, name, partial(change))
         except UnknownJobError:
             return  # somebody deleted it
         except sqlite3.Error as error:

@@ -12,7 +12,7 @@ from sagemaker_engine.sandbox.processes import is_alive
 
 if TYPE_CHECKING:
     from sagemaker_engine.state.settings import EngineSettings
-    from sagemaker_engine.state.store import JobKind, JobRow, JobStore
+    from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ class RunnerCare:
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._began_at = time.monotonic()
-        self._launched_at: dict[tuple[JobKind, str], float] = {}
+        self._launched_at: dict[tuple[ResourceKind, str], float] = {}
 
-    def launch(self, kind: JobKind, name: str, settings: EngineSettings) -> None:
+    def launch(self, kind: ResourceKind, name: str, settings: EngineSettings) -> None:
         """Start the runner of a stored job."""
         self._launched_at[kind, name] = time.monotonic()
         runner.launch(settings.root, kind, name, settings=settings)
@@ -48,7 +48,7 @@ class RunnerCare:
                 self._fail(job, settings)
 
     def _recover(self, settings: EngineSettings) -> None:
-        def start(kind: JobKind, name: str) -> None:
+        def start(kind: ResourceKind, name: str) -> None:
             self.launch(kind, name, settings)
 
         for name in runner.recover(self._store, settings, start=start):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sagemaker_engine.sandbox.cluster import Cluster, InstanceExit
+    from sagemaker_engine.sandbox.cluster import InstanceExit, SandboxCluster
 
 STOP_GRACE_S = 120.0
 """What the service gives between SIGTERM and SIGKILL (StopTrainingJob's documentation)."""
@@ -61,7 +61,7 @@ class HostFaults(Protocol):
     def poll_s(self) -> float:
         """Return how often somebody has to look, in seconds."""
 
-    def loss(self, cluster: Cluster) -> Loss | None:
+    def loss(self, cluster: SandboxCluster) -> Loss | None:
         """Let happen what is due, and return the loss of hosts if that is among it."""
 
     def vanished(self, hosts: frozenset[str]) -> None:
@@ -93,7 +93,7 @@ class Supervision:
     goes out. `time_scale` multiplies STOP_GRACE_S and LOSS_NOTICED_S.
     """
 
-    cluster: Cluster
+    cluster: SandboxCluster
     order: Callable[[], Ending | None]
     deadline: float
     time_scale: float

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.faults import FaultStore
-from sagemaker_engine.jobs.attempt import Attempt
+from sagemaker_engine.jobs.attempt import JobAttempt
 from sagemaker_engine.jobs.capacity import REPLACEMENT_S, CapacityRequest
 from sagemaker_engine.jobs.cleanup import clear_instances
 from sagemaker_engine.jobs.debugger import checkpoint_folder, statistics_folders
@@ -128,7 +128,7 @@ class TrainingRun:
             self.job.enter("Starting")
             return False
 
-    def _begin(self) -> Attempt | None:
+    def _begin(self) -> JobAttempt | None:
         """Return the next attempt once it has instances; None when the job ended while it waited."""
         transitions = self.job.transitions()
         is_interrupted = transitions[-1]["Status"] == "Interrupted"
@@ -153,7 +153,7 @@ class TrainingRun:
         self.job.enter("Starting")
         return self._attempt(number, runtime_left_s)
 
-    def _attempt(self, number: int, max_runtime_s: float) -> Attempt:
+    def _attempt(self, number: int, max_runtime_s: float) -> JobAttempt:
         moments = Moments(
             fault_store=self.fault_store,
             job=self.job.name,
@@ -162,7 +162,7 @@ class TrainingRun:
             is_spot=bool(self.job.request.get("EnableManagedSpotTraining")),
         )
         folders = [checkpoint_folder(self.job, self.ground, host) for host in self.hosts]
-        return Attempt(
+        return JobAttempt(
             job=self.job,
             order=self.order,
             ground=self.ground,
@@ -188,7 +188,7 @@ class TrainingRun:
         """Return what the fault store calls this attempt; a later job of the same name is another."""
         return f"{self.job.name}/{number} of {self.job.created_at:.3f}"
 
-    def _conclude(self, attempt: Attempt, outcome: Outcome) -> bool:
+    def _conclude(self, attempt: JobAttempt, outcome: Outcome) -> bool:
         """Move the job to its end after an attempt; return False when another has to follow.
 
         Raises:

@@ -12,7 +12,7 @@ from sagemaker_engine.sandbox import filesystem, inside
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sagemaker_engine.sandbox.cluster import Cluster
+    from sagemaker_engine.sandbox.cluster import SandboxCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Volume:
     descriptor: int
 
     @classmethod
-    def take_over(cls, cluster: Cluster, *, host: str, path: str, folder: Path) -> Volume:
+    def take_over(cls, cluster: SandboxCluster, *, host: str, path: str, folder: Path) -> Volume:
         """Move what was restored into `folder` to the volume of an instance that waits for its start.
 
         From then on `folder` is a link to the volume, which only this process can follow.
@@ -36,14 +36,14 @@ class Volume:
         folder.symlink_to(f"/proc/self/fd/{descriptor}")
         return cls(host=host, path=path, descriptor=descriptor)
 
-    def fill(self, cluster: Cluster) -> None:
+    def fill(self, cluster: SandboxCluster) -> None:
         """Let it take nothing more: what it holds is its size.
 
         Fails with OSError: the kernel refuses, or the instance has ended.
         """
         inside.fill_volume(cluster.first_process(self.host), self.path)
 
-    def free(self, cluster: Cluster) -> None:
+    def free(self, cluster: SandboxCluster) -> None:
         """Give it its first size back.
 
         Fails with OSError: the kernel refuses, or the instance has ended.

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.events import state_changes, state_event
-from sagemaker_engine.state.store import JobKind, JobQuery
+from sagemaker_engine.state.store import JobQuery, ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,4 +91,4 @@ class Watcher:
 
 def running_jobs(store: JobStore) -> list[JobRow]:
     """Return all jobs that have not ended."""
-    return [job for kind in JobKind for job in store.list(kind, JobQuery(statuses=RUNNING))]
+    return [job for kind in ResourceKind for job in store.list(kind, JobQuery(statuses=RUNNING))]

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sagemaker_engine.logs.stream_file import complete_size, iterate
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 GROUPS = {
-    "/aws/sagemaker/TrainingJobs": JobKind.TRAINING,
-    "/aws/sagemaker/ProcessingJobs": JobKind.PROCESSING,
+    "/aws/sagemaker/TrainingJobs": ResourceKind.TRAINING,
+    "/aws/sagemaker/ProcessingJobs": ResourceKind.PROCESSING,
 }
 _TAIL_BYTES = 1 << 16
 
@@ -75,7 +75,7 @@ class LogFolder:
             last_event_at=None if last is None else last.timestamp,
         )
 
-    def _files(self, kind: JobKind, prefix: str) -> Iterator[Path]:
+    def _files(self, kind: ResourceKind, prefix: str) -> Iterator[Path]:
         folder = self.root / "jobs" / kind.value
         job, slash, _ = prefix.partition("/")
         jobs = [folder / job] if slash else folder.iterdir() if folder.is_dir() else ()

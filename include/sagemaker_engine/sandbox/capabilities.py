@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from sagemaker_engine.sandbox import network
-from sagemaker_engine.sandbox.cluster import Cluster, SandboxError
+from sagemaker_engine.sandbox.cluster import SandboxCluster, SandboxError
 from sagemaker_engine.sandbox.instance import ClusterPlan, Instance, Overlay
 
 CANDIDATES: tuple[tuple[str, ...], ...] = (
@@ -90,7 +90,7 @@ def works(wanted: tuple[str, ...], folder: Path) -> str | None:
 
 def _try(plan: ClusterPlan) -> str | None:
     try:
-        cluster = Cluster(plan)
+        cluster = SandboxCluster(plan)
     except SandboxError as error:
         return str(error)
     try:

@@ -43,7 +43,7 @@ class InstanceExit:
     code: int
 
 
-class Cluster:
+class SandboxCluster:
     """All instances of one job; `close`, or the end of this process, ends whatever they do."""
 
     def __init__(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import JobKind, UnknownJobError
+from sagemaker_engine.state.store import ResourceKind, UnknownJobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 FILES = ("metrics.jsonl", "host_metrics.jsonl")
 NAMESPACES = {
-    JobKind.TRAINING: ("/aws/sagemaker/TrainingJobs", "TrainingJobName"),
-    JobKind.PROCESSING: ("/aws/sagemaker/ProcessingJobs", "ProcessingJobName"),
+    ResourceKind.TRAINING: ("/aws/sagemaker/TrainingJobs", "TrainingJobName"),
+    ResourceKind.PROCESSING: ("/aws/sagemaker/ProcessingJobs", "ProcessingJobName"),
 }
 
 
@@ -51,13 +51,15 @@ class MetricFeed:
     def feed(self) -> int:
         """Forward what was written since the last time; return the number of values."""
         with self._lock:
-            return sum(self._feed_job(kind, path) for kind in JobKind for path in self._files(kind))
+            return sum(
+                self._feed_job(kind, path) for kind in ResourceKind for path in self._files(kind)
+            )
 
-    def _files(self, kind: JobKind) -> list[Path]:
+    def _files(self, kind: ResourceKind) -> list[Path]:
         jobs = self.settings.root / "jobs" / kind.value
         return sorted(path for name in FILES for path in jobs.glob(f"*/{name}"))
 
-    def _feed_job(self, kind: JobKind, path: Path) -> int:
+    def _feed_job(self, kind: ResourceKind, path: Path) -> int:
         offset = self._offsets.get(path, 0)
         if path.stat().st_size <= offset:
             return 0
@@ -72,7 +74,7 @@ class MetricFeed:
         self.moto.put_metrics(self._region(kind, name), namespace, metrics)
         return len(metrics)
 
-    def _region(self, kind: JobKind, name: str) -> str:
+    def _region(self, kind: ResourceKind, name: str) -> str:
         try:
             return self.store.get(kind, name).arn.split(":")[3]
         except UnknownJobError:  # Deleted; its metrics stay.

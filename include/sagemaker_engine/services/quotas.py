@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.jobs import JobQuery
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 from sagemaker_engine.wire.errors import ServiceError
 from sagemaker_engine.wire.model import load_model
 
@@ -98,7 +98,7 @@ class Quotas:
 
     @contextmanager
     def room_for(
-        self, store: JobStore, kind: JobKind, request: Mapping[str, Any], region: str
+        self, store: JobStore, kind: ResourceKind, request: Mapping[str, Any], region: str
     ) -> Iterator[None]:
         """Check that a job fits beside the running ones; until the block ends no other job is checked.
 
@@ -112,14 +112,14 @@ class Quotas:
                 quota = _quota(name, changed, region)
                 if used[name] + count > quota.value:
                     raise ServiceError(*over(quota, used=used[name], delta=count))
-            if kind is JobKind.TRAINING:
+            if kind is ResourceKind.TRAINING:
                 longest = _quota(LONGEST_RUN, changed, region)
                 seconds = request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 0)
                 if seconds > longest.value:
                     raise ServiceError(*over(longest, used=0, delta=seconds))
             yield
 
-    def _used(self, store: JobStore, kind: JobKind, region: str) -> Counter[str]:
+    def _used(self, store: JobStore, kind: ResourceKind, region: str) -> Counter[str]:
         used: Counter[str] = Counter()
         for job in store.list(kind, JobQuery(statuses=_ACTIVE)):
             if job.arn.split(":")[3] == region:
@@ -127,10 +127,10 @@ class Quotas:
         return used
 
 
-def instances(kind: JobKind, request: Mapping[str, Any]) -> Counter[str]:
+def instances(kind: ResourceKind, request: Mapping[str, Any]) -> Counter[str]:
     """Return the quotas that a job uses, and how many instances of each. Preferences count by the first choice."""
     found: Counter[str] = Counter()
-    if kind is JobKind.PROCESSING:
+    if kind is ResourceKind.PROCESSING:
         places, use = [request["ProcessingResources"]["ClusterConfig"]], "processing job usage"
     else:
         resources = request.get("ResourceConfig", {})

@@ -9,21 +9,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 
 if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobRow
 
 DETAIL_TYPES = {
-    JobKind.TRAINING: "SageMaker Training Job State Change",
-    JobKind.PROCESSING: "SageMaker Processing Job State Change",
+    ResourceKind.TRAINING: "SageMaker Training Job State Change",
+    ResourceKind.PROCESSING: "SageMaker Processing Job State Change",
 }
-_WIRE_NAMES = {JobKind.TRAINING: "TrainingJob", JobKind.PROCESSING: "ProcessingJob"}
+_WIRE_NAMES = {ResourceKind.TRAINING: "TrainingJob", ResourceKind.PROCESSING: "ProcessingJob"}
 
 
 def state_changes(job: JobRow) -> list[dict[str, Any]]:
     """Return the states the job went through so far, each as the members that tell it."""
-    if job.kind is JobKind.TRAINING:
+    if job.kind is ResourceKind.TRAINING:
         transitions = job.state["SecondaryStatusTransitions"]
         return [
             _training_change(job, transitions[: count + 1]) for count in range(len(transitions))

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 
-class JobKind(StrEnum):
+class ResourceKind(StrEnum):
     """The kinds of job that the engine runs itself."""
 
     TRAINING = "training"
@@ -17,9 +17,9 @@ class JobKind(StrEnum):
     def status_key(self) -> str:
         """Return the wire name of the status of such a job."""
         match self:
-            case JobKind.TRAINING:
+            case ResourceKind.TRAINING:
                 return "TrainingJobStatus"
-            case JobKind.PROCESSING:
+            case ResourceKind.PROCESSING:
                 return "ProcessingJobStatus"
         assert_never(self)
 
@@ -27,7 +27,7 @@ class JobKind(StrEnum):
 TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 
 
-class NameTakenError(Exception):
+class JobNameTakenError(Exception):
     """A job of this kind and name exists."""
 
 
@@ -39,7 +39,7 @@ class UnknownJobError(Exception):
 class JobRow:
     """One job as stored. Times are epoch seconds; `state` and `request` use wire names."""
 
-    kind: JobKind
+    kind: ResourceKind
     name: str
     arn: str
     request: dict[str, Any]

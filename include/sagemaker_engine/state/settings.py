@@ -13,7 +13,7 @@ from sagemaker_engine.images.image_store import default_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sagemaker_engine.state.store import JobKind
+    from sagemaker_engine.state.store import ResourceKind
 
 PATHS = ("root", "images_folder", "image_files")
 
@@ -86,7 +86,7 @@ class EngineSettings:
         """Return the execution role that always exists."""
         return f"arn:aws:iam::{self.account}:role/TrainyardExecutionRole"
 
-    def job_folder(self, kind: JobKind, name: str) -> Path:
+    def job_folder(self, kind: ResourceKind, name: str) -> Path:
         """Return the folder of one job: logs/, instances/, metrics.jsonl."""
         return self.root / "jobs" / kind.value / name
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.state.database import Database
 from sagemaker_engine.state.jobs import (
     TERMINAL_STATUSES,
-    JobKind,
+    JobNameTakenError,
     JobQuery,
     JobRow,
-    NameTakenError,
+    ResourceKind,
     UnknownJobError,
 )
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TERMINAL_STATUSES",
-    "JobKind",
+    "JobNameTakenError",
     "JobQuery",
     "JobRow",
     "JobStore",
-    "NameTakenError",
+    "ResourceKind",
     "UnknownJobError",
 ]
 
@@ -60,7 +60,7 @@ class JobStore:
 
     def create(
         self,
-        kind: JobKind,
+        kind: ResourceKind,
         name: str,
         *,
         arn: str,
@@ -75,11 +75,11 @@ class JobStore:
         `runner` is the process that supervises it already: its pid, and when it started in clock ticks since boot.
 
         Raises:
-            NameTakenError: A job of this kind and name exists.
+            JobNameTakenError: A job of this kind and name exists.
         """
         with self.database.write() as db:
             if _find(db, kind, name) is not None:
-                raise NameTakenError(name)
+                raise JobNameTakenError(name)
             db.execute(
                 "INSERT INTO jobs (kind, name, arn, request, state, status, created_at, "
                 "modified_at, revision, runner_pid, runner_start_ticks) "
@@ -93,7 +93,7 @@ class JobStore:
             _put_tags(db, arn, tags or {})
             return _load(db, kind, name)
 
-    def get(self, kind: JobKind, name: str) -> JobRow:
+    def get(self, kind: ResourceKind, name: str) -> JobRow:
         """Return one job.
 
         Raises:
@@ -102,7 +102,7 @@ class JobStore:
         with self.database.read() as db:
             return _load(db, kind, name)
 
-    def list(self, kind: JobKind, query: JobQuery | None = None) -> JobRows:
+    def list(self, kind: ResourceKind, query: JobQuery | None = None) -> JobRows:
         """Return the jobs that the query asks for, all of the kind by default."""
         where, values = _conditions(kind, query or JobQuery())
         query = query or JobQuery()
@@ -125,7 +125,7 @@ class JobStore:
 
     def update_state(
         self,
-        kind: JobKind,
+        kind: ResourceKind,
         name: str,
         change: Callable[[dict[str, Any]], None],
         *,
@@ -146,7 +146,7 @@ class JobStore:
             return _load(db, kind, name)
 
     def update_request(
-        self, kind: JobKind, name: str, change: Callable[[dict[str, Any]], None]
+        self, kind: ResourceKind, name: str, change: Callable[[dict[str, Any]], None]
     ) -> JobRow:
         """Let `change` edit the stored request in place (UpdateTrainingJob) and return the job.
 
@@ -164,7 +164,7 @@ class JobStore:
 
     def request_stop(
         self,
-        kind: JobKind,
+        kind: ResourceKind,
         name: str,
         *,
         at: float,
@@ -187,7 +187,7 @@ class JobStore:
                 (at, _next_revision(db), kind.value, name),
             )
 
-    def set_runner(self, kind: JobKind, name: str, *, pid: int, start_ticks: int) -> None:
+    def set_runner(self, kind: ResourceKind, name: str, *, pid: int, start_ticks: int) -> None:
         """Note which process supervises the job.
 
         `start_ticks` (clock ticks since boot) tells it from a later process of the same pid.
@@ -204,7 +204,7 @@ class JobStore:
             )
 
     def release_runner(
-        self, kind: JobKind, name: str, *, pid: int, change: Callable[[dict[str, Any]], None]
+        self, kind: ResourceKind, name: str, *, pid: int, change: Callable[[dict[str, Any]], None]
     ) -> bool:
         """Let another process supervise the job of a dead one; return whether it was still this one's.
 
@@ -225,7 +225,7 @@ class JobStore:
             )
             return True
 
-    def delete(self, kind: JobKind, name: str) -> None:
+    def delete(self, kind: ResourceKind, name: str) -> None:
         """Remove the job and its tags.
 
         Raises:
@@ -262,14 +262,14 @@ def _next_revision(db: sqlite3.Connection) -> int:
     return int(row["last"])
 
 
-def _find(db: sqlite3.Connection, kind: JobKind, name: str) -> sqlite3.Row | None:
+def _find(db: sqlite3.Connection, kind: ResourceKind, name: str) -> sqlite3.Row | None:
     found: sqlite3.Row | None = db.execute(
         "SELECT * FROM jobs WHERE kind = ? AND name = ?", (kind.value, name)
     ).fetchone()
     return found
 
 
-def _load(db: sqlite3.Connection, kind: JobKind, name: str) -> JobRow:
+def _load(db: sqlite3.Connection, kind: ResourceKind, name: str) -> JobRow:
     found = _find(db, kind, name)
     if found is None:
         raise UnknownJobError(name)
@@ -279,7 +279,7 @@ def _load(db: sqlite3.Connection, kind: JobKind, name: str) -> JobRow:
 def _row(db: sqlite3.Connection, row: sqlite3.Row) -> JobRow:
     tags = db.execute("SELECT key, value FROM tags WHERE arn = ? ORDER BY key", (row["arn"],))
     return JobRow(
-        kind=JobKind(row["kind"]),
+        kind=ResourceKind(row["kind"]),
         name=row["name"],
         arn=row["arn"],
         request=json.loads(row["request"]),
@@ -301,7 +301,7 @@ def _put_tags(db: sqlite3.Connection, arn: str, tags: Mapping[str, str]) -> None
     )
 
 
-def _conditions(kind: JobKind, query: JobQuery) -> tuple[str, Iterable[Any]]:
+def _conditions(kind: ResourceKind, query: JobQuery) -> tuple[str, Iterable[Any]]:
     conditions: list[tuple[str, tuple[Any, ...]]] = [("kind = ?", (kind.value,))]
     if query.statuses:
         marks = ", ".join("?" * len(query.statuses))

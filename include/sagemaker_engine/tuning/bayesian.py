@@ -14,8 +14,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from sagemaker_engine.tuning.gaussian_process import GaussianProcess, fit_kernel
-from sagemaker_engine.tuning.observations import Phase
-from sagemaker_engine.tuning.ranges import Kind
+from sagemaker_engine.tuning.observations import TrialPhase
+from sagemaker_engine.tuning.ranges import RangeKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,12 +62,12 @@ def _blas() -> ThreadpoolController:
 def _draw(
     space: Space, history: Sequence[Observation], *, maximize: bool, rng: np.random.Generator
 ) -> Point:
-    ended = [each for each in history if each.phase is Phase.SUCCEEDED]
+    ended = [each for each in history if each.phase is TrialPhase.SUCCEEDED]
     sign = -1 if maximize else 1
     objectives = [sign * each.objective for each in ended if each.objective is not None]
     losses = without_outliers(np.array(objectives))
     process = _process(space, _shares(space, ended), losses)
-    running = _shares(space, [each for each in history if each.phase is Phase.PENDING])
+    running = _shares(space, [each for each in history if each.phase is TrialPhase.PENDING])
     if len(running):
         process = process.believing(running)
     return _point(space, _most_promising(space, process, running, rng))
@@ -97,7 +97,7 @@ def thinned(losses: Floats, num: int) -> list[int]:
 
 
 def _process(space: Space, points: Floats, losses: Floats) -> GaussianProcess:
-    is_categorical = np.array([each.kind is Kind.CATEGORICAL for each in space.ranges])
+    is_categorical = np.array([each.kind is RangeKind.CATEGORICAL for each in space.ranges])
     fitted = thinned(losses, MAX_FITTED)
     kernel = fit_kernel(points[fitted], losses[fitted], is_categorical)
     seen = thinned(losses, MAX_SEEN)

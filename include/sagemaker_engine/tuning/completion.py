@@ -16,7 +16,7 @@ MIN_TO_CONVERGE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class SearchProgress:
     """Summary of a sequence of objectives in the order of their arrival.
 
     `num_not_improving` counts the trials since the last improvement of 1% or more. `converged_at` is the
@@ -36,7 +36,7 @@ class Criteria:
     max_not_improving: int | None = None
     on_convergence: bool = False
 
-    def are_met(self, progress: Progress, *, maximize: bool) -> bool:
+    def are_met(self, progress: SearchProgress, *, maximize: bool) -> bool:
         """Return whether the search may end."""
         reached = (
             self.target is not None
@@ -52,7 +52,7 @@ class Criteria:
 
 def progress_of(
     objectives: Sequence[float], *, maximize: bool, num_dimensions: int, num_parallel: int
-) -> Progress:
+) -> SearchProgress:
     """Return the progress of a search.
 
     Convergence is this engine's own rule, as the service does not tell its own: no improvement of 1% for
@@ -72,7 +72,7 @@ def progress_of(
             num_not_improving += 1
         if converged_at is None and num_not_improving >= retrier:
             converged_at = index
-    return Progress(best=best, num_not_improving=num_not_improving, converged_at=converged_at)
+    return SearchProgress(best=best, num_not_improving=num_not_improving, converged_at=converged_at)
 
 
 def _is_significant(value: float, reference: float, *, maximize: bool) -> bool:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.tuning.ranges import Point
 
 
-class Phase(StrEnum):
+class TrialPhase(StrEnum):
     """Phase of a trial for the search; `ObjectiveStatus` on the wire."""
 
     PENDING = "Pending"
@@ -29,7 +29,7 @@ class Observation:
     """
 
     point: Point
-    phase: Phase
+    phase: TrialPhase
     objective: float | None = None
     curve: tuple[float, ...] = ()
     stopped: bool = False

@@ -10,7 +10,7 @@ from sagemaker_engine.tuning.autotune import DEFAULT_MAX_JOBS, with_chosen_range
 from sagemaker_engine.tuning.completion import Criteria
 from sagemaker_engine.tuning.early_stopping import Hyperband
 from sagemaker_engine.tuning.ranges import Space, parse_ranges
-from sagemaker_engine.tuning.search import Strategy
+from sagemaker_engine.tuning.search import TuningStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Definition:
 class TuningPlan:
     """All that a search is to do."""
 
-    strategy: Strategy
+    strategy: TuningStrategy
     definitions: tuple[Definition, ...]
     max_jobs: int
     max_parallel: int
@@ -66,7 +66,7 @@ def read_plan(request: Mapping[str, Any]) -> TuningPlan:
         RangeError: A range cannot be searched; no request that was accepted has one.
     """
     config = request["HyperParameterTuningJobConfig"]
-    strategy = Strategy(config["Strategy"])
+    strategy = TuningStrategy(config["Strategy"])
     definitions = read_definitions(request)
     limits = config["ResourceLimits"]
     criteria = config.get("TuningJobCompletionCriteria", {})
@@ -77,7 +77,9 @@ def read_plan(request: Mapping[str, Any]) -> TuningPlan:
         max_parallel=limits["MaxParallelTrainingJobs"],
         max_runtime_s=limits.get("MaxRuntimeInSeconds", math.inf),
         stops_early=config.get("TrainingJobEarlyStoppingType", "Off") == "Auto",
-        hyperband=read_hyperband(config, definitions) if strategy is Strategy.HYPERBAND else None,
+        hyperband=read_hyperband(config, definitions)
+        if strategy is TuningStrategy.HYPERBAND
+        else None,
         criteria=Criteria(
             target=criteria.get("TargetObjectiveMetricValue"),
             max_not_improving=criteria.get("BestObjectiveNotImproving", {}).get(
@@ -135,10 +137,10 @@ def _definition(
 
 
 def _max_jobs(
-    request: Mapping[str, Any], strategy: Strategy, definitions: tuple[Definition, ...]
+    request: Mapping[str, Any], strategy: TuningStrategy, definitions: tuple[Definition, ...]
 ) -> int:
     limits = request["HyperParameterTuningJobConfig"]["ResourceLimits"]
-    if strategy is Strategy.GRID:
+    if strategy is TuningStrategy.GRID:
         return int(sum(each.space.num_points for each in definitions))
     default = DEFAULT_MAX_JOBS if "Autotune" in request else MAX_TRAINING_JOBS
     return int(limits.get("MaxNumberOfTrainingJobs", default))

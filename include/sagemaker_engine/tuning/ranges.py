@@ -24,7 +24,7 @@ class RangeError(Exception):
     """A range cannot be searched; the message states why."""
 
 
-class Kind(StrEnum):
+class RangeKind(StrEnum):
     """The kinds of ranges, by their name in ParameterRanges."""
 
     INTEGER = "Integer"
@@ -32,7 +32,7 @@ class Kind(StrEnum):
     CATEGORICAL = "Categorical"
 
 
-class Scaling(StrEnum):
+class RangeScaling(StrEnum):
     """The scale on which a range is searched."""
 
     AUTO = "Auto"
@@ -46,27 +46,27 @@ class Range:
     """One range; `low` and `high` belong to it, `values` are a categorical's."""
 
     name: str
-    kind: Kind
+    kind: RangeKind
     low: float = 0.0
     high: float = 0.0
-    scaling: Scaling = Scaling.LINEAR
+    scaling: RangeScaling = RangeScaling.LINEAR
     values: tuple[str, ...] = ()
 
     @property
     def num_values(self) -> float:
         """Return how many values it holds; infinite for a continuous one."""
         match self.kind:
-            case Kind.CATEGORICAL:
+            case RangeKind.CATEGORICAL:
                 return len(set(self.values))
-            case Kind.INTEGER:
+            case RangeKind.INTEGER:
                 return self.high - self.low + 1
-            case Kind.CONTINUOUS:
+            case RangeKind.CONTINUOUS:
                 return math.inf if self.low < self.high else 1
         assert_never(self.kind)
 
     def read(self, text: str) -> Value | None:
         """Return the value that a hyperparameter's text stands for; None when it is not in the range."""
-        if self.kind is Kind.CATEGORICAL:
+        if self.kind is RangeKind.CATEGORICAL:
             return text if text in self.values else None
         try:
             number = float(text)
@@ -74,7 +74,7 @@ class Range:
             return None
         if not self.low <= number <= self.high:
             return None
-        if self.kind is Kind.CONTINUOUS:
+        if self.kind is RangeKind.CONTINUOUS:
             return number
         return int(number) if number == int(number) else None
 
@@ -83,10 +83,10 @@ class Range:
 
         Between 0.0001 and 1 half the way is 0.01 on a logarithmic scale.
         """
-        if self.kind is Kind.CATEGORICAL:
+        if self.kind is RangeKind.CATEGORICAL:
             values = tuple(self)
             return values[int(share * len(values))]
-        if self.kind is Kind.INTEGER:  # Each whole number has the room around it.
+        if self.kind is RangeKind.INTEGER:  # Each whole number has the room around it.
             value = _between(self.low - 0.5, self.high + 0.5, share, self.scaling)
             return self.write(round(value))
         return self.write(_between(self.low, self.high, share, self.scaling))
@@ -97,27 +97,27 @@ class Range:
         A value that stands for a part of the way has that part's middle, the only value of a range 0.5. Between
         0.0001 and 1 the share of 0.01 is 0.5 on a logarithmic scale.
         """
-        if self.kind is Kind.CATEGORICAL:
+        if self.kind is RangeKind.CATEGORICAL:
             values = tuple(self)
             return (values.index(text) + 0.5) / len(values)
         if self.low == self.high:
             return 0.5
-        if self.kind is Kind.INTEGER:
+        if self.kind is RangeKind.INTEGER:
             return _share(self.low - 0.5, self.high + 0.5, float(text), self.scaling)
         return _share(self.low, self.high, float(text), self.scaling)
 
     def write(self, value: Value) -> str:
         """Return the value as a hyperparameter's text, clipped to the range."""
-        if self.kind is Kind.CATEGORICAL:
+        if self.kind is RangeKind.CATEGORICAL:
             return str(value)
         clipped = min(max(float(value), self.low), self.high)
-        return str(round(clipped)) if self.kind is Kind.INTEGER else repr(clipped)
+        return str(round(clipped)) if self.kind is RangeKind.INTEGER else repr(clipped)
 
     def __iter__(self) -> Iterator[str]:
         """Yield all values of a range that has finitely many."""
-        if self.kind is Kind.CATEGORICAL:
+        if self.kind is RangeKind.CATEGORICAL:
             yield from dict.fromkeys(self.values)
-        elif self.kind is Kind.INTEGER:
+        elif self.kind is RangeKind.INTEGER:
             yield from (str(value) for value in range(int(self.low), int(self.high) + 1))
         else:
             yield repr(self.low)
@@ -162,37 +162,37 @@ def parse_ranges(parameter_ranges: Mapping[str, Any]) -> Space:
     """
     found = [
         _numeric(each, kind)
-        for kind in (Kind.INTEGER, Kind.CONTINUOUS)
+        for kind in (RangeKind.INTEGER, RangeKind.CONTINUOUS)
         for each in parameter_ranges.get(f"{kind}ParameterRanges", [])
     ]
     found += [
-        Range(name=each["Name"], kind=Kind.CATEGORICAL, values=tuple(each["Values"]))
+        Range(name=each["Name"], kind=RangeKind.CATEGORICAL, values=tuple(each["Values"]))
         for each in parameter_ranges.get("CategoricalParameterRanges", [])
     ]
     return Space(tuple(_resolve(each) for each in found))
 
 
-def _between(low: float, high: float, share: float, scaling: Scaling) -> float:
+def _between(low: float, high: float, share: float, scaling: RangeScaling) -> float:
     match scaling:
-        case Scaling.LOGARITHMIC:
+        case RangeScaling.LOGARITHMIC:
             return float(low * (high / low) ** share)
-        case Scaling.REVERSE_LOGARITHMIC:
+        case RangeScaling.REVERSE_LOGARITHMIC:
             return float(1 - (1 - low) * ((1 - high) / (1 - low)) ** share)
         case _:
             return low + share * (high - low)
 
 
-def _share(low: float, high: float, value: float, scaling: Scaling) -> float:
+def _share(low: float, high: float, value: float, scaling: RangeScaling) -> float:
     match scaling:
-        case Scaling.LOGARITHMIC:
+        case RangeScaling.LOGARITHMIC:
             return math.log(value / low) / math.log(high / low)
-        case Scaling.REVERSE_LOGARITHMIC:
+        case RangeScaling.REVERSE_LOGARITHMIC:
             return math.log((1 - value) / (1 - low)) / math.log((1 - high) / (1 - low))
         case _:
             return (value - low) / (high - low)
 
 
-def _numeric(given: Mapping[str, Any], kind: Kind) -> Range:
+def _numeric(given: Mapping[str, Any], kind: RangeKind) -> Range:
     name = given["Name"]
     low, high = (_number(name, key, given[key], kind) for key in ("MinValue", "MaxValue"))
     if low > high:
@@ -200,18 +200,18 @@ def _numeric(given: Mapping[str, Any], kind: Kind) -> Range:
             f"Invalid range for hyperparameter {name}: MinValue [{given['MinValue']}] must be less "
             f"than or equal to MaxValue [{given['MaxValue']}]."
         )
-    scaling = Scaling(given.get("ScalingType", Scaling.AUTO))
-    if scaling is Scaling.LOGARITHMIC and low <= 0:
+    scaling = RangeScaling(given.get("ScalingType", RangeScaling.AUTO))
+    if scaling is RangeScaling.LOGARITHMIC and low <= 0:
         raise RangeError(
             f"Invalid scaling for hyperparameter {name}: Logarithmic scaling works only for ranges "
             f"that have only values greater than 0; MinValue is [{given['MinValue']}]."
         )
-    if scaling is Scaling.REVERSE_LOGARITHMIC and kind is Kind.INTEGER:
+    if scaling is RangeScaling.REVERSE_LOGARITHMIC and kind is RangeKind.INTEGER:
         raise RangeError(
             f"Invalid scaling for hyperparameter {name}: ReverseLogarithmic scaling is supported "
             "only for continuous hyperparameter ranges."
         )
-    if scaling is Scaling.REVERSE_LOGARITHMIC and not 0 <= low <= high < 1:
+    if scaling is RangeScaling.REVERSE_LOGARITHMIC and not 0 <= low <= high < 1:
         raise RangeError(
             f"Invalid scaling for hyperparameter {name}: ReverseLogarithmic scaling works only for "
             "ranges that are entirely within 0 <= x < 1.0; got "
@@ -220,20 +220,20 @@ def _numeric(given: Mapping[str, Any], kind: Kind) -> Range:
     return Range(name=name, kind=kind, low=low, high=high, scaling=scaling)
 
 
-def _number(name: str, key: str, text: str, kind: Kind) -> float:
+def _number(name: str, key: str, text: str, kind: RangeKind) -> float:
     try:
-        number = float(int(text)) if kind is Kind.INTEGER else float(text)
+        number = float(int(text)) if kind is RangeKind.INTEGER else float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        noun = "an integer" if kind is Kind.INTEGER else "a number"
+        noun = "an integer" if kind is RangeKind.INTEGER else "a number"
         raise RangeError(f"Invalid range for hyperparameter {name}: {key} [{text}] must be {noun}.")
     return number
 
 
 def _resolve(given: Range) -> Range:
     """Return the range with the scale that Auto stands for."""
-    if given.scaling is not Scaling.AUTO:
+    if given.scaling is not RangeScaling.AUTO:
         return given
     wide = given.low > 0 and given.high / given.low >= AUTO_LOGARITHMIC_RATIO
-    return replace(given, scaling=Scaling.LOGARITHMIC if wide else Scaling.LINEAR)
+    return replace(given, scaling=RangeScaling.LOGARITHMIC if wide else RangeScaling.LINEAR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.state.jobs import TERMINAL_STATUSES
-from sagemaker_engine.tuning.observations import Observation, Phase
+from sagemaker_engine.tuning.observations import Observation, TrialPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,16 +32,16 @@ def result_of(job: JobRow, definition: Definition, curve: tuple[float, ...]) -> 
         if key in job.state:
             result[key] = job.state[key]
     if job.status not in TERMINAL_STATUSES:
-        return {**result, "ObjectiveStatus": Phase.PENDING.value}
+        return {**result, "ObjectiveStatus": TrialPhase.PENDING.value}
     final = {each["MetricName"]: each["Value"] for each in job.state.get("FinalMetricDataList", [])}
     if job.status == "Failed" or definition.metric not in final:
-        return {**result, "ObjectiveStatus": Phase.FAILED.value}
+        return {**result, "ObjectiveStatus": TrialPhase.FAILED.value}
     result["FinalHyperParameterTuningJobObjectiveMetric"] = {
         "Type": "Maximize" if definition.maximize else "Minimize",
         "MetricName": definition.metric,
         "Value": final[definition.metric],
     }
-    return {**result, "ObjectiveStatus": Phase.SUCCEEDED.value}
+    return {**result, "ObjectiveStatus": TrialPhase.SUCCEEDED.value}
 
 
 def failed_result(trial: TrialRow, *, arn: str, reason: str, at: float) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def failed_result(trial: TrialRow, *, arn: str, reason: str, at: float) -> dict[
         "CreationTime": trial.decided_at,
         "TrainingEndTime": at,
         "FailureReason": reason[:1024],
-        "ObjectiveStatus": Phase.FAILED.value,
+        "ObjectiveStatus": TrialPhase.FAILED.value,
         CURVE: [],
     }
 
@@ -60,10 +60,10 @@ def failed_result(trial: TrialRow, *, arn: str, reason: str, at: float) -> dict[
 def observe(trial: TrialRow) -> Observation:
     """Return a stored trial as the search sees it."""
     if trial.result is None:
-        return Observation(point=trial.point, phase=Phase.PENDING)
+        return Observation(point=trial.point, phase=TrialPhase.PENDING)
     return Observation(
         point=trial.point,
-        phase=Phase(trial.result["ObjectiveStatus"]),
+        phase=TrialPhase(trial.result["ObjectiveStatus"]),
         objective=objective_of(trial.result),
         curve=tuple(trial.result[CURVE]),
         stopped=trial.stop_reason is not None,
@@ -115,4 +115,4 @@ def status_counters(results: Sequence[dict[str, Any]]) -> dict[str, int]:
 def objective_counters(results: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Return ObjectiveStatusCounters."""
     statuses = [each["ObjectiveStatus"] for each in results]
-    return {phase.value: statuses.count(phase.value) for phase in Phase}
+    return {phase.value: statuses.count(phase.value) for phase in TrialPhase}

@@ -7,13 +7,13 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.jobs import JobKind, JobRow, UnknownJobError
+from sagemaker_engine.state.jobs import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.tuning import results, warm_start
 from sagemaker_engine.tuning.completion import progress_of
 from sagemaker_engine.tuning.early_stopping import is_below_median
-from sagemaker_engine.tuning.observations import Phase
+from sagemaker_engine.tuning.observations import TrialPhase
 from sagemaker_engine.tuning.plan import read_plan
-from sagemaker_engine.tuning.search import Strategy, num_start_of, suggest
+from sagemaker_engine.tuning.search import TuningStrategy, num_start_of, suggest
 from sagemaker_engine.tuning.tables import STATUS_KEY, TrialRow
 from sagemaker_engine.tuning.trial_jobs import read_curve, training_request, trial_name
 from sagemaker_engine.wire.errors import ServiceError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sagemaker_engine.state.settings import EngineSettings
     from sagemaker_engine.state.store import JobStore
-    from sagemaker_engine.tuning.completion import Progress
+    from sagemaker_engine.tuning.completion import SearchProgress
     from sagemaker_engine.tuning.early_stopping import Curve
     from sagemaker_engine.tuning.observations import Observation
     from sagemaker_engine.tuning.plan import TuningPlan
@@ -64,7 +64,7 @@ class TuningPorts:
 
 
 @dataclass(slots=True, kw_only=True)
-class Search:
+class TuningSearch:
     """One tuning job under way. All it must know after a restart is in the tables."""
 
     ports: TuningPorts
@@ -73,7 +73,7 @@ class Search:
     _num_judged: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, ports: TuningPorts, tuning: TuningRow) -> Search:
+    def of(cls, ports: TuningPorts, tuning: TuningRow) -> TuningSearch:
         """Return the search of a stored tuning job."""
         return cls(ports=ports, tuning=tuning, plan=read_plan(tuning.request))
 
@@ -123,7 +123,7 @@ class Search:
     def _job(self, trial: TrialRow) -> JobRow | None:
         """Return the trial's training job, None when there is none or it is somebody else's."""
         try:
-            job = self.ports.store.get(JobKind.TRAINING, trial.job_name)
+            job = self.ports.store.get(ResourceKind.TRAINING, trial.job_name)
         except UnknownJobError:
             return None
         return job if job.request.get("TuningJobArn") == self.tuning.arn else None
@@ -165,7 +165,7 @@ class Search:
     def _curve(self, trial: TrialRow) -> Curve:
         if trial.result is not None:
             return tuple(trial.result[results.CURVE])
-        folder = self.ports.settings.job_folder(JobKind.TRAINING, trial.job_name)
+        folder = self.ports.settings.job_folder(ResourceKind.TRAINING, trial.job_name)
         metric = self.plan.definitions[trial.definition].metric
         return read_curve(folder / "metrics.jsonl", metric)
 
@@ -222,7 +222,7 @@ class Search:
     def _definition_of(self, number: int) -> int:
         """Return whose turn it is: in turns, or with Grid one definition after the other."""
         definitions = self.plan.definitions
-        if self.plan.strategy is not Strategy.GRID:
+        if self.plan.strategy is not TuningStrategy.GRID:
             return number % len(definitions)
         ends = itertools.accumulate(each.space.num_points for each in definitions)
         return next(index for index, end in enumerate(ends) if number < end)
@@ -248,7 +248,7 @@ class Search:
         )
 
     def _inherited(self, index: int, own: list[Observation]) -> list[Observation]:
-        if self.plan.strategy is Strategy.GRID:
+        if self.plan.strategy is TuningStrategy.GRID:
             return []
         definition = self.plan.definitions[index]
         found = warm_start.inherited_observations(self.tuning.inherited, definition)
@@ -274,7 +274,7 @@ class Search:
         if self.tuning.stop_requested_at is not None:
             return {"Status": "Stopped"}
         ended = [trial.result for trial in trials if trial.result is not None]
-        succeeded = [each for each in ended if each["ObjectiveStatus"] == Phase.SUCCEEDED]
+        succeeded = [each for each in ended if each["ObjectiveStatus"] == TrialPhase.SUCCEEDED]
         if len(ended) >= MAX_FRUITLESS and not succeeded:
             num_failed = sum(each["TrainingJobStatus"] == "Failed" for each in ended)
             reason = NO_SUCCESS if num_failed == len(ended) else NO_METRIC
@@ -289,7 +289,7 @@ class Search:
     def _finish(self, trials: list[TrialRow], ending: dict[str, str] | None) -> None:
         outcome = ending or {"Status": "Completed"}
         ended = [trial.result for trial in trials if trial.result is not None]
-        if ending is None and not any(e["ObjectiveStatus"] == Phase.SUCCEEDED for e in ended):
+        if ending is None and not any(e["ObjectiveStatus"] == TrialPhase.SUCCEEDED for e in ended):
             outcome = {"Status": "Failed", "FailureReason": ALL_FAILED}
         now = self.ports.clock()
 
@@ -306,7 +306,7 @@ class Search:
         self.ports.tables.change(self.tuning.name, change, at=self.ports.clock())
 
 
-def progress_in(trials: list[TrialRow], plan: TuningPlan) -> Progress:
+def progress_in(trials: list[TrialRow], plan: TuningPlan) -> SearchProgress:
     """Return the progress that the ended trials made, in the order of their ends."""
     objectives = [
         value

@@ -17,8 +17,8 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from sagemaker_engine.tuning.observations import Phase
-from sagemaker_engine.tuning.ranges import Kind, Range, Scaling
+from sagemaker_engine.tuning.observations import TrialPhase
+from sagemaker_engine.tuning.ranges import Range, RangeKind, RangeScaling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def _trial(
 ) -> FrozenTrial:
     params = {each.name: _inner(each, seen.point[each.name]) for each in space.ranges}
     members: dict[str, Any] = {"params": params, "distributions": distributions}
-    if seen.phase is Phase.PENDING:
+    if seen.phase is TrialPhase.PENDING:
         return create_trial(state=TrialState.RUNNING, **members)
     if not seen.stopped:
         return create_trial(value=seen.objective, **members)
@@ -69,12 +69,12 @@ def _distribution(given: Range) -> BaseDistribution:
 
     ReverseLogarithmic is the logarithm of 1 - x.
     """
-    if given.kind is Kind.CATEGORICAL:
+    if given.kind is RangeKind.CATEGORICAL:
         return CategoricalDistribution(tuple(given))
-    is_log = given.scaling in {Scaling.LOGARITHMIC, Scaling.REVERSE_LOGARITHMIC}
-    if given.kind is Kind.INTEGER:
+    is_log = given.scaling in {RangeScaling.LOGARITHMIC, RangeScaling.REVERSE_LOGARITHMIC}
+    if given.kind is RangeKind.INTEGER:
         return IntDistribution(int(given.low), int(given.high), log=is_log)
-    if given.scaling is Scaling.REVERSE_LOGARITHMIC:
+    if given.scaling is RangeScaling.REVERSE_LOGARITHMIC:
         return FloatDistribution(1 - given.high, 1 - given.low, log=True)
     return FloatDistribution(given.low, given.high, log=is_log)
 
@@ -83,10 +83,10 @@ def _inner(given: Range, text: str) -> Value:
     value = given.read(text)
     if value is None:
         raise AssertionError(f"{given.name}={text} was not drawn from its range")
-    if given.scaling is Scaling.REVERSE_LOGARITHMIC:
+    if given.scaling is RangeScaling.REVERSE_LOGARITHMIC:
         return min(max(1 - float(value), 1 - given.high), 1 - given.low)
     return value
 
 
 def _outer(given: Range, value: Value) -> Value:
-    return 1 - float(value) if given.scaling is Scaling.REVERSE_LOGARITHMIC else value
+    return 1 - float(value) if given.scaling is RangeScaling.REVERSE_LOGARITHMIC else value

@@ -7,7 +7,7 @@ from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.tuning.observations import Phase
+from sagemaker_engine.tuning.observations import TrialPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ MAX_REDRAWS = 32
 MAX_ENUMERATED = 100_000
 
 
-class Strategy(StrEnum):
+class TuningStrategy(StrEnum):
     """HyperParameterTuningJobStrategyType."""
 
     BAYESIAN = "Bayesian"
@@ -30,7 +30,7 @@ class Strategy(StrEnum):
 
 
 def suggest(
-    strategy: Strategy,
+    strategy: TuningStrategy,
     space: Space,
     history: Sequence[Observation],
     *,
@@ -45,7 +45,7 @@ def suggest(
     again while there are others. With an empty space every trial gets the empty point.
     """
     tried = {_key(each.point) for each in history}
-    if strategy is Strategy.GRID:
+    if strategy is TuningStrategy.GRID:
         return next((p for p in space.points() if _key(p) not in tried), next(space.points()))
     point = _draw(
         strategy, space, history, maximize=maximize, seed=seed, number=number, num_start=num_start
@@ -81,7 +81,7 @@ def draw_start(space: Space, *, seed: int, number: int, num_start: int) -> Point
 
 
 def _draw(
-    strategy: Strategy,
+    strategy: TuningStrategy,
     space: Space,
     history: Sequence[Observation],
     *,
@@ -90,13 +90,13 @@ def _draw(
     number: int,
     num_start: int,
 ) -> Point:
-    known = [each for each in history if each.phase is not Phase.FAILED]
-    num_ended = sum(each.phase is Phase.SUCCEEDED for each in known)
-    if strategy is Strategy.RANDOM or not space.ranges:
+    known = [each for each in history if each.phase is not TrialPhase.FAILED]
+    num_ended = sum(each.phase is TrialPhase.SUCCEEDED for each in known)
+    if strategy is TuningStrategy.RANDOM or not space.ranges:
         return draw_random(space, seed=mix(seed, number))
     if num_ended < num_start:
         return draw_start(space, seed=seed, number=number, num_start=num_start)
-    if strategy is Strategy.BAYESIAN:
+    if strategy is TuningStrategy.BAYESIAN:
         from sagemaker_engine.tuning import bayesian  # noqa: PLC0415  # As long as numpy and scipy.
 
         return bayesian.draw(space, known, maximize=maximize, seed=mix(seed, number))

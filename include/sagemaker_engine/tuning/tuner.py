@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.search_thread import SearchThread
-from sagemaker_engine.tuning.rounds import Search
+from sagemaker_engine.tuning.rounds import TuningSearch
 from sagemaker_engine.tuning.tables import STATUS_KEY, TuningRow
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Tuner(SearchThread[TuningRow]):
     def __init__(self, ports: TuningPorts) -> None:
         super().__init__(name="tuner", noun="tuning job")
         self._ports = ports
-        self._searches: dict[str, Search] = {}
+        self._searches: dict[str, TuningSearch] = {}
 
     def _running(self) -> Sequence[TuningRow]:
         return self._ports.tables.running()
@@ -36,7 +36,7 @@ class Tuner(SearchThread[TuningRow]):
     def _round(self, row: TuningRow) -> None:
         search = self._searches.get(row.arn)
         if search is None or search.tuning.created_at != row.created_at:
-            search = self._searches[row.arn] = Search.of(self._ports, row)
+            search = self._searches[row.arn] = TuningSearch.of(self._ports, row)
         if search.advance(row):
             del self._searches[row.arn]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.tuning.observations import Observation, Phase
+from sagemaker_engine.tuning.observations import Observation, TrialPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def inherited_observations(
         point = definition.space.project(each["HyperParameters"])
         if point is not None:
             value = float(each["Objective"])
-            found.append(Observation(point=point, phase=Phase.SUCCEEDED, objective=value))
+            found.append(Observation(point=point, phase=TrialPhase.SUCCEEDED, objective=value))
     return sorted(found, key=lambda each: each.objective or 0.0, reverse=definition.maximize)
 
 

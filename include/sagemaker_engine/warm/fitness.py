@@ -16,7 +16,7 @@ class UnfitError(Exception):
     """The program needs the real interpreter; the message states why."""
 
 
-class Kind(StrEnum):
+class ProgramKind(StrEnum):
     """Form of a command line that names the program of an interpreter."""
 
     SCRIPT = "script"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 class Invocation:
     """Parsed command line of an interpreter."""
 
-    kind: Kind
+    kind: ProgramKind
     target: str
     arguments: list[str]
     is_unbuffered: bool
@@ -63,8 +63,8 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
             case "-u":
                 is_unbuffered = True
             case "-c" | "-m" if rest:
-                kind = Kind.COMMAND if argument == "-c" else Kind.MODULE
-                if kind is Kind.MODULE and rest[0].partition(".")[0] in COLD_MODULES:
+                kind = ProgramKind.COMMAND if argument == "-c" else ProgramKind.MODULE
+                if kind is ProgramKind.MODULE and rest[0].partition(".")[0] in COLD_MODULES:
                     raise UnfitError(f"module {rest[0]} looks at the interpreter itself")
                 return Invocation(
                     kind=kind, target=rest[0], arguments=rest[1:], is_unbuffered=is_unbuffered
@@ -80,7 +80,7 @@ def parse_command_line(arguments: Sequence[str]) -> Invocation:
 
 def _script(path: str, arguments: list[str], *, is_unbuffered: bool) -> Invocation:
     return Invocation(
-        kind=Kind.SCRIPT, target=path, arguments=arguments, is_unbuffered=is_unbuffered
+        kind=ProgramKind.SCRIPT, target=path, arguments=arguments, is_unbuffered=is_unbuffered
     )
 
 

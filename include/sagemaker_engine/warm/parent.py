@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from sagemaker_engine.sandbox.processes import is_alive, is_flock_held, start_ticks_of
 from sagemaker_engine.warm import preload
-from sagemaker_engine.warm.supervisor import Supervisor, Warmth, package_stamps
+from sagemaker_engine.warm.supervisor import WarmSupervisor, Warmth, package_stamps
 
 if TYPE_CHECKING:
     from sagemaker_engine.warm.program import Program
@@ -96,7 +96,7 @@ def serve(listener: socket.socket, warmth: Warmth, keeper: Keeper) -> Program | 
         link, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            return Supervisor(link, warmth).run()
+            return WarmSupervisor(link, warmth).run()
         link.close()
     return None
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sagemaker_engine.warm.fitness import Invocation, Kind
+from sagemaker_engine.warm.fitness import Invocation, ProgramKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,22 +109,22 @@ class Program:
 
     def _arguments(self) -> list[str]:
         match self.invocation.kind:
-            case Kind.SCRIPT:
+            case ProgramKind.SCRIPT:
                 return [self.invocation.target, *self.invocation.arguments]
-            case Kind.MODULE:
+            case ProgramKind.MODULE:
                 return ["-m", *self.invocation.arguments]
-            case Kind.COMMAND:
+            case ProgramKind.COMMAND:
                 return ["-c", *self.invocation.arguments]
 
 
 def first_path(invocation: Invocation) -> str:
     """Return sys.path[0]: the script's folder with links resolved, the current one, or ''."""
     match invocation.kind:
-        case Kind.SCRIPT:
+        case ProgramKind.SCRIPT:
             return str(Path(invocation.target).resolve().parent)
-        case Kind.MODULE:
+        case ProgramKind.MODULE:
             return str(Path.cwd())
-        case Kind.COMMAND:
+        case ProgramKind.COMMAND:
             return ""
 
 
@@ -212,10 +212,10 @@ def run_to_exit_code(invocation: Invocation) -> int:
 
 
 def _execute(invocation: Invocation, module: types.ModuleType) -> None:
-    if invocation.kind is Kind.MODULE:
+    if invocation.kind is ProgramKind.MODULE:
         runpy._run_module_as_main(invocation.target)  # type: ignore[attr-defined]  # noqa: SLF001  (what -m calls)
         return
-    if invocation.kind is Kind.COMMAND:
+    if invocation.kind is ProgramKind.COMMAND:
         name, source = "<string>", invocation.target.encode()
         module.__dict__["__loader__"] = importlib.machinery.BuiltinImporter
     else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sagemaker_engine.sandbox import linux
 from sagemaker_engine.warm import fitness
-from sagemaker_engine.warm.fitness import Kind, UnfitError
+from sagemaker_engine.warm.fitness import ProgramKind, UnfitError
 from sagemaker_engine.warm.program import Program, first_path
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def package_stamps(base_path: Iterable[str]) -> dict[str, int]:
     return fitness.folder_stamps(each for each in base_path if each.endswith("-packages"))
 
 
-class Supervisor:
+class WarmSupervisor:
     """One caller's supervisor. It ends with the program, or ends the program with the caller."""
 
     def __init__(self, link: socket.socket, warmth: Warmth) -> None:
@@ -133,7 +133,7 @@ class Supervisor:
     def _check_files(self, invocation: fitness.Invocation, environment: dict[str, str]) -> None:
         if package_stamps(self._warmth.base_path) != self._warmth.stamps:
             raise UnfitError("packages were installed or removed")
-        if invocation.kind is Kind.SCRIPT and not (
+        if invocation.kind is ProgramKind.SCRIPT and not (
             Path(invocation.target).is_file() and not invocation.target.endswith(".pyc")
         ):
             raise UnfitError(f"{invocation.target} is no script file")

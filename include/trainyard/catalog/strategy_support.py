@@ -55,7 +55,7 @@ Version = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class SupportCondition:
     """One of a combination's conditions. `values` are words, or the one version."""
 
     name: str
@@ -64,7 +64,7 @@ class Condition:
     is_negated: bool
 
     @classmethod
-    def read(cls, text: str) -> Condition:
+    def read(cls, text: str) -> SupportCondition:
         """Return the condition that the text says.
 
         Raises:
@@ -89,7 +89,7 @@ class Combination:
     """A combination that does not work, and the message about it."""
 
     id: str
-    when: tuple[Condition, ...]
+    when: tuple[SupportCondition, ...]
     severity: Severity
     where: str
     what: str
@@ -173,7 +173,7 @@ def _support(each: Mapping[str, Any]) -> StrategySupport:
 def _combinations(rows: list[dict[str, Any]]) -> Iterator[Combination]:
     for row in rows:
         read = {
-            "when": tuple(Condition.read(text) for text in row["when"]),
+            "when": tuple(SupportCondition.read(text) for text in row["when"]),
             "severity": Severity(row["severity"]),
         }
         yield Combination(**{**row, **read})

@@ -23,7 +23,7 @@ from trainyard.units import format_bytes, format_duration, format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.planning.candidates import Candidate
+    from trainyard.planning.candidates import PlanCandidate
     from trainyard.planning.plans import Plan, Plans
 
 REPLICAS, SHARDS = "ddp", "fsdp"
@@ -187,21 +187,21 @@ def _vocabulary(conf: RunConf) -> int:
     return _BYTE_VOCABULARY if conf.tokenizer == "bytes" else _ASSUMED_VOCABULARY
 
 
-def _is_copies(candidate: Candidate) -> bool:
+def _is_copies(candidate: PlanCandidate) -> bool:
     """Return whether train_ddp.py can do it: whole copies, nothing computed twice."""
     mesh = candidate.mesh
     is_whole = mesh.dp_shard == mesh.tp == mesh.pp == 1
     return is_whole and candidate.batching.recompute is Recompute.NONE
 
 
-def _is_sharded(candidate: Candidate) -> bool:
+def _is_sharded(candidate: PlanCandidate) -> bool:
     """Return whether the model is spread over the ranks, if there are several."""
     mesh = candidate.mesh
     return mesh.num_ranks == 1 or max(mesh.dp_shard, mesh.tp, mesh.pp) > 1
 
 
 def _chosen(
-    best: Candidate, conf: RunConf, left_open: tuple[str, ...], *, wanted: object
+    best: PlanCandidate, conf: RunConf, left_open: tuple[str, ...], *, wanted: object
 ) -> dict[str, Any]:
     mesh, cluster = best.mesh, best.cluster
     is_copies = _is_copies(best) and wanted != SHARDS

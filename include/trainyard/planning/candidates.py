@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.planning.activations import Batching, Recompute
-from trainyard.planning.compute import Cluster, StepTime, step_time
+from trainyard.planning.compute import Cluster, PlannedStepTime, step_time
 from trainyard.planning.memory import MemoryUse, memory_use
 from trainyard.planning.mesh import Mesh
 from trainyard.planning.phases import Peak, phase_peaks
@@ -28,7 +28,7 @@ _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class PlanCandidate:
     """One way to train on one cluster, with what it takes.
 
     Attributes:
@@ -43,7 +43,7 @@ class Candidate:
     mesh: Mesh
     batching: Batching
     memory: MemoryUse
-    step: StepTime
+    step: PlannedStepTime
     usable_bytes: float
     worst: Peak
     hours: float
@@ -94,7 +94,7 @@ class Candidate:
         }
 
 
-def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[Candidate]:
+def candidates(request: PlanRequest, cluster: Cluster) -> Iterator[PlanCandidate]:
     """Yield every candidate of a cluster, fitting or not; none where the batch cannot be shared out."""
     shape = request.shape
     for mesh in meshes(shape, cluster):
@@ -142,13 +142,13 @@ def _batchings(request: PlanRequest, mesh: Mesh) -> Iterator[Batching]:
 
 def _candidate(
     request: PlanRequest, shape: ModelShape, cluster: Cluster, mesh: Mesh, batching: Batching
-) -> Candidate:
+) -> PlanCandidate:
     step = step_time(shape, mesh, batching, cluster, global_batch_size=request.global_batch_size)
     hours = START_UP_H + request.num_steps * step.total / 3600
     memory, usable = memory_use(shape, mesh, batching), usable_bytes(cluster)
     peaks = phase_peaks(shape, mesh, cluster, step_bytes=memory.total, usable_bytes=usable)
     price = cluster.hardware.instance.price_usd_per_hour
-    return Candidate(
+    return PlanCandidate(
         shape=shape,
         cluster=cluster,
         mesh=mesh,

@@ -61,7 +61,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
+class PlannedStepTime:
     """Seconds of one optimizer step.
 
     Attributes:
@@ -114,7 +114,7 @@ class StepTime:
 
 def step_time(
     shape: ModelShape, mesh: Mesh, batching: Batching, cluster: Cluster, *, global_batch_size: int
-) -> StepTime:
+) -> PlannedStepTime:
     """Return the seconds of one optimizer step over `global_batch_size` sequences.
 
     Raises:
@@ -136,7 +136,7 @@ def step_time(
         "optimizer": _optimizer_seconds(shape, mesh, cluster),
     }
     total = sum(parts.values())
-    return StepTime(**parts, mfu=tokens * shape.flops_per_token / rate / total)
+    return PlannedStepTime(**parts, mfu=tokens * shape.flops_per_token / rate / total)
 
 
 def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:

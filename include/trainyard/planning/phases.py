@@ -29,7 +29,7 @@ HOST_SHARE = 0.95
 """Of an instance's memory that its ranks may take together; the system has the rest."""
 
 
-class Phase(StrEnum):
+class PlanPhase(StrEnum):
     """Moments outside of the steps that take memory of their own."""
 
     START = "start"
@@ -87,7 +87,7 @@ rank 0 alone keeps the whole model on its host, put together tensor by tensor (t
 class Peak:
     """The most at one phase, of an accelerator or of an instance's host, and what it is made of."""
 
-    phase: Phase
+    phase: PlanPhase
     is_of_host: bool
     num_bytes: float
     usable_bytes: float
@@ -130,7 +130,7 @@ def phase_peaks(
     largest = max(shape.layer_parameters, 2 * shape.embedding_parameters)
     begun = shard + largest if script.start_is_by_layer else stage
     yield Peak(
-        phase=Phase.START,
+        phase=PlanPhase.START,
         is_of_host=False,
         num_bytes=BYTES_FP32 * begun,
         usable_bytes=usable_bytes,
@@ -139,7 +139,7 @@ def phase_peaks(
         else "the whole model",
     )
     yield Peak(
-        phase=Phase.START,
+        phase=PlanPhase.START,
         is_of_host=True,
         num_bytes=ranks * script.start_host * whole,
         usable_bytes=host,
@@ -147,7 +147,7 @@ def phase_peaks(
     )
     if script.checkpoint_device:
         yield Peak(
-            phase=Phase.CHECKPOINT,
+            phase=PlanPhase.CHECKPOINT,
             is_of_host=False,
             num_bytes=step_bytes + script.checkpoint_device * shard,
             usable_bytes=usable_bytes,
@@ -155,7 +155,7 @@ def phase_peaks(
         )
     copied = (1 if script.checkpoint_is_of_first else ranks) * script.checkpoint_host * shard
     yield Peak(
-        phase=Phase.CHECKPOINT,
+        phase=PlanPhase.CHECKPOINT,
         is_of_host=True,
         num_bytes=copied,
         usable_bytes=host,
@@ -163,7 +163,7 @@ def phase_peaks(
     )
     gathered = ranks * script.end_host * stage
     yield Peak(
-        phase=Phase.END,
+        phase=PlanPhase.END,
         is_of_host=True,
         num_bytes=copied + gathered + script.end_host_of_first * whole,
         usable_bytes=host,

@@ -11,7 +11,7 @@ from trainyard.units import BYTES_PER_GIB, format_bytes, format_count, format_us
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trainyard.planning.candidates import Candidate
+    from trainyard.planning.candidates import PlanCandidate
     from trainyard.planning.plan_request import PlanRequest
     from trainyard.planning.plans import Plan, Plans, Rejection
 
@@ -67,7 +67,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _parts(first: Candidate) -> Iterator[str]:
+def _parts(first: PlanCandidate) -> Iterator[str]:
     """Yield the first plan's bytes and seconds by part."""
     memory = {name: value for name, value in first.memory.to_dict().items() if name != "total"}
     yield "memory of a rank in plan 1: " + ", ".join(

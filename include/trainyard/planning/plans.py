@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.hardware import Hardware, hardware
 from trainyard.errors import Finding, PlanError
 from trainyard.planning.activations import Recompute
-from trainyard.planning.candidates import Candidate, candidates
+from trainyard.planning.candidates import PlanCandidate, candidates
 from trainyard.planning.compute import Cluster
 from trainyard.units import format_bytes, format_usd
 
@@ -29,7 +29,7 @@ class Plan:
     """A candidate that may be run, its place in the ranking (1 = the one to take), and why it is there."""
 
     rank: int
-    candidate: Candidate
+    candidate: PlanCandidate
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,16 +67,16 @@ class Plans:
 class _Choice:
     """A cluster's own best, and why it is laid out so."""
 
-    candidate: Candidate
+    candidate: PlanCandidate
     layout: str
 
 
-def _anything(_: Candidate) -> bool:
+def _anything(_: PlanCandidate) -> bool:
     return True
 
 
 def make_plans(
-    request: PlanRequest, *, allowed: Callable[[Candidate], bool] = _anything, since: str = ""
+    request: PlanRequest, *, allowed: Callable[[PlanCandidate], bool] = _anything, since: str = ""
 ) -> Plans:
     """Return every cluster's best way to train, ranked, of those ways that are allowed.
 
@@ -131,7 +131,7 @@ def _powers_of_two(most: int) -> list[int]:
 
 
 def _best_of_cluster(
-    request: PlanRequest, cluster: Cluster, *, allowed: Callable[[Candidate], bool], since: str
+    request: PlanRequest, cluster: Cluster, *, allowed: Callable[[PlanCandidate], bool], since: str
 ) -> _Choice | Rejection:
     """Return the simplest of the fastest allowed candidates that fit and keep the limits, or why there is none."""
     instance = cluster.hardware.instance
@@ -165,7 +165,7 @@ def _best_of_cluster(
     return _Choice(candidate=best, layout=layout)
 
 
-def _simplicity(each: Candidate) -> tuple[int, int, int, int, float]:
+def _simplicity(each: PlanCandidate) -> tuple[int, int, int, int, float]:
     """Return what is least for the simplest.
 
     Kinds of parallelism, their degrees, what is computed again, then large micro batches (they use the hardware
@@ -181,7 +181,7 @@ def _simplicity(each: Candidate) -> tuple[int, int, int, int, float]:
     )
 
 
-def _too_large(every: list[Candidate]) -> str:
+def _too_large(every: list[PlanCandidate]) -> str:
     in_steps = [each for each in every if each.memory.total <= each.usable_bytes]
     if in_steps:
         nearest = min(in_steps, key=lambda each: each.worst.num_bytes - each.worst.usable_bytes)
@@ -195,7 +195,7 @@ def _too_large(every: list[Candidate]) -> str:
     )
 
 
-def _broken_limit(request: PlanRequest, best: Candidate) -> str | None:
+def _broken_limit(request: PlanRequest, best: PlanCandidate) -> str | None:
     """Return the deadline or the budget that even the fastest layout of a cluster misses."""
     if request.deadline_h is not None and best.hours > request.deadline_h:
         return f"takes {best.hours:,.1f} h, and the deadline is {request.deadline_h:,.1f} h"
@@ -230,11 +230,11 @@ def _ranked(request: PlanRequest, kept: list[_Choice]) -> Iterator[Plan]:
         yield Plan(rank=rank, candidate=each.candidate, reason=f"{why}; {each.layout}")
 
 
-def _fewest(each: Candidate) -> tuple[int, int]:
+def _fewest(each: PlanCandidate) -> tuple[int, int]:
     return each.cluster.instance_count, each.mesh.complexity
 
 
-def _why_first(request: PlanRequest, first: Candidate, *, is_by_time: bool) -> str:
+def _why_first(request: PlanRequest, first: PlanCandidate, *, is_by_time: bool) -> str:
     if is_by_time:
         return f"fastest within {format_usd(request.budget_usd)}"
     unpriced = " of unknown price" if first.cost_usd is None else ""
@@ -243,7 +243,7 @@ def _why_first(request: PlanRequest, first: Candidate, *, is_by_time: bool) -> s
     return f"cheapest{unpriced}"
 
 
-def _against(each: Candidate, first: Candidate, *, is_by_time: bool) -> str:
+def _against(each: PlanCandidate, first: PlanCandidate, *, is_by_time: bool) -> str:
     """Return how a plan compares with the first."""
     if is_by_time:
         return f"{each.hours / first.hours:.2f} x the time"
@@ -253,9 +253,9 @@ def _against(each: Candidate, first: Candidate, *, is_by_time: bool) -> str:
 
 
 def _why_layout(
-    best: Candidate,
-    fitting: list[Candidate],
-    refused: list[Candidate],
+    best: PlanCandidate,
+    fitting: list[PlanCandidate],
+    refused: list[PlanCandidate],
     *,
     fastest_s: float,
     since: str,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainyard.specs.run_conf import RunConf
-    from trainyard.specs.run_conf_tuning import Search
+    from trainyard.specs.run_conf_tuning import SearchSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def search_findings(conf: RunConf) -> Iterator[Finding]:
         )
 
 
-def _longest(search: Search) -> tuple[int, str]:
+def _longest(search: SearchSettings) -> tuple[int, str]:
     """Return the seconds that all trials can take one after another, and how many trials in words."""
     trials = search.max_jobs * search.max_run_s
     if search.max_time_s is None or search.max_time_s * search.max_parallel_jobs >= trials:

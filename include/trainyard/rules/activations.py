@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import ACTIVATIONS, Facts, StepRecord, TensorStatistics
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.tensors import selected
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class DeadRelu(Rule):
     threshold_inactivity: float = 1.0
     threshold_layer: float = 50.0
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _DeadRelu(self)
 
 
-class _DeadRelu(Watch[StepRecord]):
+class _DeadRelu(RuleState[StepRecord]):
     def __init__(self, rule: DeadRelu) -> None:
         self._rule = rule
 
@@ -85,12 +85,12 @@ class SaturatedActivation(Rule):
     threshold_inactivity: float = 1.0
     threshold_layer: float = 50.0
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _SaturatedActivation(self)
 
 
-class _SaturatedActivation(Watch[StepRecord]):
+class _SaturatedActivation(RuleState[StepRecord]):
     def __init__(self, rule: SaturatedActivation) -> None:
         self._rule = rule
 

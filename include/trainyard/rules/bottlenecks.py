@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import Facts, HostSample
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import quantile
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class BatchSize(Rule):
     patience: int = 100
     window: int = 500
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _BatchSize(self)
 
 
-class _BatchSize(Watch[HostSample]):
+class _BatchSize(RuleState[HostSample]):
     def __init__(self, rule: BatchSize) -> None:
         self._rule = rule
         self._seen: list[tuple[float, float, float]] = []
@@ -85,7 +85,7 @@ class _Bottleneck(Rule):
     threshold: float = 50.0
 
 
-class _Share(Watch[HostSample]):
+class _Share(RuleState[HostSample]):
     """The share of all samples in which the condition holds, judged after the first `patience`."""
 
     def __init__(
@@ -129,7 +129,7 @@ class CPUBottleneck(_Bottleneck):
     cpu_threshold: float = 90.0
     patience: int = 100
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _Share(
             self.threshold,
@@ -152,7 +152,7 @@ class IOBottleneck(_Bottleneck):
     io_threshold: float = 50.0
     patience: int = 1000
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _Share(
             self.threshold,

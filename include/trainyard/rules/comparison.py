@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainyard.rules.records import Facts, StepRecord
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.tensors import selected
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class SimilarAcrossRuns(Rule):
         """The other run, by whichever name it was given."""
         return self.other_trial_0 or self.other_trials
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:
         """Return a new state."""
         return _SimilarAcrossRuns(self, facts)
 
 
-class _SimilarAcrossRuns(Watch[StepRecord]):
+class _SimilarAcrossRuns(RuleState[StepRecord]):
     def __init__(self, rule: SimilarAcrossRuns, facts: Facts) -> None:
         self._rule = rule
         known = facts.other_runs.get(rule.other or "", ())

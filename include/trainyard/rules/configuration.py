@@ -26,7 +26,7 @@ from trainyard.rules.catalogue import RULES
 from trainyard.rules.custom_file import load_rule
 from trainyard.rules.evaluation import ConfiguredRule
 from trainyard.rules.expression import Expression
-from trainyard.rules.rule import Profile, Rule, RuleAction
+from trainyard.rules.rule import Rule, RuleAction, RuleProfile
 from trainyard.specs.reading import read_spec
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class RuleSpec:
     name: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     severity: Severity | None = None
-    profile: Profile = Profile.ROBUST
+    profile: RuleProfile = RuleProfile.ROBUST
     action: RuleAction | None = None
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ def rules_findings(wanted: Sequence[object]) -> tuple[Finding, ...]:
     return ()
 
 
-def default_rules(profile: Profile = Profile.ROBUST) -> tuple[ConfiguredRule, ...]:
+def default_rules(profile: RuleProfile = RuleProfile.ROBUST) -> tuple[ConfiguredRule, ...]:
     """Return every rule of the catalogue; those that an author must ask for say so instead of judging."""
     rules = (make_rule(name, {}, profile=profile) for name in RULES)
     return tuple(
@@ -143,7 +143,7 @@ def default_rules(profile: Profile = Profile.ROBUST) -> tuple[ConfiguredRule, ..
 
 
 def make_rule(
-    name: str, parameters: Mapping[str, Any], *, profile: Profile, where: str = ""
+    name: str, parameters: Mapping[str, Any], *, profile: RuleProfile, where: str = ""
 ) -> Rule:
     """Return a rule of the catalogue with these parameters over the profile's.
 
@@ -170,7 +170,7 @@ def make_rule(
         for key, value in parameters.items()
         if key in known or key not in _OF_THE_SERVICE
     }
-    base = cls.ROBUST if profile is Profile.ROBUST else {}
+    base = cls.ROBUST if profile is RuleProfile.ROBUST else {}
     return read_spec(cls, {**base, **own}, where=where)
 
 
@@ -242,7 +242,7 @@ def _aws_spec(value: Mapping[str, Any], *, where: str) -> RuleSpec:
         rule=str(parameters["rule_to_invoke"]),
         name=value.get("RuleConfigurationName"),
         parameters=parameters,
-        profile=Profile.DOCUMENTED,
+        profile=RuleProfile.DOCUMENTED,
         action=_aws_action(parameters),
     )
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError, near_matches
 from trainyard.rules.records import Facts, StepRecord
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.specs.reading import read_spec
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ class FunctionRule(Rule):
         counts = {"warm_up": self.warm_up, "persistence": self.persistence}
         return counts | {key: str(value) for key, value in self.parameters.items()}
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _FunctionWatch(self)
 
 
-class _FunctionWatch(Watch[StepRecord]):
+class _FunctionWatch(RuleState[StepRecord]):
     def __init__(self, rule: FunctionRule) -> None:
         self._rule = rule
         self._history: list[StepRecord] = []

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Severity, shortened
 from trainyard.rules.records import Facts, Record, Start
-from trainyard.rules.series import Row
+from trainyard.rules.series import SeriesRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trainyard.rules.rule import Judgement, Rule, RuleAction, Watch
+    from trainyard.rules.rule import Judgement, Rule, RuleAction, RuleState
 
 MOST_ISSUES = 20
 MOST_DETAILS = 1024  # characters of StatusDetails
@@ -190,8 +190,8 @@ class _RuleRun:
     def __init__(self, configured: ConfiguredRule, facts: Facts) -> None:
         self.name = configured.name
         self._configured, self._rule, self._facts = configured, configured.rule, facts
-        self._watches: dict[int, Watch[Any]] = {}
-        self._rows: dict[tuple[int, str], Row] = {}
+        self._watches: dict[int, RuleState[Any]] = {}
+        self._rows: dict[tuple[int, str], SeriesRow] = {}
         self._issues: list[Issue] = []
         self._known: set[tuple[int, int, str]] = set()
         self._of_earlier_job: set[tuple[int, str]] = set()
@@ -270,7 +270,7 @@ class _RuleRun:
         said = f"{type(error).__name__}: {error}"
         self._error = f"InternalServerError: the rule failed at step {record.step}: {said}"
 
-    def _watch_of(self, record: Record) -> Watch[Any]:
+    def _watch_of(self, record: Record) -> RuleState[Any]:
         rank = record.rank if self._rule.IS_PER_RANK else 0
         if rank not in self._watches:
             self._watches[rank] = self._rule.watch(self._facts)
@@ -290,7 +290,7 @@ class _RuleRun:
             if place in self._rows:
                 self._rows[place].add(step, is_met=False)
             return None
-        row = self._rows.setdefault(place, Row(rule.persistence))
+        row = self._rows.setdefault(place, SeriesRow(rule.persistence))
         is_reported = row.length == rule.persistence and place not in self._of_earlier_job
         if is_reported or row.add(step, is_met=True) < rule.persistence:
             return None

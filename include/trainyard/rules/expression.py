@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from trainyard.errors import Finding, SpecError, near_matches
 from trainyard.rules.records import Facts, Record, StepRecord, Validation
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import History
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Expression(Rule):
         """
         compile_expression(self.expression)
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _Expression(self.expression)
 
@@ -80,7 +80,7 @@ class _Unknown(Exception):  # noqa: N818  # no error: it is only not known yet
     """An operand was not observed, or not for long enough."""
 
 
-class _Expression(Watch[Record]):
+class _Expression(RuleState[Record]):
     def __init__(self, text: str) -> None:
         self._text = text
         self._judge, names = compile_expression(text)

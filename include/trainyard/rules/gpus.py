@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.bottlenecks import GPUS
 from trainyard.rules.records import Facts, HostSample
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class _PerGpu(Watch[HostSample]):
+class _PerGpu(RuleState[HostSample]):
     """Keeps the newest `most` values of each GPU of each host, and how many there were."""
 
     def __init__(self, key: str, most: int) -> None:
@@ -66,7 +66,7 @@ class GPUMemoryIncrease(Rule):
     window: int = 500
     stride: int = 1
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _GPUMemoryIncrease(self)
 
@@ -107,7 +107,7 @@ class LowGPUUtilization(Rule):
     patience: int = 1000
     window: int = 500
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _LowGPUUtilization(self)
 
@@ -150,12 +150,12 @@ class LoadBalancing(Rule):
     threshold: float = 0.5
     patience: int = 10
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _LoadBalancing(self)
 
 
-class _LoadBalancing(Watch[HostSample]):
+class _LoadBalancing(RuleState[HostSample]):
     _NUM_BINS = 50
 
     def __init__(self, rule: LoadBalancing) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainyard.errors import Severity
 from trainyard.rules.loss import is_scaled
 from trainyard.rules.records import ACTIVATIONS, GRADIENTS, WEIGHTS, Facts, StepRecord
-from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
-from trainyard.rules.series import LEAST_OBSERVATIONS, History, Row, median_and_mad
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.series import LEAST_OBSERVATIONS, History, SeriesRow, median_and_mad
 from trainyard.rules.tensors import selected
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class VanishingGradient(Rule):
     relative: float | None = None
     exempt_regex: str | None = None
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return Stateless(self._judge)
 
@@ -101,17 +101,17 @@ class ExplodingTensor(Rule):
     only_nan: bool = False
     skipped_steps: int | None = None
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:
         """Return a new state."""
         scaled = (self.skipped_steps or 1) - 1 if is_scaled(facts) else 0
         allowed = (facts.skipped_steps or 0) if self.skipped_steps else 0
         return _ExplodingTensor(self, 1 + max(allowed, scaled))
 
 
-class _ExplodingTensor(Watch[StepRecord]):
+class _ExplodingTensor(RuleState[StepRecord]):
     def __init__(self, rule: ExplodingTensor, most: int) -> None:
         self._rule, self._most = rule, most
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, SeriesRow] = {}
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         rule = self._rule
@@ -126,7 +126,7 @@ class _ExplodingTensor(Watch[StepRecord]):
                 has_nan, has_infinity = _output_has(each)
             is_met = has_nan or (has_infinity and not rule.only_nan)
             most = 1 if is_weight else self._most
-            row = self._rows.setdefault(key, Row(most)).add(record.step, is_met=is_met)
+            row = self._rows.setdefault(key, SeriesRow(most)).add(record.step, is_met=is_met)
             yield Judgement(
                 key=key,
                 is_violated=row >= most,
@@ -165,12 +165,12 @@ class GradNormSpike(Rule):
     jump: float = 5.0
     warm_up: int = 20
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _GradNormSpike(self)
 
 
-class _GradNormSpike(Watch[StepRecord]):
+class _GradNormSpike(RuleState[StepRecord]):
     def __init__(self, rule: GradNormSpike) -> None:
         self._rule, self._seen, self._all = rule, History(), History()
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from trainyard.rules.records import Facts, HostSample
-from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import quantile
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ class OverallSystemUsage(Rule):
     READS = (HostSample,)
     NEEDS = "samples of the host"
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _OverallSystemUsage()
 
 
-class _OverallSystemUsage(Watch[HostSample]):
+class _OverallSystemUsage(RuleState[HostSample]):
     def __init__(self) -> None:
         self._seen: dict[str, list[float]] = {}
 
@@ -71,12 +71,12 @@ class Dataloader(Rule):
     max_threshold: float = 200.0
     patience: int = 10
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _Dataloader(self)
 
 
-class _Dataloader(Watch[HostSample]):
+class _Dataloader(RuleState[HostSample]):
     def __init__(self, rule: Dataloader) -> None:
         self._rule, self._count = rule, 0
 
@@ -114,12 +114,12 @@ class MemoryGrowth(Rule):
     unlimited_growth: float = 0.5
     horizon: float = 20.0
 
-    def watch(self, facts: Facts) -> Watch[HostSample]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[HostSample]:  # noqa: ARG002
         """Return a new state."""
         return _MemoryGrowth(self)
 
 
-class _MemoryGrowth(Watch[HostSample]):
+class _MemoryGrowth(RuleState[HostSample]):
     def __init__(self, rule: MemoryGrowth) -> None:
         self._rule = rule
         self._open: dict[str, list[float]] = {}

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import GRADIENTS, WEIGHTS, Facts, StepRecord
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import History
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class PoorWeightInitialization(Rule):
     steps: int = 10
     needs_standing_loss: bool = False
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _PoorWeightInitialization(self)
 
 
-class _PoorWeightInitialization(Watch[StepRecord]):
+class _PoorWeightInitialization(RuleState[StepRecord]):
     def __init__(self, rule: PoorWeightInitialization) -> None:
         self._rule, self._losses = rule, History()
 

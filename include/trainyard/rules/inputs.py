@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, SpecError
 from trainyard.rules.records import Facts, Inputs
-from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class NLPSequenceRatio(Rule):
                 ]
             )
 
-    def watch(self, facts: Facts) -> Watch[Inputs]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
         """Return a new state."""
         return Stateless(self._judge)
 
@@ -85,12 +85,12 @@ class CheckInputImages(Rule):
     regex: str = ".*hybridsequential0_input_0"
     channel: int = 1
 
-    def watch(self, facts: Facts) -> Watch[Inputs]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
         """Return a new state."""
         return _CheckInputImages(self)
 
 
-class _CheckInputImages(Watch[Inputs]):
+class _CheckInputImages(RuleState[Inputs]):
     def __init__(self, rule: CheckInputImages) -> None:
         self._rule = rule
         self._seen: list[tuple[int, int, tuple[float, ...]]] = []
@@ -133,7 +133,7 @@ class TokenStats(Rule):
     single_share: float = 0.5
     persistence: int = 3
 
-    def watch(self, facts: Facts) -> Watch[Inputs]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Inputs]:  # noqa: ARG002
         """Return a new state."""
         return Stateless(self._judge)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.loss import LossRule
 from trainyard.rules.records import Facts, Record, Start, StepRecord
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import (
     LEAST_OBSERVATIONS,
     SIGMA_PER_MEDIAN,
@@ -56,12 +56,12 @@ class LossNotDecreasing(LossRule):
     smoothing: float = 0.0
     noise_factor: float = 0.0
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _LossNotDecreasing(self)
 
 
-class _LossNotDecreasing(Watch[StepRecord]):
+class _LossNotDecreasing(RuleState[StepRecord]):
     def __init__(self, rule: LossNotDecreasing) -> None:
         self._rule, self._raw = rule, History()
         self._smooth = Smoothed(rule.smoothing)
@@ -132,12 +132,12 @@ class NotLearning(LossRule):
     share: float = 0.1
     noise_factor: float = 2.0
 
-    def watch(self, facts: Facts) -> Watch[Record]:
+    def watch(self, facts: Facts) -> RuleState[Record]:
         """Return a new state."""
         return _NotLearning(self, facts.max_steps)
 
 
-class _NotLearning(Watch[Record]):
+class _NotLearning(RuleState[Record]):
     def __init__(self, rule: NotLearning, max_steps: int | None) -> None:
         self._rule, self._seen, self._max_steps = rule, History(), max_steps
         self._rates, self._rose_at = History(), 0
@@ -215,12 +215,12 @@ class Plateau(LossRule):
     min_steps: int = 200
     persistence: int = 5
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _Plateau(self)
 
 
-class _Plateau(Watch[StepRecord]):
+class _Plateau(RuleState[StepRecord]):
     def __init__(self, rule: Plateau) -> None:
         self._rule, self._seen, self._looked = rule, History(), list[int]()
 

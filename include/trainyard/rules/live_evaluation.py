@@ -9,7 +9,7 @@ from trainyard.rules.conf_facts import conf_of_job, facts_of
 from trainyard.rules.configuration import configured_rules
 from trainyard.rules.evaluation import Evaluation
 from trainyard.rules.live import LiveFeed
-from trainyard.rules.records import Facts, Mark, Record
+from trainyard.rules.records import Facts, MarkRecord, Record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -108,7 +108,7 @@ class LiveEvaluation:
         if now is not None and trains_since is not None and now - self._told_at >= CLOCK_S:
             self._told_at = now
             records += [
-                Mark(kind="clock", time=now, rank=rank, step=last.step)
+                MarkRecord(kind="clock", time=now, rank=rank, step=last.step)
                 for rank, last in self._heard.items()
                 if (last.time or 0.0) >= trains_since
             ]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainyard.errors import Severity
 from trainyard.rules.records import Facts, Record, StepRecord
-from trainyard.rules.rule import HEALTHY, Judgement, Rule, Watch
+from trainyard.rules.rule import HEALTHY, Judgement, Rule, RuleState
 from trainyard.rules.series import (
     LEAST_OBSERVATIONS,
     SIGMA_PER_MEDIAN,
     History,
-    Row,
+    SeriesRow,
     median_and_mad,
     noise_of,
 )
@@ -45,7 +45,7 @@ class NonFinite(LossRule):
     NEEDS = "the loss or the gradient norm of steps"
     skipped_steps: int = 10
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:
         """Return a new state."""
         allowed = facts.skipped_steps or 0
         scaled = self.skipped_steps - 1 if is_scaled(facts) else 0
@@ -57,10 +57,10 @@ def is_scaled(facts: Facts) -> bool:
     return facts.precision in {None, "fp16"}
 
 
-class _NonFinite(Watch[StepRecord]):
+class _NonFinite(RuleState[StepRecord]):
     def __init__(self, needed: Mapping[str, int]) -> None:
         self._needed = needed
-        self._rows = {name: Row(count) for name, count in needed.items()}
+        self._rows = {name: SeriesRow(count) for name, count in needed.items()}
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         values = {"loss": record.loss, "gradient norm": record.gradient_norm}
@@ -112,15 +112,15 @@ class LossSpike(LossRule):
     stop_growth: float = 0.1
     warm_up: int = 50
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _LossSpike(self)
 
 
-class _LossSpike(Watch[StepRecord]):
+class _LossSpike(RuleState[StepRecord]):
     def __init__(self, rule: LossSpike) -> None:
         self._rule, self._seen, self._peaks = rule, History(), History()
-        self._row, self._diverging, self._high = Row(rule.patience), Row(), History()
+        self._row, self._diverging, self._high = SeriesRow(rule.patience), SeriesRow(), History()
 
     def see(self, record: StepRecord) -> Iterator[Judgement]:
         loss, rule, step = record.loss, self._rule, record.step

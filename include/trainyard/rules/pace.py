@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import Facts, Record, Start, StepRecord
-from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, Watch
+from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, RuleState
 from trainyard.rules.series import LEAST_OBSERVATIONS, SIGMA_PER_MAD, History, median_and_mad
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class ThroughputRegression(Rule):
     least: int = 8
     persistence: int = 3
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _ThroughputRegression(self)
 
 
-class _ThroughputRegression(Watch[Record]):
+class _ThroughputRegression(RuleState[Record]):
     def __init__(self, rule: ThroughputRegression) -> None:
         self._rule, self._world_size, self._is_first = rule, 0, True
         self._seen, self._best = History(), History()
@@ -96,12 +96,12 @@ class DataStall(Rule):
     window: int = 50
     persistence: int = 3
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _DataStall(self)
 
 
-class _DataStall(Watch[StepRecord]):
+class _DataStall(RuleState[StepRecord]):
     def __init__(self, rule: DataStall) -> None:
         self._rule, self._seen = rule, History()
 
@@ -159,7 +159,7 @@ class StepOutlier(Rule):
     cost_share: float = 0.0
     min_excess_seconds: float = 0.0
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
         """Return a new state."""
         return _StepOutlier(self)
 
@@ -174,7 +174,7 @@ class StepOutlier(Rule):
         return middle + max(self.stddev * SIGMA_PER_MAD * mad, middle, self.min_excess_seconds)
 
 
-class _StepOutlier(Watch[Record]):
+class _StepOutlier(RuleState[Record]):
     _RECENT = 500  # steps that the median is taken of
     _LEAST = (
         100  # steps that a mean is taken of at least; as in awslabs/sagemaker-debugger at 31d3641
@@ -243,12 +243,12 @@ class OverallFrameworkMetrics(Rule):
     READS = (StepRecord,)
     NEEDS = "step_seconds and the seconds of its parts"
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _OverallFrameworkMetrics()
 
 
-class _OverallFrameworkMetrics(Watch[StepRecord]):
+class _OverallFrameworkMetrics(RuleState[StepRecord]):
     _PARTS = ("data_wait", "forward", "backward", "optimizer")
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import Facts, Predictions
-from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,12 +39,12 @@ class ClassImbalance(Rule):
     labels_regex: str = ".*labels"
     predictions_regex: str = ".*predictions"
 
-    def watch(self, facts: Facts) -> Watch[Predictions]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[Predictions]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _ClassImbalance(self)
 
 
-class _Counted(Watch[Predictions]):
+class _Counted(RuleState[Predictions]):
     """Adds up confusion matrices until they hold so many samples, then judges and begins again."""
 
     def __init__(self, samples: int) -> None:
@@ -128,7 +128,7 @@ class Confusion(Rule):
     min_diag: float = 0.9
     max_off_diag: float = 0.1
 
-    def watch(self, facts: Facts) -> Watch[Predictions]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Predictions]:  # noqa: ARG002
         """Return a new state."""
         return Stateless(self._judge)
 

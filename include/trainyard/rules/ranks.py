@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainyard.errors import Severity
 from trainyard.rules.records import Checksums, Facts, Record, Start, StepRecord
-from trainyard.rules.rule import HEALTHY, Judgement, Rule, Watch
+from trainyard.rules.rule import HEALTHY, Judgement, Rule, RuleState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,12 +38,12 @@ class Straggler(Rule):
     min_share: float = 0.05
     persistence: int = 3
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _Straggler(self)
 
 
-class _Straggler(Watch[Record]):
+class _Straggler(RuleState[Record]):
     def __init__(self, rule: Straggler) -> None:
         self._rule, self._world_size = rule, 0
         self._open: dict[int, dict[int, StepRecord]] = {}
@@ -107,12 +107,12 @@ class ReplicaDivergence(Rule):
     NEEDS = "checksums of all ranks of a group (kind `checksums`)"
     IS_PER_RANK = False
 
-    def watch(self, facts: Facts) -> Watch[Checksums]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Checksums]:  # noqa: ARG002
         """Return a new state."""
         return _ReplicaDivergence()
 
 
-class _ReplicaDivergence(Watch[Checksums]):
+class _ReplicaDivergence(RuleState[Checksums]):
     def __init__(self) -> None:
         self._open: dict[tuple[int, str], dict[int, Checksums]] = {}
 

@@ -134,7 +134,7 @@ class Validation(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark(Record):
+class MarkRecord(Record):
     """A sign of life without a measurement.
 
     Attributes:

@@ -26,7 +26,7 @@ class Origin(StrEnum):
     AUTHOR = "the run's author"
 
 
-class Profile(StrEnum):
+class RuleProfile(StrEnum):
     """The set of defaults for what the author leaves open."""
 
     DOCUMENTED = "documented"
@@ -70,7 +70,7 @@ HEALTHY = Judgement(is_violated=False)
 Seen_contra = TypeVar("Seen_contra", bound=Record, contravariant=True)
 
 
-class Watch(ABC, Generic[Seen_contra]):
+class RuleState(ABC, Generic[Seen_contra]):
     """The state of one rule over one run, or over one rank of it."""
 
     why_not = ""  # why it could not judge what it saw so far; the rule's NEEDS where it saw nothing
@@ -87,7 +87,7 @@ class Watch(ABC, Generic[Seen_contra]):
         return {}
 
 
-class Stateless(Watch[Seen_contra]):
+class Stateless(RuleState[Seen_contra]):
     """Judges each record by itself."""
 
     def __init__(self, judge: Callable[[Seen_contra], Iterable[Judgement]]) -> None:
@@ -135,5 +135,5 @@ class Rule(ABC):
         return {key: value for key, value in own.items() if value is not None}
 
     @abstractmethod
-    def watch(self, facts: Facts) -> Watch[Any]:
+    def watch(self, facts: Facts) -> RuleState[Any]:
         """Return a new state that has seen nothing."""

@@ -18,7 +18,7 @@ MOST_SKIPPED = 10
 LONGEST_WAIT_S = 30 * 24 * 3600.0
 
 
-class Remedy(StrEnum):
+class RetryRemedy(StrEnum):
     """The way a training goes on after a stop by a rule."""
 
     LOWER = "retry_with_lower_learning_rate"
@@ -33,7 +33,7 @@ class Remedy(StrEnum):
 
 ASK = "ask"
 """A human chooses the remedy."""
-ACTIONS = (Remedy.LOWER, Remedy.SKIP, ASK)
+ACTIONS = (RetryRemedy.LOWER, RetryRemedy.SKIP, ASK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +41,19 @@ class RuleRetry:
     """Trains on after a rule's stop, `most` times at most (a question once); the stop after that is the result.
 
     Attributes:
-        action: `Remedy.LOWER` or `Remedy.SKIP`, or `ask` for a human's choice among all remedies.
+        action: `RetryRemedy.LOWER` or `RetryRemedy.SKIP`, or `ask` for a human's choice among all remedies.
         factor: of the learning rate, once for each stop that it is lowered for.
         rollback_steps: how far before the rule's step, at least, the checkpoint is at which the training goes on; where
             there is none it begins again.
         timeout_s: how long a human has for the answer. default: the remedy where none came.
     """
 
-    action: str = Remedy.LOWER
+    action: str = RetryRemedy.LOWER
     factor: float = 0.3
     rollback_steps: int = 1
     most: int = 1
     timeout_s: float = 24 * 3600.0
-    default: str = Remedy.END
+    default: str = RetryRemedy.END
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -85,13 +85,13 @@ class RuleRetry:
         if not 1 <= self.timeout_s <= LONGEST_WAIT_S:
             allowed = f"1 to {LONGEST_WAIT_S:.0f}"
             yield _finding("timeout_s", "is out of range", self.timeout_s, allowed)
-        if self.default not in set(Remedy):
-            yield _finding("default", "is no remedy", self.default, ", ".join(Remedy))
+        if self.default not in set(RetryRemedy):
+            yield _finding("default", "is no remedy", self.default, ", ".join(RetryRemedy))
 
     @property
     def lowers(self) -> bool:
         """True if the learning rate may be lowered, so that the request must name it."""
-        return self.action in {Remedy.LOWER, ASK}
+        return self.action in {RetryRemedy.LOWER, ASK}
 
 
 def skipped_steps(step: int, onset: int | None) -> range:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import Severity
 from trainyard.rules.records import Facts, Record, Start, StepRecord
-from trainyard.rules.rule import Judgement, Rule, Watch
+from trainyard.rules.rule import Judgement, Rule, RuleState
 from trainyard.rules.series import History
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class LRSanity(Rule):
     decayed_share: float = 0.05
     tolerance: float = 0.01
 
-    def watch(self, facts: Facts) -> Watch[Record]:
+    def watch(self, facts: Facts) -> RuleState[Record]:
         """Return a new state."""
         return _LRSanity(self, facts)
 
 
-class _LRSanity(Watch[Record]):
+class _LRSanity(RuleState[Record]):
     def __init__(self, rule: LRSanity, facts: Facts) -> None:
         self._rule, self._facts = rule, facts
         self._seen, self._peaks = History(), History()

@@ -95,7 +95,7 @@ class History:
         del self.steps[place:], self.values[place:]
 
 
-class Row:
+class SeriesRow:
     """Number of observations in a row that met a condition, with its history so that it can be wound back.
 
     Only observations that meet it, and the first after them that does not, take memory; with `most`, those beyond so

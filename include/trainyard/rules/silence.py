@@ -7,8 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Severity
-from trainyard.rules.records import Facts, Mark, Record, Start, StepRecord, Validation
-from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, Watch
+from trainyard.rules.records import Facts, MarkRecord, Record, Start, StepRecord, Validation
+from trainyard.rules.rule import HEALTHY, Judgement, Origin, Rule, RuleState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,17 +22,17 @@ class MaxInitializationTime(Rule):
     """
 
     ORIGIN = Origin.PROFILER
-    READS = (Start, StepRecord, Mark)
+    READS = (Start, StepRecord, MarkRecord)
     NEEDS = "the times of starts and steps"
     ENDS_WITH_ATTEMPT = True
     threshold: float = 20.0
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
         """Return a new state."""
         return _MaxInitializationTime(self)
 
 
-class _MaxInitializationTime(Watch[Record]):
+class _MaxInitializationTime(RuleState[Record]):
     def __init__(self, rule: MaxInitializationTime) -> None:
         self._rule = rule
         self._started: float | None = None
@@ -55,7 +55,7 @@ class _MaxInitializationTime(Watch[Record]):
 
 
 def _is_clock(record: Record) -> bool:
-    return isinstance(record, Mark) and record.kind in {"clock", "ended"}
+    return isinstance(record, MarkRecord) and record.kind in {"clock", "ended"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +68,14 @@ class StalledTrainingRule(Rule):
 
     ORIGIN = Origin.DEBUGGER
     SEVERITY = Severity.ERROR
-    READS = (Start, StepRecord, Mark)
+    READS = (Start, StepRecord, MarkRecord)
     NEEDS = "the times of steps"
     ENDS_WITH_ATTEMPT = True
     threshold: float = 1800.0
     stop_training_on_fire: bool = False
     training_job_name_prefix: str | None = None
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
         """Return a new state."""
         return _Silence(self.threshold, counts=StepRecord, factor=0.0)
 
@@ -89,21 +89,21 @@ class Stalled(Rule):
     """
 
     SEVERITY = Severity.ERROR
-    READS = (Start, StepRecord, Validation, Mark)
+    READS = (Start, StepRecord, Validation, MarkRecord)
     NEEDS = "the times of steps"
     ENDS_WITH_ATTEMPT = True
     threshold: float = 60.0
     num_steps: float = 10.0
     startup_s: float = 600.0
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
         """Return a new state."""
         return _Silence(
             self.threshold, counts=Record, factor=self.num_steps, startup_s=self.startup_s
         )
 
 
-class _Silence(Watch[Record]):
+class _Silence(RuleState[Record]):
     def __init__(
         self, threshold: float, *, counts: type[Record], factor: float, startup_s: float = 0.0
     ) -> None:
@@ -126,7 +126,7 @@ class _Silence(Watch[Record]):
             yield self._judge(record.time - self._heard)
         if _is_clock(record):
             return
-        self._is_done = isinstance(record, Mark) and record.kind == "done"
+        self._is_done = isinstance(record, MarkRecord) and record.kind == "done"
         if isinstance(record, self._counts):
             self._heard, self._step = max(self._heard or 0.0, record.time), record.step
         if isinstance(record, StepRecord):

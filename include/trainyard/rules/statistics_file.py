@@ -50,7 +50,7 @@ from trainyard.rules.records import (
     GpuSample,
     HostSample,
     Inputs,
-    Mark,
+    MarkRecord,
     Predictions,
     Record,
     Start,
@@ -171,7 +171,7 @@ class StatisticsReader:
                 return _made(Validation, data, rank=rank)
             case "mark":
                 mark = data.pop("mark")
-                return _made(Mark, {**data, "kind": mark}, rank=rank)
+                return _made(MarkRecord, {**data, "kind": mark}, rank=rank)
             case "host":
                 gpus = tuple(_gpu(each) for each in data.get("gpus") or ())
                 return _made(HostSample, {"host": self._host, **data, "gpus": gpus}, rank=rank)

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from trainyard.rules.records import Facts, Mark, Record, Start, StepRecord, Validation
+from trainyard.rules.records import Facts, MarkRecord, Record, Start, StepRecord, Validation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -65,7 +65,7 @@ class TrainingLogReader:
                 )
                 return Validation(step=step, time=time, loss=loss, accuracy=accuracy)
             case kind if kind in _SIGNS_OF_LIFE:
-                return Mark(step=step, time=time, kind=kind)
+                return MarkRecord(step=step, time=time, kind=kind)
             case _:
                 return None
 
@@ -166,7 +166,7 @@ def ends_of(continuity: Mapping[str, Any]) -> dict[int, float]:
 def _end(attempt: int, last: Record, ends: Mapping[int, float]) -> Iterator[Record]:
     """Yield the end of an attempt, where it is known and after its last line."""
     if attempt in ends and ends[attempt] > (last.time or 0.0):
-        yield Mark(kind="ended", step=last.step, time=ends[attempt])
+        yield MarkRecord(kind="ended", step=last.step, time=ends[attempt])
 
 
 def _place(line: tuple[int, str]) -> tuple[int, bool, int, bool, bool, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainyard.rules.records import Facts, Trees
-from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ class FeatureImportanceOverweight(Rule):
     nfeatures: int = 3
     tensor_regex: str = ".*feature_importance/weight"
 
-    def watch(self, facts: Facts) -> Watch[Trees]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[Trees]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return Stateless(self._judge)
 
@@ -57,7 +57,7 @@ class TreeDepth(Rule):
     ON_REQUEST = "XGBoost's own default depth is 6, the rule's 4: how deep is too deep is for the author to say"
     depth: int = 4
 
-    def watch(self, facts: Facts) -> Watch[Trees]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Trees]:  # noqa: ARG002
         """Return a new state."""
         return Stateless(self._judge)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import Facts, Record, StepRecord, Validation
-from trainyard.rules.rule import Judgement, Origin, Rule, Watch
-from trainyard.rules.series import History, Row, Smoothed
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState
+from trainyard.rules.series import History, SeriesRow, Smoothed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,15 +40,15 @@ class Overfit(Rule):
     ratio_threshold: float = 0.1
     needs_worse: bool = False
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return _Overfit(self)
 
 
-class _Overfit(Watch[Record]):
+class _Overfit(RuleState[Record]):
     def __init__(self, rule: Overfit) -> None:
         self._rule, self._train, self._validation = rule, History(), History()
-        self._row = Row(rule.patience)
+        self._row = SeriesRow(rule.patience)
 
     def see(self, record: Record) -> Iterator[Judgement]:
         if isinstance(record, StepRecord) and _is_number(record.loss):
@@ -108,12 +108,12 @@ class Overtraining(Rule):
     delta: float = 0.01
     patience_share: float = 0.0
 
-    def watch(self, facts: Facts) -> Watch[Record]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Record]:  # noqa: ARG002
         """Return a new state."""
         return _Overtraining(self)
 
 
-class _Overtraining(Watch[Record]):
+class _Overtraining(RuleState[Record]):
     def __init__(self, rule: Overtraining) -> None:
         self._rule = rule
         self._train, self._validation = _Gains(rule.delta), _Gains(rule.delta)
@@ -194,16 +194,16 @@ class ValRise(Rule):
     patience: int = 3
     smoothing: float = 0.5
 
-    def watch(self, facts: Facts) -> Watch[Validation]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[Validation]:  # noqa: ARG002
         """Return a new state."""
         return _ValRise(self)
 
 
-class _ValRise(Watch[Validation]):
+class _ValRise(RuleState[Validation]):
     def __init__(self, rule: ValRise) -> None:
         self._rule, self._smooth = rule, Smoothed(rule.smoothing)
         self._steps: list[int] = []
-        self._row = Row(rule.patience)
+        self._row = SeriesRow(rule.patience)
 
     def see(self, record: Validation) -> Iterator[Judgement]:
         if not _is_number(record.loss):

@@ -42,12 +42,12 @@ POLL_S = 0.1
 def main(argv: Sequence[str] | None = None) -> int:
     """Watch until the input ends."""
     path = Path((sys.argv[1:] if argv is None else argv)[0])
-    watch = Watch(json.loads(path.read_bytes()), out=sys.stdout)
+    watch = RunningWatch(json.loads(path.read_bytes()), out=sys.stdout)
     watch.run(sys.stdin)
     return 0
 
 
-class Watch:
+class RunningWatch:
     """One job's rules and where its ranks write."""
 
     def __init__(self, spec: Mapping[str, Any], *, out: IO[str]) -> None:

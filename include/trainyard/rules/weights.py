@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.rules.records import GRADIENTS, WEIGHTS, Facts, StepRecord, TensorStatistics
-from trainyard.rules.rule import Judgement, Origin, Rule, Stateless, Watch
-from trainyard.rules.series import Row
+from trainyard.rules.rule import Judgement, Origin, Rule, RuleState, Stateless
+from trainyard.rules.series import SeriesRow
 from trainyard.rules.tensors import selected
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class WeightUpdateRatio(Rule):
     small_threshold: float = 1e-8
     epsilon: float = 1e-9
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002  # the interface
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002  # the interface
         """Return a new state."""
         return Stateless(self._judge)
 
@@ -74,12 +74,12 @@ class UpdateRatio(Rule):
     warm_up: int = 50
     persistence: int = 3
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _UpdateRatio(self)
 
 
-class _UpdateRatio(Watch[StepRecord]):
+class _UpdateRatio(RuleState[StepRecord]):
     def __init__(self, rule: UpdateRatio) -> None:
         self._rule, self._peak = rule, 0.0
 
@@ -128,15 +128,15 @@ class UnchangedTensor(Rule):
     atol: float = 1e-8
     equal_nan: bool = False
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return _UnchangedTensor(self)
 
 
-class _UnchangedTensor(Watch[StepRecord]):
+class _UnchangedTensor(RuleState[StepRecord]):
     def __init__(self, rule: UnchangedTensor) -> None:
         self._rule = rule
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, SeriesRow] = {}
         self._checksums: dict[str, tuple[str, int]] = {}
         """Of each tensor the last one, and the step from which on it was that."""
 
@@ -151,7 +151,9 @@ class _UnchangedTensor(Watch[StepRecord]):
             is_same = self._is_same(key, each, record.step)
             if is_same is None:
                 continue
-            row = self._rows.setdefault(key, Row(rule.num_steps)).add(record.step, is_met=is_same)
+            row = self._rows.setdefault(key, SeriesRow(rule.num_steps)).add(
+                record.step, is_met=is_same
+            )
             yield Judgement(
                 key=key,
                 is_violated=row >= rule.num_steps,
@@ -202,7 +204,7 @@ class AllZero(Rule):
     tensor_regex: str | None = None
     threshold: float = 100.0
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return Stateless(self._judge)
 
@@ -241,7 +243,7 @@ class TensorVariance(Rule):
     max_threshold: float | None = None
     min_threshold: float | None = None
 
-    def watch(self, facts: Facts) -> Watch[StepRecord]:  # noqa: ARG002
+    def watch(self, facts: Facts) -> RuleState[StepRecord]:  # noqa: ARG002
         """Return a new state."""
         return Stateless(self._judge)
 

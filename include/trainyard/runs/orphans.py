@@ -23,7 +23,7 @@ class ThingKind(StrEnum):
     WARM_POOL = "warm pool"
 
 
-class Verdict(StrEnum):
+class OrphanVerdict(StrEnum):
     """Decision about a thing, with its reason."""
 
     ORPHAN = "no live run owns it"
@@ -57,7 +57,7 @@ def judge(
     now: float,
     grace_s: float,
     is_live: Callable[[Owner], bool],
-) -> Verdict:
+) -> OrphanVerdict:
     """Return what to do with a thing: stop it only if it is an `ORPHAN`.
 
     Args:
@@ -68,12 +68,12 @@ def judge(
         is_live: whether the owner's DAG run is queued or running; asked last, and only about things of ours.
     """
     if thing.tags.get(DEPLOYMENT) != deployment:
-        return Verdict.FOREIGN
+        return OrphanVerdict.FOREIGN
     if KEEP in thing.tags:
-        return Verdict.KEPT
+        return OrphanVerdict.KEPT
     owner = Owner.from_tags(thing.tags)
     if owner is None:
-        return Verdict.UNTRACED
+        return OrphanVerdict.UNTRACED
     if now - thing.since < grace_s:
-        return Verdict.YOUNG
-    return Verdict.OWNED if is_live(owner) else Verdict.ORPHAN
+        return OrphanVerdict.YOUNG
+    return OrphanVerdict.OWNED if is_live(owner) else OrphanVerdict.ORPHAN

@@ -13,7 +13,7 @@ TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class AutoMLCandidate:
     """One candidate at one moment. Times are epoch seconds.
 
     Attributes:
@@ -91,7 +91,7 @@ class AutoMLFacts:
     problem_type: str | None
     metric_name: str | None
     maximize: bool
-    best: Candidate | None
+    best: AutoMLCandidate | None
     partial_failures: tuple[str, ...]
 
     @classmethod
@@ -111,14 +111,14 @@ class AutoMLFacts:
             problem_type=tabular.get("ProblemType") or given,
             metric_name=name,
             maximize=objective.get("Type", "Maximize") == "Maximize",
-            best=Candidate.from_wire(best) if best else None,
+            best=AutoMLCandidate.from_wire(best) if best else None,
             partial_failures=tuple(
                 each["PartialFailureMessage"] for each in d.get("PartialFailureReasons", ())
             ),
         )
 
 
-def ranked(candidates: Sequence[Candidate], *, maximize: bool) -> list[Candidate]:
+def ranked(candidates: Sequence[AutoMLCandidate], *, maximize: bool) -> list[AutoMLCandidate]:
     """Return the candidates, the best first; those without an objective last, by name."""
     sign = -1 if maximize else 1
     judged = sorted(
@@ -129,7 +129,9 @@ def ranked(candidates: Sequence[Candidate], *, maximize: bool) -> list[Candidate
     return [*judged, *rest]
 
 
-def leaderboard(candidates: Sequence[Candidate], *, metric: str | None, maximize: bool) -> str:
+def leaderboard(
+    candidates: Sequence[AutoMLCandidate], *, metric: str | None, maximize: bool
+) -> str:
     """Return one line of text for each candidate, the best first and marked: name, status, objective, seconds."""
     order = ranked(candidates, maximize=maximize)
     head = ["", "candidate", "status", metric or "objective", "seconds"]
@@ -150,7 +152,7 @@ def leaderboard(candidates: Sequence[Candidate], *, metric: str | None, maximize
     )
 
 
-def _seconds(each: Candidate) -> str:
+def _seconds(each: AutoMLCandidate) -> str:
     if each.created_at is None or each.ended_at is None:
         return ""
     return f"{each.ended_at - each.created_at:.0f}"

@@ -20,7 +20,7 @@ from trainyard.sharding.csv_types import (
     parse_column,
 )
 from trainyard.sharding.line_blocks import MAX_LINE_BYTES, LineBlock, line_blocks
-from trainyard.sharding.source_files import Progress, SourceFile, suffix_of, unreadable
+from trainyard.sharding.source_files import ReadProgress, SourceFile, suffix_of, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class CsvTable(TextSchema):
             DataError: a file cannot be read or has other columns.
             ReplanNeededError: a column is of another type.
         """
-        progress = Progress(self._files)
+        progress = ReadProgress(self._files)
         for file in self._files:
             header, delimiter = self._read_header(file)
             for block in line_blocks(file, self._objects, delimiter=delimiter.encode()):

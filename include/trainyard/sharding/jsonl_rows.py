@@ -10,7 +10,7 @@ import pyarrow.json as pajson
 
 from trainyard.errors import DataError, SpecError
 from trainyard.sharding.line_blocks import LineBlock, line_blocks
-from trainyard.sharding.source_files import Progress, SourceFile
+from trainyard.sharding.source_files import ReadProgress, SourceFile
 from trainyard.sharding.table_batch import TableBatch, TextSchema, may_be_inexact
 from trainyard.sharding.table_schema import ReplanNeededError, inexact_numbers, unknown_column
 
@@ -72,7 +72,7 @@ class JsonlTable(TextSchema):
             DataError: a file cannot be read.
             ReplanNeededError: a column is of another type.
         """
-        progress = Progress(self._files)
+        progress = ReadProgress(self._files)
         for file in self._files:
             for block in line_blocks(file, self._objects):
                 batch = self._parsed(file, block)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from trainyard.errors import DataError
 from trainyard.sharding.csv_types import MISSING, column_type, parse_column
 from trainyard.sharding.line_blocks import READ_ERRORS, opened
-from trainyard.sharding.source_files import Progress, SourceFile, unreadable
+from trainyard.sharding.source_files import ReadProgress, SourceFile, unreadable
 from trainyard.sharding.table_batch import TableBatch, TextSchema
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class OddCsvTable(TextSchema):
         Raises:
             DataError: a file cannot be read or has other columns.
         """
-        progress = Progress(self._files)
+        progress = ReadProgress(self._files)
         for file in self._files:
             with self._chunks(file, self._bad_rows) as (chunks, raw):
                 for chunk in chunks:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sharding.settings import DataFormat, ShardSettings
-from trainyard.sharding.source_files import Progress, SourceFile
+from trainyard.sharding.source_files import ReadProgress, SourceFile
 from trainyard.sharding.text_rows import TextBatch, text_file_rows
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Reading:
             return
         if self.settings.text_column is not None:
             raise SpecError([_no_columns(self.settings.text_column)], subject="shard settings")
-        progress = Progress(self.files)
+        progress = ReadProgress(self.files)
         for file in self.files:
             yield from text_file_rows(
                 file,

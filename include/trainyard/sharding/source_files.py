@@ -60,7 +60,7 @@ class SourceFile:
         return self.uri.startswith(S3_SCHEME)
 
 
-class Progress:
+class ReadProgress:
     """Progress of a walk through the files, as a share of the bytes to read (0 to 1)."""
 
     def __init__(self, files: Sequence[SourceFile]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from trainyard.sharding.objects import Objects
     from trainyard.sharding.quarantine import BadRows
-    from trainyard.sharding.source_files import Progress, SourceFile
+    from trainyard.sharding.source_files import ReadProgress, SourceFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class TextBatch:
 
 
 def text_file_rows(
-    file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int, progress: Progress
+    file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int, progress: ReadProgress
 ) -> Iterator[TextBatch]:
     """Yield a text file's rows: pieces of at least `row_bytes`, cut at line ends; a smaller file is one row.
 

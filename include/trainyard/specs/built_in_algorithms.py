@@ -17,7 +17,7 @@ INFINITY = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class ValueRange:
     """Numbers from `low` to `high`, both included."""
 
     low: float
@@ -37,8 +37,8 @@ class BuiltInAlgorithm:
     title: str
     framework: str
     repositories: tuple[str, ...]
-    required: Mapping[str, Range]
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    required: Mapping[str, ValueRange]
+    ranges: Mapping[str, ValueRange] = field(default_factory=dict)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     channels: tuple[str, ...] = ("train",)
     optional_channels: tuple[str, ...] = ()
@@ -51,9 +51,9 @@ class BuiltInAlgorithm:
 
 
 _VISION_GPUS = ("p2", "p3", "g4dn", "g5")
-_COUNT = Range(low=1)
-_CLASSES = Range(low=2)
-_RATE = Range(low=0, high=1, is_whole=False)
+_COUNT = ValueRange(low=1)
+_CLASSES = ValueRange(low=2)
+_RATE = ValueRange(low=0, high=1, is_whole=False)
 _X_IMAGE, _X_RECORDIO = "application/x-image", "application/x-recordio"
 
 ALGORITHMS = (
@@ -64,11 +64,11 @@ ALGORITHMS = (
         required={"num_round": _COUNT},
         ranges={
             "num_class": _CLASSES,
-            "max_depth": Range(low=0),
+            "max_depth": ValueRange(low=0),
             "eta": _RATE,
             "subsample": _RATE,
             "early_stopping_rounds": _COUNT,
-            "csv_weights": Range(low=0, high=1),
+            "csv_weights": ValueRange(low=0, high=1),
         },
         choices={"booster": ("gbtree", "gblinear", "dart")},
         optional_channels=("validation", "code"),
@@ -88,7 +88,7 @@ ALGORITHMS = (
             "epochs": _COUNT,
             "learning_rate": _RATE,
             "mini_batch_size": _COUNT,
-            "use_pretrained_model": Range(low=0, high=1),
+            "use_pretrained_model": ValueRange(low=0, high=1),
         },
         choices={
             "num_layers": ("18", "34", "50", "101", "152", "200", "20", "32", "44", "56", "110"),
@@ -109,12 +109,12 @@ ALGORITHMS = (
         required={"num_classes": _COUNT, "num_training_samples": _COUNT},
         ranges={
             "epochs": _COUNT,
-            "image_shape": Range(low=300),
+            "image_shape": ValueRange(low=300),
             "learning_rate": _RATE,
             "mini_batch_size": _COUNT,
             "nms_threshold": _RATE,
             "overlap_threshold": _RATE,
-            "use_pretrained_model": Range(low=0, high=1),
+            "use_pretrained_model": ValueRange(low=0, high=1),
         },
         choices={
             "base_network": ("vgg-16", "resnet-50"),
@@ -132,10 +132,10 @@ ALGORITHMS = (
         title="Semantic Segmentation",
         framework="semantic-segmentation",
         repositories=("semantic-segmentation",),
-        required={"num_classes": Range(low=2, high=254), "num_training_samples": _COUNT},
+        required={"num_classes": ValueRange(low=2, high=254), "num_training_samples": _COUNT},
         ranges={
             "epochs": _COUNT,
-            "crop_size": Range(low=16),
+            "crop_size": ValueRange(low=16),
             "learning_rate": _RATE,
             "mini_batch_size": _COUNT,
         },
@@ -156,10 +156,10 @@ ALGORITHMS = (
         title="Random Cut Forest",
         framework="randomcutforest",
         repositories=("randomcutforest",),
-        required={"feature_dim": Range(low=1, high=10000)},
+        required={"feature_dim": ValueRange(low=1, high=10000)},
         ranges={
-            "num_samples_per_tree": Range(low=1, high=2048),
-            "num_trees": Range(low=50, high=1000),
+            "num_samples_per_tree": ValueRange(low=1, high=2048),
+            "num_trees": ValueRange(low=50, high=1000),
         },
         optional_channels=("test",),
         content_types=(

@@ -11,7 +11,7 @@ from trainyard.specs.channel import TrainingInput
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from trainyard.specs.built_in_algorithms import BuiltInAlgorithm, Range
+    from trainyard.specs.built_in_algorithms import BuiltInAlgorithm, ValueRange
     from trainyard.specs.channel import Channel
     from trainyard.specs.training_job import TrainingJobSpec
 
@@ -85,7 +85,7 @@ def _hyperparameters(algorithm: BuiltInAlgorithm, given: Mapping[str, object]) -
             )
 
 
-def _is_in(value: object, allowed: Range) -> bool:
+def _is_in(value: object, allowed: ValueRange) -> bool:
     try:
         number = float(str(value))
     except ValueError:
@@ -93,7 +93,7 @@ def _is_in(value: object, allowed: Range) -> bool:
     return allowed.low <= number <= allowed.high and (not allowed.is_whole or number.is_integer())
 
 
-def _said(allowed: Range) -> str:
+def _said(allowed: ValueRange) -> str:
     kind = "a whole number" if allowed.is_whole else "a number"
     if allowed.high == float("inf"):
         return f"{kind}, at least {allowed.low:g}"

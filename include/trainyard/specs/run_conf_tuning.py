@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError, unknown_key
-from trainyard.specs.tuning_job import EarlyStopping, ObjectiveType, Strategy
+from trainyard.specs.tuning_job import EarlyStopping, ObjectiveType, SearchStrategy
 from trainyard.specs.tuning_job_ranges import (
     CategoricalRange,
     ContinuousRange,
@@ -49,7 +49,7 @@ TUNABLE = (*LIMITS, *CHOICES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SearchSettings:
     """Search of a conf, its defaults filled in.
 
     Attributes:
@@ -61,7 +61,7 @@ class Search:
         ranges: what it varies.
     """
 
-    strategy: Strategy
+    strategy: SearchStrategy
     max_jobs: int
     max_parallel_jobs: int
     num_steps: int
@@ -76,16 +76,16 @@ class Search:
     ranges: Mapping[str, ParameterRange]
 
 
-def search_of(conf: RunConf) -> Search | None:
+def search_of(conf: RunConf) -> SearchSettings | None:
     """Return the conf's search; None if it has none."""
     if not conf.tune:
         return None
     steps, ranges = trial_steps(conf), read_ranges(conf)[0]
-    strategy = Strategy(conf.tuning_strategy)
-    jobs = int(combinations(ranges)) if strategy is Strategy.GRID else conf.tuning_max_jobs
+    strategy = SearchStrategy(conf.tuning_strategy)
+    jobs = int(combinations(ranges)) if strategy is SearchStrategy.GRID else conf.tuning_max_jobs
     # Hyperband is early stopping already.
-    is_stopping = conf.tuning_early_stopping and strategy is not Strategy.HYPERBAND
-    return Search(
+    is_stopping = conf.tuning_early_stopping and strategy is not SearchStrategy.HYPERBAND
+    return SearchSettings(
         strategy=strategy,
         max_jobs=jobs,
         max_parallel_jobs=min(conf.tuning_max_parallel_jobs, jobs),

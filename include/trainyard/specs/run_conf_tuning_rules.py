@@ -15,7 +15,7 @@ from trainyard.specs.run_conf_tuning import (
     trial_steps,
     with_values,
 )
-from trainyard.specs.tuning_job import Strategy
+from trainyard.specs.tuning_job import SearchStrategy
 from trainyard.specs.tuning_job_ranges import CategoricalRange
 from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS, MIN_RUNTIME_S
 
@@ -43,7 +43,7 @@ def tuning_findings(conf: RunConf) -> Iterator[Finding]:
 
 
 def _words(conf: RunConf) -> Iterator[Finding]:
-    choices = {"tuning_strategy": tuple(Strategy), "tuning_objective": tuple(OBJECTIVES)}
+    choices = {"tuning_strategy": tuple(SearchStrategy), "tuning_objective": tuple(OBJECTIVES)}
     for name, allowed in choices.items():
         value = getattr(conf, name)
         if value not in allowed:
@@ -101,7 +101,7 @@ def _range(conf: RunConf, name: str, given: ParameterRange) -> Iterator[Finding]
             got=str(conf.hyperparameters[name]),
             next_step="drop it from one of them",
         )
-    if conf.tuning_strategy == Strategy.GRID and not isinstance(given, CategoricalRange):
+    if conf.tuning_strategy == SearchStrategy.GRID and not isinstance(given, CategoricalRange):
         yield Finding(
             where=where,
             what="is an interval, and Grid tries listed values only",
@@ -129,14 +129,14 @@ def _number_of_trials(conf: RunConf, ranges: Mapping[str, ParameterRange]) -> It
         )
         return
     total = combinations(ranges)
-    if conf.tuning_strategy == Strategy.GRID and total > conf.tuning_max_jobs:
+    if conf.tuning_strategy == SearchStrategy.GRID and total > conf.tuning_max_jobs:
         yield _refused(
             "tuning_max_jobs",
             "is less than the combinations of the ranges, which Grid tries all",
             conf.tuning_max_jobs,
             f"at least {int(total)}",
         )
-    elif conf.tuning_strategy != Strategy.GRID and total < conf.tuning_max_jobs:
+    elif conf.tuning_strategy != SearchStrategy.GRID and total < conf.tuning_max_jobs:
         yield _refused(
             "tuning_max_jobs",
             "is more than the ranges have combinations",

@@ -14,7 +14,7 @@ from trainyard.specs.tuning_job_ranges import CategoricalRange, ParameterRange, 
 from trainyard.specs.tuning_job_rules import tuning_findings
 
 
-class Strategy(StrEnum):
+class SearchStrategy(StrEnum):
     """Method by which a search chooses the next trial's values."""
 
     BAYESIAN = "Bayesian"
@@ -99,7 +99,7 @@ class TuningJobSpec:
     hyperparameter_ranges: Mapping[str, Any]
     objective_metric_name: str
     objective_type: ObjectiveType
-    strategy: Strategy = Strategy.BAYESIAN
+    strategy: SearchStrategy = SearchStrategy.BAYESIAN
     max_jobs: int | None = None
     max_parallel_jobs: int = 1
     max_runtime_s: int | None = None
@@ -142,7 +142,7 @@ class TuningJobSpec:
     @property
     def num_trials(self) -> int | None:
         """The most trials there may be; None if only time or criteria end the search."""
-        if self.max_jobs is None and self.strategy is Strategy.GRID:
+        if self.max_jobs is None and self.strategy is SearchStrategy.GRID:
             total = 1
             for each in self.ranges.values():
                 total *= int(each.num_values)

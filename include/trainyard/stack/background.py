@@ -19,8 +19,8 @@ from trainyard.stack.run import DAG_ID
 from trainyard.stack.stack import (
     SERVICES,
     START_LIMIT_S,
-    Record,
     Stack,
+    StackRecord,
     is_engine_ready,
     read_record,
 )
@@ -95,7 +95,7 @@ def _start_supervisor(home: Home) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> Record:
+def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> StackRecord:
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and supervisor.poll() is None:
         record = read_record(home)
@@ -113,7 +113,7 @@ def _wait_until_up(home: Home, supervisor: subprocess.Popen[bytes]) -> Record:
     )
 
 
-def _is_healthy(home: Home, record: Record) -> bool:
+def _is_healthy(home: Home, record: StackRecord) -> bool:
     api = AirflowApi(record.ui, password=load_or_create(home).password)
     health = api.health() or {}
     airflow_is_healthy = all(health.get(name, {}).get("status") == "healthy" for name in SERVICES)
@@ -125,7 +125,7 @@ def _knows_its_dag(api: AirflowApi) -> bool:
     return api.has_dag(DAG_ID) or bool(api.import_errors())
 
 
-def _print_access(home: Home, record: Record, console: Console) -> None:
+def _print_access(home: Home, record: StackRecord, console: Console) -> None:
     lines = [
         f"Airflow   {record.ui}",
         f"login     {USER} / {load_or_create(home).password}",

@@ -33,7 +33,7 @@ SERVICES = ("scheduler", "triggerer", "dag_processor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class StackRecord:
     """Record beside a running stack, by which another command finds it."""
 
     pid: int
@@ -181,10 +181,10 @@ class Stack:
         identity.write_private(self.home.record, json.dumps(record))
 
 
-def read_record(home: Home) -> Record | None:
+def read_record(home: Home) -> StackRecord | None:
     """Return the record of the stack that runs in this home, None if none does."""
     try:
-        record = Record(**json.loads(home.record.read_text()))
+        record = StackRecord(**json.loads(home.record.read_text()))
     except (OSError, ValueError, TypeError):
         return None
     return record if record.is_alive() else None

@@ -12,7 +12,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from trainyard.specs.tuning_job import ObjectiveType, Strategy
+from trainyard.specs.tuning_job import ObjectiveType, SearchStrategy
 from trainyard.specs.tuning_job_ranges import CategoricalRange, IntegerRange, Scaling
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-    from trainyard.specs.run_conf_tuning import Search
+    from trainyard.specs.run_conf_tuning import SearchSettings
     from trainyard.specs.tuning_job_ranges import ParameterRange
 
 REDUCTION = 3
@@ -32,7 +32,7 @@ SHORT, LONG = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedTrials:
     """One training to run: trial `number`, on a rung (`SHORT` or `LONG`), with these hyperparameters."""
 
     number: int
@@ -54,7 +54,7 @@ class Asked:
 class Told:
     """Result of one training; `objective` None if it failed or never printed one."""
 
-    asked: Asked
+    asked: AskedTrials
     objective: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,10 +64,10 @@ class Told:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return what `to_dict` wrote."""
-        return cls(asked=Asked.from_dict(data["asked"]), objective=data["objective"])
+        return cls(asked=AskedTrials.from_dict(data["asked"]), objective=data["objective"])
 
 
-def rung_steps(search: Search, *, max_steps: int) -> tuple[int, int]:
+def rung_steps(search: SearchSettings, *, max_steps: int) -> tuple[int, int]:
     """Return the optimizer steps of a short and of a long training: a trial's, and three times as many at most.
 
     Worked example: trials of 100 steps of a training of 400: 100 and 300; of one of 200: 100 and 200.
@@ -76,14 +76,14 @@ def rung_steps(search: Search, *, max_steps: int) -> tuple[int, int]:
 
 
 def ask(
-    search: Search,
+    search: SearchSettings,
     told: Sequence[Told],
     *,
     count: int,
     steps: tuple[int, int],
     is_last: bool,
     seed: int,
-) -> list[Asked]:
+) -> list[AskedTrials]:
     """Return the next trainings: the trials that deserve a long one, then new trials; the last round has no new ones.
 
     Args:
@@ -99,19 +99,23 @@ def ask(
     ranked = _ranked(shorts, search)
     deserving = ranked if is_last else ranked[: len(shorts) // REDUCTION]
     batch = [
-        Asked(number=each.asked.number, rung=LONG, num_steps=steps[LONG], values=each.asked.values)
+        AskedTrials(
+            number=each.asked.number, rung=LONG, num_steps=steps[LONG], values=each.asked.values
+        )
         for each in deserving
         if each.asked.number not in long
     ][:count]
     first = len({each.asked.number for each in told}) + 1
-    pending: list[Asked] = list(batch)
+    pending: list[AskedTrials] = list(batch)
     for number in range(first, first + (0 if is_last and told else count - len(batch))):
         values = _draw(search, told, pending, number=number, seed=seed)
-        pending.append(Asked(number=number, rung=SHORT, num_steps=steps[SHORT], values=values))
+        pending.append(
+            AskedTrials(number=number, rung=SHORT, num_steps=steps[SHORT], values=values)
+        )
     return pending
 
 
-def winner(search: Search, told: Sequence[Told]) -> Told | None:
+def winner(search: SearchSettings, told: Sequence[Told]) -> Told | None:
     """Return the best long training, else the best short one; None if none has an objective."""
     for rung in (LONG, SHORT):
         ranked = _ranked([each for each in told if each.asked.rung == rung], search)
@@ -120,14 +124,19 @@ def winner(search: Search, told: Sequence[Told]) -> Told | None:
     return None
 
 
-def _ranked(told: Sequence[Told], search: Search) -> list[Told]:
+def _ranked(told: Sequence[Told], search: SearchSettings) -> list[Told]:
     sign = -1 if search.objective_type is ObjectiveType.MAXIMIZE else 1
     usable = [each for each in told if each.objective is not None and math.isfinite(each.objective)]
     return sorted(usable, key=lambda each: (sign * (each.objective or 0.0), each.asked.number))
 
 
 def _draw(
-    search: Search, told: Sequence[Told], pending: Sequence[Asked], *, number: int, seed: int
+    search: SearchSettings,
+    told: Sequence[Told],
+    pending: Sequence[AskedTrials],
+    *,
+    number: int,
+    seed: int,
 ) -> dict[str, Any]:
     """Return a new trial's values by Optuna's TPE, or at random, over the study as it has been told."""
     import optuna
@@ -136,7 +145,7 @@ def _draw(
     mixed = (seed * 1_000_003 + number) % 2**32
     sampler = (
         optuna.samplers.RandomSampler(seed=mixed)
-        if search.strategy is Strategy.RANDOM
+        if search.strategy is SearchStrategy.RANDOM
         else optuna.samplers.TPESampler(seed=mixed, n_startup_trials=4)
     )
     distributions = {name: _distribution(each) for name, each in search.ranges.items()}
@@ -153,7 +162,9 @@ def _draw(
 
 
 def _frozen(
-    told: Sequence[Told], pending: Sequence[Asked], distributions: Mapping[str, BaseDistribution]
+    told: Sequence[Told],
+    pending: Sequence[AskedTrials],
+    distributions: Mapping[str, BaseDistribution],
 ) -> list[FrozenTrial]:
     """Return the study's trials: long ones complete, short ones pruned at their step, those about to run as running."""
     from optuna.trial import TrialState, create_trial

@@ -27,7 +27,7 @@ _NUM_RESAMPLES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class ImportanceShare:
     """One hyperparameter's part of what all explain, from 0 to 1: mean and quartiles over resampled trials."""
 
     name: str
@@ -41,7 +41,7 @@ class Importance:
     """The shares, the largest first; none, with `why_unknown`, where the trials do not tell."""
 
     num_trials: int
-    shares: tuple[Share, ...] = ()
+    shares: tuple[ImportanceShare, ...] = ()
     why_unknown: str | None = None
 
     def to_dict(self) -> dict[str, float]:
@@ -100,7 +100,9 @@ def importance(
     return Importance(num_trials=len(points), shares=shares, why_unknown=why_unknown)
 
 
-def _shares(points: Sequence[Point], names: Sequence[str], *, seed: int) -> tuple[Share, ...]:
+def _shares(
+    points: Sequence[Point], names: Sequence[str], *, seed: int
+) -> tuple[ImportanceShare, ...]:
     """Return the mean and the quartiles over resampled trials: bagging, which also tells how sure the shares are.
 
     None if fewer than two of the samples tell anything.
@@ -108,11 +110,11 @@ def _shares(points: Sequence[Point], names: Sequence[str], *, seed: int) -> tupl
     draw = random.Random(seed)  # noqa: S311  # resampling
     samples = [draw.choices(points, k=len(points)) for _ in range(_NUM_RESAMPLES)]
     shares = [share for each in samples if (share := _fanova(each, names, seed=seed))]
-    found: list[Share] = []
+    found: list[ImportanceShare] = []
     for name in names if len(shares) > 1 else ():
         drawn = [each[name] for each in shares]
         low, _, high = quantiles(drawn, n=4, method="inclusive")
-        found.append(Share(name=name, share=fmean(drawn), low=low, high=high))
+        found.append(ImportanceShare(name=name, share=fmean(drawn), low=low, high=high))
     return tuple(sorted(found, key=lambda each: (-each.share, each.name)))
 
 

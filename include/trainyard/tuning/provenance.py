@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Origin(StrEnum):
+class ValueOrigin(StrEnum):
     """Who chose a value."""
 
     TUNED = "tuned"
@@ -30,7 +30,7 @@ class Chosen:
 
     name: str
     value: Any
-    origin: Origin
+    origin: ValueOrigin
     instead_of: Any = None
 
     def __str__(self) -> str:
@@ -54,13 +54,15 @@ def provenance(sent: Mapping[str, Any], *, conf: RunConf, tuned: Mapping[str, An
         tuned: the winner's values; empty without a search.
     """
     chosen = [_chosen(name, value, conf, tuned) for name, value in sent.items()]
-    order = list(Origin)
+    order = list(ValueOrigin)
     return sorted(chosen, key=lambda each: order.index(each.origin))
 
 
 def _chosen(name: str, value: Any, conf: RunConf, tuned: Mapping[str, Any]) -> Chosen:
     asked = conf.hyperparameters.get(name, getattr(conf, name, None))
     if name in tuned:
-        return Chosen(name=name, value=value, origin=Origin.TUNED, instead_of=asked)
+        return Chosen(name=name, value=value, origin=ValueOrigin.TUNED, instead_of=asked)
     is_default = name not in conf.hyperparameters and value == getattr(RunConf(), name, None)
-    return Chosen(name=name, value=value, origin=Origin.DEFAULT if is_default else Origin.CONF)
+    return Chosen(
+        name=name, value=value, origin=ValueOrigin.DEFAULT if is_default else ValueOrigin.CONF
+    )

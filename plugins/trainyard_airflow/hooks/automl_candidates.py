@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate
+from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts
 from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard_airflow.hooks.redaction import masked_snapshot
 from trainyard_airflow.hooks.refusals import answer_or_none, refusals_typed
@@ -40,11 +40,13 @@ class AutoMLCandidates:
             answer = self._client.describe_auto_ml_job_v2(**{NAME_KEY: name})
         return AutoMLFacts.from_describe(answer)
 
-    def candidates(self, name: str) -> list[Candidate]:
+    def candidates(self, name: str) -> list[AutoMLCandidate]:
         """Return the candidates of the job."""
         pages = self._client.get_paginator(LISTING).paginate(**{NAME_KEY: name})
         with refusals_typed(f"job {name}"):
-            return [Candidate.from_wire(each) for page in pages for each in page["Candidates"]]
+            return [
+                AutoMLCandidate.from_wire(each) for page in pages for each in page["Candidates"]
+            ]
 
     def children(self, name: str) -> list[JobSnapshot]:
         """Return the training and processing jobs that the AutoML job has made, whichever candidate they belong to.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_ATTEMPTS = 200
 
 
-class Step(StrEnum):
+class NextAction(StrEnum):
     """Next step with a task's job."""
 
     SUBMIT = "submit"
@@ -35,7 +35,7 @@ class Step(StrEnum):
 class Standing:
     """Standing of a task: the attempt to act on, the next step, and the attempts before it."""
 
-    step: Step
+    step: NextAction
     attempt: int
     snapshot: JobSnapshot | None = None
     earlier: tuple[JobSnapshot, ...] = ()
@@ -83,20 +83,20 @@ def find_standing(
 
 def _step(
     snapshot: JobSnapshot | None, *, is_news: bool, hands_on: Callable[[JobSnapshot], bool]
-) -> Step | None:
+) -> NextAction | None:
     """Return what to do with an attempt's job; None when it is over and the next attempt is to be looked at."""
     if snapshot is None:
-        return Step.SUBMIT
+        return NextAction.SUBMIT
     match snapshot.status:
         case "Completed":
-            return Step.ADOPT
+            return NextAction.ADOPT
         case "Stopping":
-            return Step.AWAIT_END
+            return NextAction.AWAIT_END
         case "Failed" if is_news:
-            return Step.REPORT
+            return NextAction.REPORT
         case "Stopped" if hands_on(snapshot):
-            return Step.ADOPT
+            return NextAction.ADOPT
         case "Failed" | "Stopped":
             return None
         case _:
-            return Step.ATTACH
+            return NextAction.ATTACH

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from trainyard.sagemaker_api.automl_snapshot import Candidate
+    from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate
     from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
 
 
@@ -144,7 +144,7 @@ class AutoMLTabularOperator(SageMakerJobOperator):
         jobs = [job for each in earlier for job in self._automl.children(each.name)]
         return sum(job_cost(job.to_dict()).cost_usd or 0.0 for job in jobs)
 
-    def _write_leaderboard(self, uri: str, found: Sequence[Candidate]) -> None:
+    def _write_leaderboard(self, uri: str, found: Sequence[AutoMLCandidate]) -> None:
         from trainyard_airflow.hooks.objects import S3Objects
 
         document = {"written_at": time.time(), "candidates": [each.to_dict() for each in found]}

@@ -13,7 +13,7 @@ from trainyard.units import SECONDS_PER_HOUR, format_duration, format_usd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate
+    from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard.specs.automl_job import AutoMLJobSpec
 
@@ -67,7 +67,7 @@ def automl_result(
     *,
     job: JobSnapshot,
     facts: AutoMLFacts,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[AutoMLCandidate],
     leaderboard_uri: str,
 ) -> dict[str, Any]:
     """Return what the task hands on besides the job's snapshot, JSON-safe.

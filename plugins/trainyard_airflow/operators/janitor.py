@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError, TrainingRunError
-from trainyard.runs.orphans import Verdict, judge
+from trainyard.runs.orphans import OrphanVerdict, judge
 from trainyard.runs.run_tags import DAG, RUN
 from trainyard_airflow.operators.connected import ConnectedOperator
 
@@ -59,7 +59,7 @@ class JanitorOperator(ConnectedOperator):
         for thing in things.live():
             verdict = self._verdict(context, thing, deployment=deployment)
             is_stopped = False
-            if verdict is Verdict.ORPHAN and not self._only_tells:
+            if verdict is OrphanVerdict.ORPHAN and not self._only_tells:
                 try:
                     things.stop(thing)
                     is_stopped = True
@@ -93,7 +93,7 @@ class JanitorOperator(ConnectedOperator):
             )
         return str(deployment)
 
-    def _verdict(self, context: Context, thing: PaidThing, *, deployment: str) -> Verdict:
+    def _verdict(self, context: Context, thing: PaidThing, *, deployment: str) -> OrphanVerdict:
         def is_live(owner: Owner) -> bool:
             ti: Any = context["ti"]
             states = ["queued", "running"]
@@ -118,7 +118,7 @@ class JanitorOperator(ConnectedOperator):
             self.log.info(line, *told)
 
 
-def _row(thing: PaidThing, verdict: Verdict, *, is_stopped: bool) -> dict[str, Any]:
+def _row(thing: PaidThing, verdict: OrphanVerdict, *, is_stopped: bool) -> dict[str, Any]:
     return {
         "kind": str(thing.kind),
         "name": thing.name,

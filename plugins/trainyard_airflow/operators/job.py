@@ -19,7 +19,7 @@ from trainyard.errors import (
 )
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard_airflow.hooks.redaction import redacted
-from trainyard_airflow.operators.attempts import Standing, Step, find_standing
+from trainyard_airflow.operators.attempts import NextAction, Standing, find_standing
 from trainyard_airflow.operators.job_ending import EndingJobTask
 from trainyard_airflow.operators.ownership import check_own_job
 from trainyard_airflow.operators.task_memory import TaskMemory
@@ -144,18 +144,18 @@ class SageMakerJobOperator(EndingJobTask):
                     deployment=self.clients.deployment,
                 )
             match standing.step:
-                case Step.ADOPT | Step.REPORT:
+                case NextAction.ADOPT | NextAction.REPORT:
                     assert standing.snapshot is not None  # noqa: S101  # both steps carry one
                     self.log.info("Job %s has ended already: %s", name, standing.snapshot.status)
                     return self._ended(context, standing.snapshot, self._facts(context, standing))
-                case Step.AWAIT_END:
+                case NextAction.AWAIT_END:
                     self.log.info("Job %s is stopping: the next attempt starts after it", name)
                     self._await_end(context, name)
-                case Step.ATTACH:
+                case NextAction.ATTACH:
                     self.log.info("Job %s runs already: waiting for it", name)
                     facts = self._facts(context, standing)
                     return self._wait(context, name, facts, was_attached=True)
-                case Step.SUBMIT:
+                case NextAction.SUBMIT:
                     place = self._placed(context, standing, quota)
                     try:
                         submitted = self._submit(context, name, place)
@@ -200,7 +200,7 @@ class SageMakerJobOperator(EndingJobTask):
         snapshot, facts = standing.last, self._facts(context, standing)
         if snapshot is None:
             self._time_out(self.name_of(context, standing.attempt))
-        if standing.step not in {Step.ADOPT, Step.REPORT}:
+        if standing.step not in {NextAction.ADOPT, NextAction.REPORT}:
             self.announce(context, snapshot.name, TaskMemory(context).facts_of(snapshot.name))
             self._time_out(snapshot.name)
         return self._ended(context, snapshot, facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainyard.rules.rule_retry import Remedy
+from trainyard.rules.rule_retry import RetryRemedy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from trainyard.rules.rule_retry import RuleRetry
 
-OPTIONS: Mapping[Remedy, str] = {
-    Remedy.CONTINUE: "Continue from the last checkpoint",
-    Remedy.LOWER: "Lower the learning rate",
-    Remedy.SKIP: "Skip the bad batches",
-    Remedy.END: "End the training",
+OPTIONS: Mapping[RetryRemedy, str] = {
+    RetryRemedy.CONTINUE: "Continue from the last checkpoint",
+    RetryRemedy.LOWER: "Lower the learning rate",
+    RetryRemedy.SKIP: "Skip the bad batches",
+    RetryRemedy.END: "End the training",
 }
 
 
@@ -59,15 +59,15 @@ def ask_human(
     raise TaskAwaitingInput(method_name=then, kwargs=kwargs, timeout=timeout)
 
 
-def remedies_of(verdict: Mapping[str, Any]) -> list[Remedy]:
+def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:
     """Return what may follow a verdict: no batches are left out where the rule told no step."""
-    return [each for each in OPTIONS if verdict["step"] or each is not Remedy.SKIP]
+    return [each for each in OPTIONS if verdict["step"] or each is not RetryRemedy.SKIP]
 
 
-def default_of(retry: RuleRetry, verdict: Mapping[str, Any]) -> Remedy:
+def default_of(retry: RuleRetry, verdict: Mapping[str, Any]) -> RetryRemedy:
     """Return what follows without an answer: the plan's default, or the end where that cannot be."""
-    default = Remedy(retry.default)
-    return default if default in remedies_of(verdict) else Remedy.END
+    default = RetryRemedy(retry.default)
+    return default if default in remedies_of(verdict) else RetryRemedy.END
 
 
 def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
@@ -77,10 +77,10 @@ def question(verdict: Mapping[str, Any], retry: RuleRetry) -> str:
     if verdict["step"]:
         lower += f", from {retry.rollback_steps} step(s) before or earlier"
     meanings = {
-        Remedy.CONTINUE: "nothing is changed.",
-        Remedy.LOWER: f"{lower}.",
-        Remedy.SKIP: "from before the bad steps, without their batches.",
-        Remedy.END: "the verdict is the result, and what follows is skipped.",
+        RetryRemedy.CONTINUE: "nothing is changed.",
+        RetryRemedy.LOWER: f"{lower}.",
+        RetryRemedy.SKIP: "from before the bad steps, without their batches.",
+        RetryRemedy.END: "the verdict is the result, and what follows is skipped.",
     }
     choices = "\n".join(f"- *{OPTIONS[each]}*: {meanings[each]}" for each in remedies_of(verdict))
     return f"""**{verdict["evidence"] or "No evidence was kept"}** (rule {verdict["rule"]}, step {verdict["step"]})
@@ -98,7 +98,7 @@ Nothing is paid while this waits. Without an answer within {wait}: *{default}*.
 
 def answer_of(
     event: Mapping[str, Any], retry: RuleRetry, verdict: Mapping[str, Any]
-) -> tuple[Remedy, str]:
+) -> tuple[RetryRemedy, str]:
     """Return the remedy that was chosen, and by whom; the default where nobody answered, or nothing that was offered.
 
     Args:

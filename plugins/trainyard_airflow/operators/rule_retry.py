@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import Finding, SpecError
 from trainyard.rules.conf_facts import decoded
-from trainyard.rules.rule_retry import ASK, Remedy, skipped_steps, steps_text
+from trainyard.rules.rule_retry import ASK, RetryRemedy, skipped_steps, steps_text
 from trainyard.sagemaker_api.request_parts import folder_uri, place_variables
 
 if TYPE_CHECKING:
@@ -40,20 +40,20 @@ class EarlierStop:
     checkpoints: str
     onset: int | None = None
     is_verdict: bool = False
-    chosen: Remedy | None = None
+    chosen: RetryRemedy | None = None
 
 
-def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[Remedy]:
+def remedies(retry: RuleRetry, stops: Sequence[EarlierStop]) -> list[RetryRemedy]:
     """Return how the training went on, or goes on, after each stop.
 
     After a stop that was the task's result nothing is changed any more: who clears the task goes on where the last job
     ended.
     """
     if retry.action == ASK:
-        chosen = [each.chosen or Remedy.CONTINUE for each in stops]
-        return [Remedy.CONTINUE if each is Remedy.END else each for each in chosen]
+        chosen = [each.chosen or RetryRemedy.CONTINUE for each in stops]
+        return [RetryRemedy.CONTINUE if each is RetryRemedy.END else each for each in chosen]
     number = min(len(stops) - stops[-1].is_verdict, retry.most)
-    return [Remedy(retry.action)] * number + [Remedy.CONTINUE] * (len(stops) - number)
+    return [RetryRemedy(retry.action)] * number + [RetryRemedy.CONTINUE] * (len(stops) - number)
 
 
 def learning_rate_of(request: Mapping[str, Any]) -> float:
@@ -106,24 +106,26 @@ def change_request(
         SpecError: the request sends no learning rate, and it is to be lowered.
     """
     last, taken = stops[-1], remedies(retry, stops)
-    number = sum(each is not Remedy.CONTINUE for each in taken)
+    number = sum(each is not RetryRemedy.CONTINUE for each in taken)
     facts: dict[str, Any] = {"rule_retries": number}
     hyperparameters = request["HyperParameters"]
     if retry.lowers:
-        rate = learning_rate_of(request) * retry.factor ** taken.count(Remedy.LOWER)
+        rate = learning_rate_of(request) * retry.factor ** taken.count(RetryRemedy.LOWER)
         hyperparameters["learning_rate"] = json.dumps(rate)
         facts["learning_rate"] = rate
     pairs = list(zip(stops, taken, strict=True))
-    spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is Remedy.SKIP and s.step]
+    spans = [skipped_steps(s.step, s.onset) for s, r in pairs if r is RetryRemedy.SKIP and s.step]
     if spans:
         facts["skip_steps"] = steps_text(_skipped_already(hyperparameters), spans)
         hyperparameters["skip_steps"] = json.dumps(facts["skip_steps"])
     config = request.get("CheckpointConfig")
-    if config and (taken[-1] is Remedy.CONTINUE or not last.step):
+    if config and (taken[-1] is RetryRemedy.CONTINUE or not last.step):
         _set_checkpoints(request, last.checkpoints)
     elif config and last.step:
         target = folder_uri(f"{config['S3Uri'].rstrip('/')}-rule-retry-{number}")
-        bad = skipped_steps(last.step, last.onset)[0] if taken[-1] is Remedy.SKIP else last.step
+        bad = (
+            skipped_steps(last.step, last.onset)[0] if taken[-1] is RetryRemedy.SKIP else last.step
+        )
         before = bad - retry.rollback_steps
         facts["resumes_at"] = _roll_back(s3, last.checkpoints, target, before=before)
         _set_checkpoints(request, target)

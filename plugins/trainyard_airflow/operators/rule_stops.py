@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainyard.rules.rule import RuleAction
-from trainyard.rules.rule_retry import Remedy
+from trainyard.rules.rule_retry import RetryRemedy
 from trainyard.rules.training_log import divergence_of
 from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, service_stop
 from trainyard_airflow.hooks.objects import S3Objects
@@ -57,7 +57,7 @@ class RuleStops:
         return EarlierStop(
             step=found[0].step if found else (diverged or (None,))[0],
             onset=found[0].onset if found else None,
-            chosen=None if chosen is None else Remedy(chosen),
+            chosen=None if chosen is None else RetryRemedy(chosen),
             checkpoints=str(job.checkpoint_s3_uri),
             is_verdict=is_verdict,
         )

@@ -10,10 +10,10 @@ from airflow.sdk import SkipMixin
 
 from trainyard.errors import RuleViolatedError
 from trainyard.rules.rule import RuleAction
-from trainyard.rules.rule_retry import ASK, Remedy, RuleRetry
+from trainyard.rules.rule_retry import ASK, RetryRemedy, RuleRetry
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
-from trainyard_airflow.operators.attempts import Step
+from trainyard_airflow.operators.attempts import NextAction
 from trainyard_airflow.operators.task_memory import TaskMemory
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
@@ -89,7 +89,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         """
         if snapshot.name in self._told or self._stops.of(snapshot) is None:
             return False
-        return self._chosen(snapshot) in {None, Remedy.END}
+        return self._chosen(snapshot) in {None, RetryRemedy.END}
 
     def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         """Return the job's result; with its verdict where a rule stopped it.
@@ -129,14 +129,14 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         told = self._reported(context) or 0
         self._told = {self.name_of(context, attempt) for attempt in range(1, told + 1)}
         standing = super()._standing(context)
-        if standing.step is not Step.SUBMIT or not standing.earlier:
+        if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
         *earlier, last = standing.earlier
         if last.name in self._told or not self._awaits_answer(last):
             return standing
         return replace(
             standing,
-            step=Step.REPORT,
+            step=NextAction.REPORT,
             attempt=standing.attempt - 1,
             snapshot=last,
             earlier=tuple(earlier),
@@ -157,7 +157,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
             self._asks
             and self._guarded(job) is not None
             and self._guard_action is RuleAction.STOP
-            and self._chosen(job) in {None, Remedy.END}
+            and self._chosen(job) in {None, RetryRemedy.END}
         )
 
     def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
@@ -173,10 +173,10 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
 
         return planned_reactions(self._plan).of_rule(_GUARD)
 
-    def _chosen(self, job: JobSnapshot) -> Remedy | None:
+    def _chosen(self, job: JobSnapshot) -> RetryRemedy | None:
         """Return what a human said of a stopped job; None where nobody did, or was asked."""
         chosen = remedy_of(self.jobs.tags(job.arn)) if self._asks else None
-        return None if chosen is None else Remedy(chosen)
+        return None if chosen is None else RetryRemedy(chosen)
 
     def _failed(
         self,
@@ -239,7 +239,7 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         retry = self._retry
         if retry is None or len(self._stops_before(context, snapshot.name)) >= retry.most:
             return None
-        if retry.action == Remedy.SKIP and not stop.step:
+        if retry.action == RetryRemedy.SKIP and not stop.step:
             self.log.warning("Rule %s told no step: there is no batch to leave out", stop.rule)
             return None
         return retry
@@ -284,11 +284,11 @@ class WatchedTrainingJobOperator(TrainingJobOperator, SkipMixin):
         return self._go_on(context, chosen, result, {**verdict, "decided_by": by})
 
     def _go_on(
-        self, context: Context, chosen: Remedy, result: dict[str, Any], verdict: dict[str, Any]
+        self, context: Context, chosen: RetryRemedy, result: dict[str, Any], verdict: dict[str, Any]
     ) -> dict[str, Any]:
         """Do what a human chose, which the stopped job has as a tag."""
         self._note_told(context, int(result["attempt"]))
-        if chosen is not Remedy.END:
+        if chosen is not RetryRemedy.END:
             return self._run(context)
         TaskMemory(context).note_verdict(int(result["attempt"]))
         return self._told_verdict(result, verdict)

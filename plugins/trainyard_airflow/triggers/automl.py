@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainyard.sagemaker_api.automl_snapshot import AutoMLFacts, Candidate, leaderboard
+from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate, AutoMLFacts, leaderboard
 from trainyard_airflow.hooks.automl_candidates import LISTING, NAME_KEY
 from trainyard_airflow.triggers.follow import Look
 
@@ -33,11 +33,13 @@ class AutoMLLook(Look):
             self._tell(await self._listed())
         return snapshot
 
-    async def _listed(self) -> list[Candidate]:
+    async def _listed(self) -> list[AutoMLCandidate]:
         pages = self.sagemaker.get_paginator(LISTING).paginate(**{NAME_KEY: self.followed.job_name})
-        return [Candidate.from_wire(each) async for page in pages for each in page["Candidates"]]
+        return [
+            AutoMLCandidate.from_wire(each) async for page in pages for each in page["Candidates"]
+        ]
 
-    def _tell(self, candidates: list[Candidate]) -> None:
+    def _tell(self, candidates: list[AutoMLCandidate]) -> None:
         news = {each.name: (each.status, each.value) for each in candidates}
         if news == self.told:
             return

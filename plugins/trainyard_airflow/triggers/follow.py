@@ -22,8 +22,8 @@ from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.hooks.shared_clients import shared_clients
 from trainyard_airflow.triggers.answers import FAULTS, Answers, is_refusal
 from trainyard_airflow.triggers.job_feed import (
+    FeedState,
     JobFeed,
-    JobState,
     Subscription,
     service_time,
     subscribed,
@@ -32,7 +32,7 @@ from trainyard_airflow.triggers.log_tail import LogTail, newest_heartbeat
 from trainyard_airflow.triggers.pace import Pace, jittered
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
 from trainyard_airflow.triggers.stopping import note_follower, stop_job
-from trainyard_airflow.triggers.watch import Patience, Verdict, judge
+from trainyard_airflow.triggers.watch import Patience, WatchVerdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +147,7 @@ async def follow_job(followed: Followed, *, follower: str | None = None) -> JobS
 
 async def follow_by_feed(
     followed: Followed, *, follower: str | None, began_at: float, log_since: float
-) -> JobState | JobSnapshot:
+) -> FeedState | JobSnapshot:
     """Return how the job ended, by the feed that all followers of the connection share in this loop.
 
     Does as `follow_job`, at a fraction of the calls: a job is described only where more must be known of it than its
@@ -306,7 +306,7 @@ class Look:
             log.warning("Job %s is stopped: %s", snapshot.name, verdict.says)
             await stop_job(self.followed, tag=verdict.cause.tag)
 
-    def _verdict(self, snapshot: JobSnapshot) -> Verdict | None:
+    def _verdict(self, snapshot: JobSnapshot) -> WatchVerdict | None:
         return judge(
             snapshot,
             patience=self.followed.patience,
@@ -376,7 +376,7 @@ class FedLook(Look):
     subscription: Subscription = field(init=False)
     feed: JobFeed = field(init=False)
     snapshot: JobSnapshot | None = None
-    described_in: JobState | None = None
+    described_in: FeedState | None = None
     is_deaf: bool = False
     listens_since: float = field(default_factory=time.time)
 
@@ -387,7 +387,7 @@ class FedLook(Look):
         self.reads_logs = False  # by itself: the feed does
         self.clients = RenewedClients(self.followed.connection, "sagemaker")
 
-    async def end(self) -> JobState | JobSnapshot:
+    async def end(self) -> FeedState | JobSnapshot:
         """Return the job's end.
 
         Raises:
@@ -440,7 +440,7 @@ class FedLook(Look):
                 refused,
             )
 
-    async def _take(self, state: JobState) -> JobState | JobSnapshot | None:
+    async def _take(self, state: FeedState) -> FeedState | JobSnapshot | None:
         """Take a state: note the follower, describe the job if need be; return its end, None while it has none."""
         if self._is_to_be_described(state):
             await self.feed.budget.take()
@@ -465,7 +465,7 @@ class FedLook(Look):
         await self._last_lines()
         return state
 
-    def _is_to_be_described(self, state: JobState) -> bool:
+    def _is_to_be_described(self, state: FeedState) -> bool:
         """Return whether more must be known than the state: of waits, of spot, of secrets, of a silent job."""
         if not state.is_listed:
             return True
@@ -477,13 +477,13 @@ class FedLook(Look):
             return True
         return self._is_silent(state)
 
-    def _waits(self, state: JobState) -> bool:
+    def _waits(self, state: FeedState) -> bool:
         return self.followed.patience.max_wait_s is not None and state.phase not in {
             "Training",
             "Uploading",
         }
 
-    def _is_silent(self, state: JobState) -> bool:
+    def _is_silent(self, state: FeedState) -> bool:
         """Return whether nothing was heard of the training for so long that its log must be asked by itself."""
         limit_s = self.followed.patience.heartbeat_timeout_s
         if not limit_s or self.is_deaf or state.phase != "Training":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.triggers.base import TriggerEvent
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
-    from trainyard_airflow.triggers.job_feed import JobState
+    from trainyard_airflow.triggers.job_feed import FeedState
 
 _LATE_S = 60.0
 _STATE_LIMIT_S = 5.0
@@ -87,7 +87,7 @@ class JobTrigger(StoredTrigger):
 
     async def _ended(
         self, followed: Followed, *, follower: str | None, began_at: float, log_since: float
-    ) -> JobState | JobSnapshot:
+    ) -> FeedState | JobSnapshot:
         if followed.kind not in FED:
             return await follow_job(followed, follower=follower)
         return await follow_by_feed(

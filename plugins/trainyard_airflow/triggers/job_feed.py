@@ -54,7 +54,7 @@ _ENDED = frozenset({"Completed", "Failed", "Stopped"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobState:
+class FeedState:
     """A job as a listing shows it; `is_listed` is False for one that it does not show."""
 
     status: str = "InProgress"
@@ -92,7 +92,7 @@ class Subscription:
     since_ms: int
     began_at: float = field(default_factory=time.time)
     longest_s: float = 15.0
-    state: JobState | None = None
+    state: FeedState | None = None
     lines: deque[str] = field(default_factory=deque)
     num_left_out: int = 0
     fault: tuple[Exception, float] | None = None
@@ -108,7 +108,7 @@ class Subscription:
         pace = Pace(shortest_s=shortest_s, longest_s=self.longest_s, ending_s=shortest_s)
         return pace.delay_s(age_s=time.time() - self.began_at, phase=phase)
 
-    def note(self, state: JobState) -> None:
+    def note(self, state: FeedState) -> None:
         """Take a state that a listing shows."""
         if state != self.state:
             self.state = state
@@ -307,12 +307,12 @@ class JobFeed:
         if changed_after is None:
             for each in known:
                 if each.job_name not in listed and not (each.state and each.state.is_terminal):
-                    each.note(JobState(is_listed=False))
+                    each.note(FeedState(is_listed=False))
         return at
 
-    def _state(self, summary: dict[str, Any]) -> JobState:
+    def _state(self, summary: dict[str, Any]) -> FeedState:
         noun = self._api.noun
-        return JobState(
+        return FeedState(
             status=summary[f"{noun}Status"],
             secondary_status=summary.get("SecondaryStatus"),
             arn=summary[f"{noun}Arn"],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class WatchArguments:
     """A job for a trigger of rules to watch, and how.
 
     Attributes:
@@ -66,12 +66,12 @@ class RulesTrigger(StoredTrigger):
     A restart begins again: it reads the statistics from their beginning, and finds a job that it stopped.
 
     Args:
-        arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier`, `watched_task`, as `Watch` reads them, and
-            `deferred_at`, as `StoredTrigger` has it.
+        arguments: `job_name`, `absent_s`, `plan`, `connection`, `notifier`, `watched_task`, as `WatchArguments` reads
+            them, and `deferred_at`, as `StoredTrigger` has it.
     """
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> WatchArguments:
         """The job to watch.
 
         Raises:
@@ -79,7 +79,7 @@ class RulesTrigger(StoredTrigger):
             ValueError: likewise.
             TypeError: likewise.
         """
-        return Watch.from_dict(self.arguments)
+        return WatchArguments.from_dict(self.arguments)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: `watched`, `absent` or `error`.

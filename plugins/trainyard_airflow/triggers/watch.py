@@ -58,7 +58,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class WatchVerdict:
     """Why a job is to be stopped, and in words."""
 
     cause: StopCause
@@ -67,7 +67,7 @@ class Verdict:
 
 def judge(
     snapshot: JobSnapshot, *, patience: Patience, heard_at: float | None, now: float
-) -> Verdict | None:
+) -> WatchVerdict | None:
     """Return why the job is to be stopped now; None while it is not.
 
     A job is silent only while it trains: its silence counts from its last line or from when the instances last began
@@ -83,7 +83,7 @@ def judge(
         return None
     waited_s = _waited_s(snapshot, now)
     if patience.max_wait_s is not None and waited_s is not None and waited_s >= patience.max_wait_s:
-        return Verdict(
+        return WatchVerdict(
             cause=StopCause.NO_CAPACITY,
             says=f"it waits for instances for {format_duration(waited_s)} "
             f"(max_wait_s {patience.max_wait_s})",
@@ -96,7 +96,7 @@ def judge(
     silent_s = now - max(heard_at, began)
     if silent_s < patience.heartbeat_timeout_s:
         return None
-    return Verdict(
+    return WatchVerdict(
         cause=StopCause.HUNG,
         says=f"its training printed nothing for {format_duration(silent_s)} "
         f"(heartbeat_timeout_s {patience.heartbeat_timeout_s})",

@@ -13,7 +13,7 @@ from trainer.training import Training
 from trainyard.rules.configuration import make_rule
 from trainyard.rules.evaluation import ConfiguredRule, evaluate
 from trainyard.rules.records import Facts, StepRecord
-from trainyard.rules.rule import Profile
+from trainyard.rules.rule import RuleProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +78,7 @@ class Case:
 
     def verdict(self, observed: Observed) -> Verdict:
         """Return what the rule says of it."""
-        rule = make_rule(self.rule, dict(self.parameters), profile=Profile.ROBUST)
+        rule = make_rule(self.rule, dict(self.parameters), profile=RuleProfile.ROBUST)
         configured = ConfiguredRule(name=self.rule, rule=rule, severity=rule.SEVERITY)
         facts = Facts(max_steps=200, precision="fp32")
         if self.rule == "SimilarAcrossRuns":

@@ -17,7 +17,7 @@ import torch.nn.parallel.distributed  # noqa: F401 what the first rank would imp
 from torch import _dynamo  # noqa: F401 as above
 
 from trainer.process import run_rank
-from trainyard.rules.records import Mark
+from trainyard.rules.records import MarkRecord
 from trainyard.rules.run_folder import records_in
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run_training(
     records = records_in(folder / "output" / "data" / "statistics")
     if ends_s is not None:
         last = max(record.step for record in records)
-        records.append(Mark(kind="clock", step=last, time=time.time()))
+        records.append(MarkRecord(kind="clock", step=last, time=time.time()))
     logs = [(folder / f"rank-{rank}.log").read_text() for rank in range(world_size)]
     seconds = time.monotonic() - began
     return Observed(records=records, exit_codes=codes, seconds=seconds, log="\n".join(logs))

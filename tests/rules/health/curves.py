@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainyard.rules.records import Facts, Mark, Predictions, Record, Start, StepRecord, Validation
+from trainyard.rules.records import (
+    Facts,
+    MarkRecord,
+    Predictions,
+    Record,
+    Start,
+    StepRecord,
+    Validation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +85,7 @@ class Curve:
                 now += 10
                 found += self._validated(step, now)
         if last == self.max_steps:
-            found.append(Mark(kind="done", step=last, time=now))
+            found.append(MarkRecord(kind="done", step=last, time=now))
         return found
 
     def _line(self, step: int, now: float, units_per_second: float, seconds: float) -> StepRecord:

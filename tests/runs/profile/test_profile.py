@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.runs.profile.timed_run import eventful_run, starts, steps, timed_step
-from trainyard.rules.records import Facts, Mark, Record, Start, StepRecord
+from trainyard.rules.records import Facts, MarkRecord, Record, Start, StepRecord
 from trainyard.runs.profile import Profile, profile_document, profile_of, profile_summary
 from trainyard.runs.profile.outliers import outlier_limit
 from trainyard.runs.profile.step_times import Part, step_times
@@ -110,7 +110,7 @@ def test_an_outlier_says_what_was_slow_in_it_and_on_which_rank() -> None:
     records = [
         *starts(2),
         *steps(1, 40),
-        Mark(kind="checkpoint", step=40),
+        MarkRecord(kind="checkpoint", step=40),
         timed_step(41, 0, backward_seconds=0.450, step_seconds=0.500),
         timed_step(41, 1, data_wait_seconds=0.405, local_seconds=0.436, step_seconds=0.500),
         *steps(42, 60),

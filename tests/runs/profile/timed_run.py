@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from trainyard.rules.records import GpuSample, HostSample, Mark, Record, Start, StepRecord
+from trainyard.rules.records import GpuSample, HostSample, MarkRecord, Record, Start, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def eventful_run(*, seed: int = 0, num_steps: int = 600, with_gpu: bool = False)
                 found.append(_eventful_step(draw, step, rank, now, stall, pause, slow))
             found += _host_samples(draw, step, now, stall, with_gpu=with_gpu)
             if step % 100 == 0:
-                found.append(Mark(kind="checkpoint", step=step, time=now))
+                found.append(MarkRecord(kind="checkpoint", step=step, time=now))
         now += 25.0
     return found
 

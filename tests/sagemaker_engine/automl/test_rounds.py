@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.automl.rounds import AutoMLPorts, Search
-from sagemaker_engine.automl.tables import AutoMLRow, AutoMLTables, Step, StepKind
-from sagemaker_engine.state.jobs import JobKind
+from sagemaker_engine.automl.rounds import AutoMLPorts, AutoMLSearch
+from sagemaker_engine.automl.tables import AutoMLRow, AutoMLStep, AutoMLTables, StepKind
+from sagemaker_engine.state.jobs import ResourceKind
 from sagemaker_engine.state.store import JobStore
 from sagemaker_engine.wire.errors import ServiceError
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:automl-job/a"
 FOUND = json.dumps({"problem_type": "Regression", "num_bytes": 1000})
-STATUS = {JobKind.TRAINING: "TrainingJobStatus", JobKind.PROCESSING: "ProcessingJobStatus"}
+STATUS = {
+    ResourceKind.TRAINING: "TrainingJobStatus",
+    ResourceKind.PROCESSING: "ProcessingJobStatus",
+}
 
 
 @dataclass
@@ -45,10 +48,10 @@ class Account:
             stop_job=lambda _, name: self.stopped.append(name),
         )
 
-    def create_job(self, kind: JobKind, request: dict[str, Any], _: str, arn: str) -> None:
+    def create_job(self, kind: ResourceKind, request: dict[str, Any], _: str, arn: str) -> None:
         if self.refusal is not None:
             raise self.refusal
-        noun = "TrainingJob" if kind is JobKind.TRAINING else "ProcessingJob"
+        noun = "TrainingJob" if kind is ResourceKind.TRAINING else "ProcessingJob"
         name = request[f"{noun}Name"]
         self.created.append(name)
         self.store.create(
@@ -64,27 +67,27 @@ class Account:
         """Let one round pass, as an engine does that knows nothing but the tables; return the job after it."""
         row = self.tables.get("a")
         if not row.is_terminal:
-            Search(ports=self.ports, row=row).advance()
+            AutoMLSearch(ports=self.ports, row=row).advance()
         return self.tables.get("a")
 
-    def end(self, step: Step, status: str = "Completed", **state: Any) -> None:
+    def end(self, step: AutoMLStep, status: str = "Completed", **state: Any) -> None:
         """End the job of a step."""
         kind = step.kind.job_kind
         self.store.update_state(
             kind, step.job_name, lambda found: found.update({STATUS[kind]: status, **state})
         )
 
-    def end_with(self, step: Step, value: float) -> None:
+    def end_with(self, step: AutoMLStep, value: float) -> None:
         """End a candidate with this MSE."""
         metric = {"MetricName": "validation:MSE", "Value": value}
         self.end(step, FinalMetricDataList=[metric])
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[AutoMLStep]:
         return self.tables.steps(ARN)
 
     @property
-    def active(self) -> list[Step]:
+    def active(self) -> list[AutoMLStep]:
         return [step for step in self.steps if step.result is None]
 
 
@@ -214,7 +217,7 @@ def test_same_seed_and_results_decide_the_same_candidates(store: JobStore, tmp_p
 def test_stop_ends_running_steps_and_forgets_those_never_created(store: JobStore) -> None:
     account = analyzed(store)
     running, unborn = account.active
-    store.delete(JobKind.TRAINING, unborn.job_name)
+    store.delete(ResourceKind.TRAINING, unborn.job_name)
     account.tables.note(ARN, unborn.number, launched_at=None)
     account.tables.change("a", lambda _: None, at=account.now, stop=True)
     assert account.round().status == "InProgress"
@@ -323,7 +326,7 @@ def test_candidate_that_the_account_refuses_fails_with_the_refusal(store: JobSto
 
 def test_time_limits_and_tags_reach_the_candidates(store: JobStore) -> None:
     account = analyzed(store, CompletionCriteria={"MaxRuntimePerTrainingJobInSeconds": 77})
-    job = store.get(JobKind.TRAINING, account.active[0].job_name)
+    job = store.get(ResourceKind.TRAINING, account.active[0].job_name)
     assert job.request["StoppingCondition"] == {"MaxRuntimeInSeconds": 77}
     assert job.request["Tags"] == [{"Key": "team", "Value": "t"}]
     assert len(job.name) <= 63

@@ -14,7 +14,7 @@ from sagemaker_engine.channels.listing import (
     files_of_host,
     relative_path,
 )
-from sagemaker_engine.channels.locations import DataError
+from sagemaker_engine.channels.locations import InputDataError
 
 if TYPE_CHECKING:
     from sagemaker_engine.s3 import ObjectStore
@@ -59,12 +59,14 @@ def test_a_prefix_gives_its_objects_in_key_order_without_folder_markers(
 def test_a_prefix_that_matches_nothing_is_refused_in_the_services_words(
     objects: ObjectStore,
 ) -> None:
-    with pytest.raises(DataError, match='No S3 objects found under S3 URL "s3://data-bucket/no"'):
+    with pytest.raises(
+        InputDataError, match='No S3 objects found under S3 URL "s3://data-bucket/no"'
+    ):
         channel_files(channel(f"s3://{BUCKET}/no"), objects)
 
 
 def test_a_missing_bucket_is_named(objects: ObjectStore) -> None:
-    with pytest.raises(DataError, match="s3://nowhere-bucket/x"):
+    with pytest.raises(InputDataError, match="s3://nowhere-bucket/x"):
         channel_files(channel("s3://nowhere-bucket/x"), objects)
 
 
@@ -93,7 +95,7 @@ def test_a_bad_manifest_is_refused_with_what_is_wrong(
 ) -> None:
     objects.put(BUCKET, "manifest", manifest)
 
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(InputDataError, match=complaint):
         channel_files(channel(f"s3://{BUCKET}/manifest", S3DataType="ManifestFile"), objects)
 
 
@@ -111,14 +113,14 @@ def test_objects_that_cannot_lie_in_one_folder_are_refused(
 ) -> None:
     files = [ChannelFile(bucket="b", key=path, path=path) for path in paths]
 
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(InputDataError, match=complaint):
         check_paths(files)
 
 
 def test_a_file_system_channel_is_refused_with_the_way_out(objects: ObjectStore) -> None:
     source = {"FileSystemDataSource": {"FileSystemId": "fs-1"}}
 
-    with pytest.raises(DataError, match=r"FileSystemDataSource.*use S3DataSource"):
+    with pytest.raises(InputDataError, match=r"FileSystemDataSource.*use S3DataSource"):
         channel_files({"ChannelName": "train", "DataSource": source}, objects)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.channels.listing import Host
-from sagemaker_engine.channels.locations import DataError
+from sagemaker_engine.channels.locations import InputDataError
 from sagemaker_engine.channels.pipe import (
     POLL_S,
     RECORD_MAGIC,
@@ -158,7 +158,7 @@ def test_an_augmented_manifest_without_the_attribute_is_refused(objects: ObjectS
         source={"AttributeNames": ["label"]},
     )
 
-    with pytest.raises(DataError, match=r"line 1 .* label"):
+    with pytest.raises(InputDataError, match=r"line 1 .* label"):
         channel_records(values, objects, host=HOST, hosts=[HOST])
 
 

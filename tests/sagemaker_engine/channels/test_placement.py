@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.channels.listing import ChannelFile
-from sagemaker_engine.channels.locations import DataError
+from sagemaker_engine.channels.locations import InputDataError
 from sagemaker_engine.channels.placement import place_files
 
 if TYPE_CHECKING:
@@ -50,5 +50,5 @@ def test_a_copied_file_can_be_written_without_touching_the_object(
 
 
 def test_an_object_that_went_away_is_named(tmp_path: Path, objects: ObjectStore) -> None:
-    with pytest.raises(DataError, match="s3://data-bucket/in/a"):
+    with pytest.raises(InputDataError, match="s3://data-bucket/in/a"):
         place_files([FILE], tmp_path / "x", objects, link=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.channels.listing import list_prefix
-from sagemaker_engine.channels.locations import DataError, S3Location
+from sagemaker_engine.channels.locations import InputDataError, S3Location
 from sagemaker_engine.channels.placement import place_files
 from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import READ_TIMEOUT_S, S3Agent
@@ -104,7 +104,7 @@ def test_halves_for_ever_end_as_an_error(
     objects.put(BUCKET, "in/a", CONTENT)
     platform = agent(objects, Script("GetObject", [HALF]), clock)
 
-    with pytest.raises(DataError, match=r"in/a: IncompleteBody \(400\)") as failed:
+    with pytest.raises(InputDataError, match=r"in/a: IncompleteBody \(400\)") as failed:
         place_files(list_prefix(PLACE, platform), tmp_path / "to", platform, link=False)
     assert failed.value.is_service_fault
 
@@ -124,7 +124,7 @@ def test_an_object_that_changes_while_it_is_read_is_no_mixture(
 def test_patience_waits_longer_and_longer_and_ends(objects: ObjectStore, clock: Clock) -> None:
     script = Script("ListObjectsV2", [SLOW_DOWN])
 
-    with pytest.raises(DataError, match=r"SlowDown \(503\): Please reduce your request rate"):
+    with pytest.raises(InputDataError, match=r"SlowDown \(503\): Please reduce your request rate"):
         list_prefix(PLACE, agent(objects, script, clock, limit_s=300.0))
 
     assert 290.0 <= clock.now <= 300.0
@@ -135,7 +135,7 @@ def test_patience_waits_longer_and_longer_and_ends(objects: ObjectStore, clock: 
 def test_a_refusal_is_not_asked_again(objects: ObjectStore, clock: Clock, code: str) -> None:
     script = Script("ListObjectsV2", [S3Fault(error=S3Error(code))])
 
-    with pytest.raises(DataError, match=code) as refused:
+    with pytest.raises(InputDataError, match=code) as refused:
         list_prefix(PLACE, agent(objects, script, clock))
 
     assert not refused.value.is_service_fault
@@ -145,7 +145,7 @@ def test_a_refusal_is_not_asked_again(objects: ObjectStore, clock: Clock, code: 
 def test_a_stop_ends_the_waiting(objects: ObjectStore, clock: Clock) -> None:
     script = Script("ListObjectsV2", [SLOW_DOWN])
 
-    with pytest.raises(DataError):
+    with pytest.raises(InputDataError):
         list_prefix(PLACE, agent(objects, script, clock, must_end=lambda: clock.now > 5.0))
 
     assert clock.now == pytest.approx(5.0, abs=0.5)

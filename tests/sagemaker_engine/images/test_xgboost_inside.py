@@ -13,7 +13,7 @@ from sagemaker_xgboost_container.data import check_channels, content_type, read_
 from sagemaker_xgboost_container.errors import UserError
 from sagemaker_xgboost_container.hyperparameters import read_hyperparameters
 from sagemaker_xgboost_container.statistics import StatisticsFile
-from trainyard.rules.records import Mark, Start, StepRecord, Validation
+from trainyard.rules.records import MarkRecord, Start, StepRecord, Validation
 from trainyard.rules.statistics_file import read_statistics
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def test_statistics_are_what_the_rules_read_and_each_start_has_its_own_file(tmp_
 
     texts = {each.name: each.read_text().splitlines(keepends=True) for each in tmp_path.iterdir()}
     kinds = [type(each) for each in read_statistics(texts)]
-    assert kinds == [Start, StepRecord, Validation, Mark] * 2
+    assert kinds == [Start, StepRecord, Validation, MarkRecord] * 2
 
 
 def test_the_service_s_metric_definitions_find_what_is_printed() -> None:

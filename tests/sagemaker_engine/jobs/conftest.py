@@ -19,7 +19,7 @@ from sagemaker_engine.jobs import launch, launching
 from sagemaker_engine.s3 import ObjectStore, S3Application
 from sagemaker_engine.s3.objects import ObjectInfo
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobKind, JobRow, JobStore
+from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class JobBench:
     store: JobStore
     objects: ObjectStore
 
-    def submit(self, name: str, *, kind: JobKind = JobKind.TRAINING, **request: Any) -> None:
+    def submit(
+        self, name: str, *, kind: ResourceKind = ResourceKind.TRAINING, **request: Any
+    ) -> None:
         """Store a job and start its runner."""
         now = time.time()
         self.store.create(
@@ -72,7 +74,7 @@ class JobBench:
         }
         self.submit(name, **request)
 
-    def row(self, name: str, kind: JobKind = JobKind.TRAINING) -> JobRow:
+    def row(self, name: str, kind: ResourceKind = ResourceKind.TRAINING) -> JobRow:
         """Return the job as it is stored now."""
         return self.store.get(kind, name)
 
@@ -81,7 +83,7 @@ class JobBench:
         name: str,
         condition: Callable[[JobRow], bool] = lambda row: row.is_terminal,
         *,
-        kind: JobKind = JobKind.TRAINING,
+        kind: ResourceKind = ResourceKind.TRAINING,
         limit_s: float = EVENT_LIMIT_S,
     ) -> JobRow:
         """Wait until the condition holds for the job and return it."""
@@ -92,7 +94,9 @@ class JobBench:
         self.train(name, command, **members)
         return self.wait(name)
 
-    def log(self, name: str, host: str = "algo-1", kind: JobKind = JobKind.TRAINING) -> list[str]:
+    def log(
+        self, name: str, host: str = "algo-1", kind: ResourceKind = ResourceKind.TRAINING
+    ) -> list[str]:
         """Return the lines of an instance's log."""
         folder = self.settings.job_folder(kind, name) / "logs"
         return [
@@ -180,7 +184,7 @@ def open_bench(root: Path) -> Iterator[JobBench]:
     with settings.lock_path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield JobBench(settings=settings, store=store, objects=objects)
-        for kind in JobKind:
+        for kind in ResourceKind:
             for row in store.list(kind):
                 if not row.is_terminal:
                     store.request_stop(kind, row.name, at=time.time())
@@ -189,8 +193,8 @@ def open_bench(root: Path) -> Iterator[JobBench]:
     store.close()
 
 
-def _first_state(kind: JobKind, now: float) -> dict[str, Any]:
-    if kind is JobKind.PROCESSING:
+def _first_state(kind: ResourceKind, now: float) -> dict[str, Any]:
+    if kind is ResourceKind.PROCESSING:
         return {"ProcessingJobStatus": "InProgress"}
     return {
         "TrainingJobStatus": "InProgress",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.sandbox import capabilities
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import (
     BUCKET,
     SPOT,
@@ -61,7 +61,7 @@ def test_host_that_hangs_for_ever_can_be_stopped(bench: JobBench) -> None:
     bench.train("job", "echo step=1; sleep 60; true")
     wait_for(fault_store.entries, lambda entries: bool(entries[0].fired_at))
 
-    bench.store.request_stop(JobKind.TRAINING, "job", at=time.time())
+    bench.store.request_stop(ResourceKind.TRAINING, "job", at=time.time())
 
     assert bench.wait("job").status == "Stopped"
 

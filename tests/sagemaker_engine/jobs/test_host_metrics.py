@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.jobs.host_metrics import (
-    Process,
+    ProcessUsage,
     family,
     folder_bytes,
     gpu_metrics,
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def test_a_family_is_a_process_and_all_that_descend_from_it() -> None:
     parents = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1}
-    processes = {pid: Process(pid=pid, parent=parent, cpu_s=1.0) for pid, parent in parents.items()}
+    processes = {
+        pid: ProcessUsage(pid=pid, parent=parent, cpu_s=1.0) for pid, parent in parents.items()
+    }
 
     assert {each.pid for each in family(processes, 10)} == {10, 11, 12}
     assert family(processes, 99) == []
@@ -32,7 +34,7 @@ def test_a_family_is_a_process_and_all_that_descend_from_it() -> None:
 def test_program_of_the_warm_parent_belongs_to_the_instance_whose_namespace_it_is_in() -> None:
     spaces = {os.getpid(): (1, 7), 10: (1, 8), 20: (1, 7), 21: (20, 8), 22: (21, 9), 30: (1, 0)}
     processes = {
-        pid: Process(pid=pid, parent=parent, cpu_s=1.0, space=space)
+        pid: ProcessUsage(pid=pid, parent=parent, cpu_s=1.0, space=space)
         for pid, (parent, space) in spaces.items()
     }
 
@@ -47,7 +49,7 @@ def test_a_process_is_read_with_the_time_of_its_children(tmp_path: Path) -> None
     numbers = ["0"] * 9 + [str(count * ticks) for count in (1, 2, 3, 4)]
     (tmp_path / "7/stat").write_text(f"7 (odd) name) S 3 {' '.join(numbers)} 0\n")
 
-    assert read_processes(tmp_path) == {7: Process(pid=7, parent=3, cpu_s=10.0)}
+    assert read_processes(tmp_path) == {7: ProcessUsage(pid=7, parent=3, cpu_s=10.0)}
 
 
 def test_this_process_is_there_and_has_memory() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sagemaker_engine.jobs import life_cycle
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 
 SECONDARY = st.sampled_from(sorted(life_cycle.MESSAGES))
 MOMENTS = st.floats(min_value=1e9, max_value=2e9, allow_nan=False)
@@ -26,7 +26,7 @@ def test_times_never_run_back_whatever_the_clock_does(steps: list[tuple[str, flo
     state = training_state()
 
     for secondary, at in steps:
-        life_cycle.enter(JobKind.TRAINING, state, secondary, at=at)
+        life_cycle.enter(ResourceKind.TRAINING, state, secondary, at=at)
 
     transitions = state["SecondaryStatusTransitions"]
     times = [
@@ -40,7 +40,7 @@ def test_times_never_run_back_whatever_the_clock_does(steps: list[tuple[str, flo
 def test_entering_a_status_twice_makes_one_transition() -> None:
     state = training_state()
 
-    life_cycle.enter(JobKind.TRAINING, state, "Starting", at=1e9 + 1)
+    life_cycle.enter(ResourceKind.TRAINING, state, "Starting", at=1e9 + 1)
 
     assert len(state["SecondaryStatusTransitions"]) == 1
 
@@ -48,8 +48,8 @@ def test_entering_a_status_twice_makes_one_transition() -> None:
 def test_a_stopping_job_stays_stopping_while_it_uploads() -> None:
     state = training_state()
 
-    life_cycle.enter(JobKind.TRAINING, state, "Stopping", at=1e9 + 1)
-    life_cycle.enter(JobKind.TRAINING, state, "Uploading", at=1e9 + 2)
+    life_cycle.enter(ResourceKind.TRAINING, state, "Stopping", at=1e9 + 1)
+    life_cycle.enter(ResourceKind.TRAINING, state, "Uploading", at=1e9 + 2)
 
     assert state["TrainingJobStatus"] == "Stopping"
 
@@ -57,9 +57,9 @@ def test_a_stopping_job_stays_stopping_while_it_uploads() -> None:
 def test_billable_seconds_count_from_download_to_the_end_of_the_upload() -> None:
     state = training_state()
     for secondary, after in (("Downloading", 10), ("Training", 12), ("Uploading", 40)):
-        life_cycle.enter(JobKind.TRAINING, state, secondary, at=1e9 + after)
+        life_cycle.enter(ResourceKind.TRAINING, state, secondary, at=1e9 + after)
 
-    life_cycle.finish(JobKind.TRAINING, state, status="Completed", at=1e9 + 42.5)
+    life_cycle.finish(ResourceKind.TRAINING, state, status="Completed", at=1e9 + 42.5)
 
     assert state["BillableTimeInSeconds"] == 33
     assert state["TrainingTimeInSeconds"] == 33
@@ -69,7 +69,7 @@ def test_billable_seconds_count_from_download_to_the_end_of_the_upload() -> None
 def test_a_job_that_never_got_instances_has_no_times() -> None:
     state = training_state()
 
-    life_cycle.finish(JobKind.TRAINING, state, status="Failed", at=1e9 + 1, reason="x" * 3000)
+    life_cycle.finish(ResourceKind.TRAINING, state, status="Failed", at=1e9 + 1, reason="x" * 3000)
 
     assert "TrainingStartTime" not in state
     assert "BillableTimeInSeconds" not in state
@@ -80,7 +80,7 @@ def test_max_runtime_is_a_way_to_stop() -> None:
     state = training_state()
 
     life_cycle.finish(
-        JobKind.TRAINING, state, status="Stopped", secondary="MaxRuntimeExceeded", at=1e9 + 1
+        ResourceKind.TRAINING, state, status="Stopped", secondary="MaxRuntimeExceeded", at=1e9 + 1
     )
 
     assert (state["TrainingJobStatus"], state["SecondaryStatus"]) == (
@@ -90,8 +90,8 @@ def test_max_runtime_is_a_way_to_stop() -> None:
 
 
 @pytest.mark.parametrize("ended_as", ["Completed", "Failed", "Stopped"])
-@pytest.mark.parametrize("kind", list(JobKind))
-def test_nothing_moves_the_state_of_a_job_that_has_ended(kind: JobKind, ended_as: str) -> None:
+@pytest.mark.parametrize("kind", list(ResourceKind))
+def test_nothing_moves_the_state_of_a_job_that_has_ended(kind: ResourceKind, ended_as: str) -> None:
     state: dict[str, Any] = {kind.status_key: "InProgress"}
     life_cycle.finish(kind, state, status=ended_as, at=1e9 + 1, reason="the first")
     ended = deepcopy(state)

@@ -8,24 +8,24 @@ import pytest
 
 from sagemaker_engine.jobs import process
 from sagemaker_engine.jobs.job import Job
-from sagemaker_engine.jobs.process import Watch
+from sagemaker_engine.jobs.process import OrderWatch
 from sagemaker_engine.jobs.supervision import Ending
 from sagemaker_engine.s3 import ObjectStore
 from sagemaker_engine.state.settings import EngineSettings
-from sagemaker_engine.state.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobStore, ResourceKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Watch:
+def watch(tmp_path: Path) -> OrderWatch:
     settings = EngineSettings(root=tmp_path, endpoint_url="http://127.0.0.1:1")
     store = JobStore(settings.database_path)
     state = {"TrainingJobStatus": "InProgress"}
-    store.create(JobKind.TRAINING, "job", arn="arn", request={}, created_at=1.0, state=state)
+    store.create(ResourceKind.TRAINING, "job", arn="arn", request={}, created_at=1.0, state=state)
     job = Job(
-        kind=JobKind.TRAINING,
+        kind=ResourceKind.TRAINING,
         name="job",
         arn="arn",
         request={},
@@ -35,19 +35,19 @@ def watch(tmp_path: Path) -> Watch:
         folder=tmp_path,
         created_at=1.0,
     )
-    return Watch(job=job)
+    return OrderWatch(job=job)
 
 
-def test_a_stop_request_ends_the_job(watch: Watch) -> None:
+def test_a_stop_request_ends_the_job(watch: OrderWatch) -> None:
     assert watch.order() is None
 
-    watch.job.store.request_stop(JobKind.TRAINING, "job", at=time.time())
+    watch.job.store.request_stop(ResourceKind.TRAINING, "job", at=time.time())
 
     assert watch.order() is Ending.STOPPED
 
 
 def test_a_job_without_an_engine_gives_up_after_a_while(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
+    watch: OrderWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "ENGINE_ABSENCE_S", -1.0)
 
@@ -55,7 +55,7 @@ def test_a_job_without_an_engine_gives_up_after_a_while(
 
 
 def test_a_job_goes_on_as_long_as_an_engine_holds_the_lock(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
+    watch: OrderWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "ENGINE_ABSENCE_S", 0.0)
     monkeypatch.setattr(process, "LOOK_INTERVAL_S", 0.0)

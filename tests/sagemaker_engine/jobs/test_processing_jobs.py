@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.state.store import JobKind, JobRow
+from sagemaker_engine.state.store import JobRow, ResourceKind
 from tests.sagemaker_engine.jobs.conftest import BUCKET, IMAGE, JobBench, wait_for
 
 pytestmark = pytest.mark.engine
@@ -24,12 +24,12 @@ def start(bench: JobBench, name: str, command: str, **members: Any) -> None:
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         **members,
     }
-    bench.submit(name, kind=JobKind.PROCESSING, **request)
+    bench.submit(name, kind=ResourceKind.PROCESSING, **request)
 
 
 def run(bench: JobBench, name: str, command: str, **members: Any) -> JobRow:
     start(bench, name, command, **members)
-    return bench.wait(name, kind=JobKind.PROCESSING)
+    return bench.wait(name, kind=ResourceKind.PROCESSING)
 
 
 def output(name: str, mode: str = "EndOfJob") -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_inputs_and_outputs_are_where_the_request_says(bench: JobBench) -> None:
 
     assert row.status == "Completed"
     assert row.state["ProcessingStartTime"] <= row.state["ProcessingEndTime"]
-    assert bench.log("proc", kind=JobKind.PROCESSING) == ["text", "value"]
+    assert bench.log("proc", kind=ResourceKind.PROCESSING) == ["text", "value"]
     assert bench.keys("result/") == ["result/r.txt"]
 
 
@@ -76,7 +76,7 @@ def test_the_container_finds_its_configuration(bench: JobBench) -> None:
 
     run(bench, "proc", command, instances=2)
 
-    job, resources = bench.log("proc", "algo-2", JobKind.PROCESSING)
+    job, resources = bench.log("proc", "algo-2", ResourceKind.PROCESSING)
     assert json.loads(job)["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == 2
     assert json.loads(resources)["current_host"] == "algo-2"
     assert json.loads(resources)["hosts"] == ["algo-1", "algo-2"]
@@ -92,7 +92,7 @@ def test_continuous_outputs_are_uploaded_while_the_job_runs(bench: JobBench) -> 
 
     wait_for(lambda: bench.keys("live/"), lambda keys: keys == ["live/part"])
 
-    assert bench.row("proc", JobKind.PROCESSING).status == "InProgress"
+    assert bench.row("proc", ResourceKind.PROCESSING).status == "InProgress"
 
 
 def test_a_failure_keeps_the_exit_message_and_the_reason(bench: JobBench) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sagemaker_engine.jobs.job import Job
 from sagemaker_engine.jobs.rule_watch import RuleWatch
 from sagemaker_engine.state import database
-from sagemaker_engine.state.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobStore, ResourceKind
 from tests.contract.debugger import SCRIPT, STOP, code_channel, rule, statuses, training
 from tests.limits import EVENT_LIMIT_S
 from tests.sagemaker_engine.jobs.conftest import (
@@ -118,7 +118,7 @@ def test_statistics_of_an_earlier_job_in_the_same_folder_are_no_reason_to_stop(
     assert row.status == "Completed"
     assert statuses(row.state) == {"nan": "NoIssuesFound"}
     arn = row.state["DebugRuleEvaluationStatuses"][0]["RuleEvaluationJobArn"]
-    assert bench.row(arn.rpartition("/")[2], JobKind.PROCESSING).status == "Completed"
+    assert bench.row(arn.rpartition("/")[2], ResourceKind.PROCESSING).status == "Completed"
 
 
 def watch_of(bench: JobBench, *, store: JobStore | None = None, **members: Any) -> RuleWatch:
@@ -126,11 +126,11 @@ def watch_of(bench: JobBench, *, store: JobStore | None = None, **members: Any) 
     arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/job"
     request = {"RoleArn": "arn:aws:iam::123456789012:role/any", **members}
     request["OutputDataConfig"] = {"S3OutputPath": f"s3://{BUCKET}/out"}
-    now, folder = time.time(), bench.settings.job_folder(JobKind.TRAINING, "job")
+    now, folder = time.time(), bench.settings.job_folder(ResourceKind.TRAINING, "job")
     state = {"TrainingJobStatus": "InProgress", "SecondaryStatus": "Training"}
     transitions = [{"Status": "Training", "StartTime": now}]
     bench.store.create(
-        JobKind.TRAINING,
+        ResourceKind.TRAINING,
         "job",
         arn=arn,
         request=request,
@@ -139,7 +139,7 @@ def watch_of(bench: JobBench, *, store: JobStore | None = None, **members: Any) 
     )
     folder.mkdir(parents=True)
     job = Job(
-        kind=JobKind.TRAINING,
+        kind=ResourceKind.TRAINING,
         name="job",
         arn=arn,
         request=request,
@@ -168,7 +168,7 @@ def test_rules_whose_process_cannot_start_are_in_error_and_end_no_training(bench
     (nan,) = bench.row("job").state["DebugRuleEvaluationStatuses"]
     assert nan["RuleEvaluationStatus"] == "Error"
     assert "did not start: IsADirectoryError" in nan["StatusDetails"]
-    rule_job = bench.row(nan["RuleEvaluationJobArn"].rpartition("/")[2], JobKind.PROCESSING)
+    rule_job = bench.row(nan["RuleEvaluationJobArn"].rpartition("/")[2], ResourceKind.PROCESSING)
     assert rule_job.status == "Failed"
 
 
@@ -179,7 +179,7 @@ def test_job_without_rules_has_no_thread_until_it_is_given_some(bench: JobBench)
     assert rule_threads() == []
 
     later = {"ProfilerRuleConfigurations": [rule("late", "MaxInitializationTime")]}
-    bench.store.update_request(JobKind.TRAINING, "job", lambda request: request.update(later))
+    bench.store.update_request(ResourceKind.TRAINING, "job", lambda request: request.update(later))
     wait_for(lambda: watch.heed_update() or rule_threads(), lambda found: len(found) == 2)
 
     watch.finish()

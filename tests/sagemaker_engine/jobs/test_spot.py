@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.faults import FaultStore, Schedule
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import (
     BUCKET,
     SPOT,
@@ -275,7 +275,7 @@ def test_stop_ends_a_wait_for_capacity(bench: JobBench, attempt: int) -> None:
         bench.wait("job", lambda row: row.state["SecondaryStatus"] == "Interrupted")
 
     stopped_at = time.time()
-    bench.store.request_stop(JobKind.TRAINING, "job", at=stopped_at)
+    bench.store.request_stop(ResourceKind.TRAINING, "job", at=stopped_at)
     row = bench.wait("job")
 
     assert (row.status, row.state["SecondaryStatus"]) == ("Stopped", "Stopped")
@@ -288,7 +288,7 @@ def test_stop_ends_a_notice(bench: JobBench) -> None:
     bench.train("job", "trap '' TERM; echo step=1; while true; do sleep 0.1; done", **SPOT)
     wait_for(fault_store.entries, lambda entries: bool(entries[0].fired_at))
 
-    bench.store.request_stop(JobKind.TRAINING, "job", at=time.time())
+    bench.store.request_stop(ResourceKind.TRAINING, "job", at=time.time())
     row = bench.wait("job")
 
     assert statuses(row) == [*LIFE, "Stopping", "Uploading", "Stopped"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.jobs import recover
-from sagemaker_engine.state.store import JobKind
+from sagemaker_engine.state.store import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import JobBench, put_faults, statuses
 
 LIFE = ["Starting", "Downloading", "Training"]
@@ -64,4 +64,6 @@ def test_job_of_a_killed_runner_starts_again_by_its_strategy(bench: JobBench) ->
     assert failed == []
     assert statuses(row) == [*LIFE, *LIFE, "Uploading", "Completed"]
     assert row.state["FinalMetricDataList"][0]["Value"] == 0.5
-    assert len(list((bench.settings.job_folder(JobKind.TRAINING, "job") / "logs").iterdir())) == 2
+    assert (
+        len(list((bench.settings.job_folder(ResourceKind.TRAINING, "job") / "logs").iterdir())) == 2
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sagemaker_engine.sandbox import capabilities, network
-from sagemaker_engine.sandbox.cluster import Cluster
+from sagemaker_engine.sandbox.cluster import SandboxCluster
 from sagemaker_engine.sandbox.instance import ClusterPlan, Instance
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(plan_of: Any) -> Callable[..., Run]:
     def execute(commands: list[str], features: list[str], **more: Any) -> Run:
         plan, readers = plan_of(commands, features, **more)
         codes: dict[str, int] = {}
-        cluster = Cluster(plan, answer=more.get("answer"))
+        cluster = SandboxCluster(plan, answer=more.get("answer"))
         try:
             for instance in plan.instances:
                 os.close(instance.descriptor)

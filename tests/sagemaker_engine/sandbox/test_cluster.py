@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sagemaker_engine.sandbox import capabilities
-from sagemaker_engine.sandbox.cluster import Cluster, SandboxError
+from sagemaker_engine.sandbox.cluster import SandboxCluster, SandboxError
 from sagemaker_engine.sandbox.egress import PORT_INSIDE, EgressProxy
 from sagemaker_engine.sandbox.instance import ClusterPlan, Overlay
 from sagemaker_engine.sandbox.relay import Relay
@@ -173,7 +173,7 @@ def test_exit_codes_and_signals_come_back_as_a_shell_shows_them(run: Any, isolat
 def test_a_program_that_does_not_exist_is_named_in_the_log(plan_of: Any, isolated: Any) -> None:
     plan, readers = plan_of(["unused"], isolated)
     values = plan.to_json().replace('"/bin/sh", "-c", "unused"', '"no-such-program"')
-    cluster = Cluster(ClusterPlan.from_json(values))
+    cluster = SandboxCluster(ClusterPlan.from_json(values))
     try:
         os.close(plan.instances[0].descriptor)
         cluster.start()
@@ -187,7 +187,7 @@ def test_a_program_that_does_not_exist_is_named_in_the_log(plan_of: Any, isolate
 
 def test_closing_a_cluster_ends_everything_that_runs_in_it(plan_of: Any, isolated: Any) -> None:
     plan, _ = plan_of(["setsid sleep 1000 & exec sleep 1000"] * 2, isolated)
-    cluster = Cluster(plan)
+    cluster = SandboxCluster(plan)
     for instance in plan.instances:
         os.close(instance.descriptor)
     cluster.start()
@@ -202,7 +202,7 @@ def test_instances_end_with_the_process_that_holds_them(plan_of: Any, isolated: 
     plan, readers = plan_of(["echo up; exec sleep 1000"], isolated)
     holder = os.fork()
     if holder == 0:
-        cluster = Cluster(plan)
+        cluster = SandboxCluster(plan)
         cluster.start()
         signal.pause()
     os.close(plan.instances[0].descriptor)
@@ -218,7 +218,7 @@ def test_process_one_ignores_a_termination_that_it_does_not_handle(
     plan_of: Any, isolated: Any
 ) -> None:
     plan, readers = plan_of(["echo up; while :; do sleep 0.05; done"], isolated)
-    cluster = Cluster(plan)
+    cluster = SandboxCluster(plan)
     try:
         os.close(plan.instances[0].descriptor)
         cluster.start()
@@ -309,7 +309,7 @@ def test_a_refused_set_up_says_what_was_refused(plan_of: Any, isolated: Any) -> 
     broken = plan.to_json().replace('/ml", "/opt/ml"', '/gone", "/opt/ml"')
 
     with pytest.raises(SandboxError, match=r"algo-1.*No such file or directory"):
-        Cluster(ClusterPlan.from_json(broken))
+        SandboxCluster(ClusterPlan.from_json(broken))
     os.close(plan.instances[0].descriptor)
 
 
@@ -328,7 +328,7 @@ def test_what_a_machine_lacks_is_said() -> None:
     assert "SAGEMAKER_BASE_DIR" in " ".join(capabilities.losses(()))
 
 
-def _wait_for_process_one(cluster: Cluster, name: str) -> int:
+def _wait_for_process_one(cluster: SandboxCluster, name: str) -> int:
     _wait_until(lambda: bool(cluster.wait(0.01) or name in cluster._pids))
     return cluster._pids[name]
 

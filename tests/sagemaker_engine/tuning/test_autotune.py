@@ -3,20 +3,22 @@ from __future__ import annotations
 import pytest
 
 from sagemaker_engine.tuning.autotune import with_chosen_ranges
-from sagemaker_engine.tuning.ranges import Kind, parse_ranges
+from sagemaker_engine.tuning.ranges import RangeKind, parse_ranges
 
 
 @pytest.mark.parametrize(
     ("hint", "kind", "low", "high"),
     [
-        ("8", Kind.INTEGER, 2, 32),
-        ("1", Kind.INTEGER, 1, 4),
-        ("0.1", Kind.CONTINUOUS, 0.01, 0.99),
-        ("0.995", Kind.CONTINUOUS, 0.0995, 0.995),
-        ("2.5", Kind.CONTINUOUS, 0.25, 25.0),
+        ("8", RangeKind.INTEGER, 2, 32),
+        ("1", RangeKind.INTEGER, 1, 4),
+        ("0.1", RangeKind.CONTINUOUS, 0.01, 0.99),
+        ("0.995", RangeKind.CONTINUOUS, 0.0995, 0.995),
+        ("2.5", RangeKind.CONTINUOUS, 0.25, 25.0),
     ],
 )
-def test_range_is_chosen_around_the_hint(hint: str, kind: Kind, low: float, high: float) -> None:
+def test_range_is_chosen_around_the_hint(
+    hint: str, kind: RangeKind, low: float, high: float
+) -> None:
     ranges, fixed = with_chosen_ranges({"AutoParameters": [{"Name": "x", "ValueHint": hint}]})
     (found,) = parse_ranges(ranges).ranges
     assert (found.kind, found.low, found.high) == (kind, pytest.approx(low), pytest.approx(high))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sagemaker_engine.tuning import bayesian
-from sagemaker_engine.tuning.observations import Observation, Phase
+from sagemaker_engine.tuning.observations import Observation, TrialPhase
 from sagemaker_engine.tuning.ranges import Space, parse_ranges
 
 LINE = parse_ranges(
@@ -17,7 +17,9 @@ LINE = parse_ranges(
 
 
 def ended(x: float, loss: float, *, stopped: bool = False) -> Observation:
-    return Observation(point={"x": repr(x)}, phase=Phase.SUCCEEDED, objective=loss, stopped=stopped)
+    return Observation(
+        point={"x": repr(x)}, phase=TrialPhase.SUCCEEDED, objective=loss, stopped=stopped
+    )
 
 
 BOWL = [ended(x, (x - 0.6) ** 2) for x in (0.05, 0.3, 0.5, 0.8, 0.95)]
@@ -50,7 +52,7 @@ def test_running_trials_keep_the_next_away() -> None:
         found = drawn(history)
         assert all(abs(found - other) >= 0.01 for other in running)
         running.append(found)
-        history.append(Observation(point={"x": repr(found)}, phase=Phase.PENDING))
+        history.append(Observation(point={"x": repr(found)}, phase=TrialPhase.PENDING))
 
 
 @pytest.mark.parametrize("losses", [[2.0], [2.0, 2.0, 2.0], [0.0, 0.0, 1.0]])
@@ -69,7 +71,7 @@ def test_one_value_is_kept_and_the_category_taken_that_was_not_tried() -> None:
         }
     )
     history = [
-        Observation(point={"x": "0.5", "c": c}, phase=Phase.SUCCEEDED, objective=loss)
+        Observation(point={"x": "0.5", "c": c}, phase=TrialPhase.SUCCEEDED, objective=loss)
         for c, loss in (("a", 3.0), ("b", 1.0), ("c", 2.0))
     ]
     found = bayesian.draw(space, history, maximize=False, seed=0)

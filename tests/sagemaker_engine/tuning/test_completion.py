@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from sagemaker_engine.tuning.completion import Criteria, Progress, progress_of
+from sagemaker_engine.tuning.completion import Criteria, SearchProgress, progress_of
 
 
-def progress(*objectives: float, maximize: bool = False, dimensions: int = 1) -> Progress:
+def progress(*objectives: float, maximize: bool = False, dimensions: int = 1) -> SearchProgress:
     return progress_of(objectives, maximize=maximize, num_dimensions=dimensions, num_parallel=1)
 
 

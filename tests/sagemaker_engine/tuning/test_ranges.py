@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from sagemaker_engine.tuning.ranges import Kind, Range, RangeError, Scaling, parse_ranges
+from sagemaker_engine.tuning.ranges import Range, RangeError, RangeKind, RangeScaling, parse_ranges
 
 
 def numeric(kind: str, low: str, high: str, scaling: str | None = None) -> dict[str, Any]:
@@ -38,15 +38,15 @@ def test_range_that_cannot_be_searched_says_why(
 @pytest.mark.parametrize(
     ("low", "high", "scaling"),
     [
-        ("0.0001", "0.1", Scaling.LOGARITHMIC),
-        ("1", "99", Scaling.LINEAR),
-        ("1", "100", Scaling.LOGARITHMIC),
-        ("0", "1000", Scaling.LINEAR),
-        ("-5", "10", Scaling.LINEAR),
+        ("0.0001", "0.1", RangeScaling.LOGARITHMIC),
+        ("1", "99", RangeScaling.LINEAR),
+        ("1", "100", RangeScaling.LOGARITHMIC),
+        ("0", "1000", RangeScaling.LINEAR),
+        ("-5", "10", RangeScaling.LINEAR),
     ],
 )
 def test_auto_is_logarithmic_over_two_orders_of_magnitude(
-    low: str, high: str, scaling: Scaling
+    low: str, high: str, scaling: RangeScaling
 ) -> None:
     (found,) = parse_ranges(numeric("Continuous", low, high)).ranges
     assert found.scaling is scaling
@@ -79,7 +79,7 @@ def test_projection_leaves_out_points_outside() -> None:
     share=st.floats(0, 1),
 )
 def test_written_value_is_read_back(low: float, width: float, share: float) -> None:
-    one = Range(name="x", kind=Kind.CONTINUOUS, low=low, high=low + width)
+    one = Range(name="x", kind=RangeKind.CONTINUOUS, low=low, high=low + width)
     text = one.write(low + share * width)
     assert one.read(text) == float(text)
     assert one.write(float(text)) == text
@@ -108,6 +108,6 @@ def test_every_whole_number_is_at_its_own_share(scaling: str) -> None:
 
 
 def test_every_category_is_at_its_own_share_and_one_value_in_the_middle() -> None:
-    found = Range(name="c", kind=Kind.CATEGORICAL, values=("a", "b", "a", "c"))
+    found = Range(name="c", kind=RangeKind.CATEGORICAL, values=("a", "b", "a", "c"))
     assert [found.share_of(text) for text in "abc"] == pytest.approx([1 / 6, 1 / 2, 5 / 6])
-    assert Range(name="x", kind=Kind.CONTINUOUS, low=2, high=2).share_of("2.0") == 0.5
+    assert Range(name="x", kind=RangeKind.CONTINUOUS, low=2, high=2).share_of("2.0") == 0.5

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.tuning.observations import Observation, Phase
+from sagemaker_engine.tuning.observations import Observation, TrialPhase
 from sagemaker_engine.tuning.ranges import Space, parse_ranges
-from sagemaker_engine.tuning.search import Strategy, suggest
+from sagemaker_engine.tuning.search import TuningStrategy, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sagemaker_engine.tuning.ranges import Point
 
-DRAWING = [Strategy.RANDOM, Strategy.BAYESIAN, Strategy.HYPERBAND]
+DRAWING = [TuningStrategy.RANDOM, TuningStrategy.BAYESIAN, TuningStrategy.HYPERBAND]
 
 
 def continuous(low: str, high: str, scaling: str = "Linear", name: str = "x") -> dict[str, str]:
@@ -36,7 +36,7 @@ MIXED = parse_ranges(
 
 
 def run(
-    strategy: Strategy,
+    strategy: TuningStrategy,
     space: Space,
     loss: Callable[[Point], float | None],
     *,
@@ -49,13 +49,13 @@ def run(
     for number in range(num):
         point = suggest(strategy, space, history, maximize=maximize, seed=seed, number=number)
         value = loss(point)
-        phase = Phase.FAILED if value is None else Phase.SUCCEEDED
+        phase = TrialPhase.FAILED if value is None else TrialPhase.SUCCEEDED
         history.append(Observation(point=point, phase=phase, objective=value))
     return history
 
 
 @pytest.mark.parametrize("strategy", DRAWING)
-def test_same_seed_and_history_give_the_same_points(strategy: Strategy) -> None:
+def test_same_seed_and_history_give_the_same_points(strategy: TuningStrategy) -> None:
     def loss(point: Point) -> float:
         return float(point["lr"]) + int(point["layers"])
 
@@ -65,14 +65,14 @@ def test_same_seed_and_history_give_the_same_points(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", DRAWING)
-def test_points_lie_in_their_ranges(strategy: Strategy) -> None:
+def test_points_lie_in_their_ranges(strategy: TuningStrategy) -> None:
     for seen in run(strategy, MIXED, lambda point: float(point["lr"]), num=14):
         assert MIXED.project(seen.point) == seen.point
 
 
 def draws(scaling: str, low: str, high: str) -> list[float]:
     space = parse_ranges({"ContinuousParameterRanges": [continuous(low, high, scaling)]})
-    seen = run(Strategy.RANDOM, space, lambda _: 0.0, num=60)
+    seen = run(TuningStrategy.RANDOM, space, lambda _: 0.0, num=60)
     return [float(each.point["x"]) for each in seen]
 
 
@@ -99,14 +99,14 @@ def test_grid_visits_every_point_once() -> None:
             ]
         }
     )
-    seen = run(Strategy.GRID, space, lambda _: 0.0, num=6)
+    seen = run(TuningStrategy.GRID, space, lambda _: 0.0, num=6)
     assert {(each.point["a"], each.point["b"]) for each in seen} == {
         (a, b) for a in "123" for b in "xy"
     }
 
 
 @pytest.mark.parametrize("strategy", DRAWING)
-def test_no_point_of_a_small_space_is_tried_twice(strategy: Strategy) -> None:
+def test_no_point_of_a_small_space_is_tried_twice(strategy: TuningStrategy) -> None:
     space = parse_ranges(
         {"IntegerParameterRanges": [{"Name": "n", "MinValue": "1", "MaxValue": "12"}]}
     )
@@ -129,7 +129,7 @@ def test_bayesian_closes_in_on_the_optimum(maximize: bool) -> None:
     def loss(point: Point) -> float:
         return sign * ((float(point["x"]) - 0.7) ** 2 + (float(point["y"]) - 0.2) ** 2)
 
-    seen = run(Strategy.BAYESIAN, space, loss, num=40, maximize=maximize)
+    seen = run(TuningStrategy.BAYESIAN, space, loss, num=40, maximize=maximize)
     assert min(abs(each.objective or 0.0) for each in seen) < 1e-5
     learned = sorted(abs(each.objective or 0.0) for each in seen[10:])
     assert learned[len(learned) // 2] < 0.01
@@ -137,12 +137,20 @@ def test_bayesian_closes_in_on_the_optimum(maximize: bool) -> None:
 
 def test_parallel_trials_keep_apart() -> None:
     space = parse_ranges({"ContinuousParameterRanges": [continuous("0", "1")]})
-    history = run(Strategy.BAYESIAN, space, lambda point: (float(point["x"]) - 0.5) ** 2, num=12)
+    history = run(
+        TuningStrategy.BAYESIAN, space, lambda point: (float(point["x"]) - 0.5) ** 2, num=12
+    )
     for number in range(12, 18):
         point = suggest(
-            Strategy.BAYESIAN, space, history, maximize=False, seed=0, number=number, num_start=3
+            TuningStrategy.BAYESIAN,
+            space,
+            history,
+            maximize=False,
+            seed=0,
+            number=number,
+            num_start=3,
         )
-        history.append(Observation(point=point, phase=Phase.PENDING))
+        history.append(Observation(point=point, phase=TrialPhase.PENDING))
     running = sorted(float(each.point["x"]) for each in history[12:])
     assert min(b - a for a, b in itertools.pairwise(running)) > 0.0099
 
@@ -152,7 +160,10 @@ def test_failed_trials_are_survived_and_not_repeated() -> None:
         {"CategoricalParameterRanges": [{"Name": "c", "Values": list("abcdefgh")}]}
     )
     seen = run(
-        Strategy.BAYESIAN, space, lambda p: None if p["c"] in "aceg" else float(ord(p["c"])), num=8
+        TuningStrategy.BAYESIAN,
+        space,
+        lambda p: None if p["c"] in "aceg" else float(ord(p["c"])),
+        num=8,
     )
     assert sorted(each.point["c"] for each in seen) == list("abcdefgh")
 
@@ -161,11 +172,15 @@ def test_stopped_trials_teach_hyperband() -> None:
     space = parse_ranges({"ContinuousParameterRanges": [continuous("0", "1")]})
     history: list[Observation] = []
     for number in range(20):
-        point = suggest(Strategy.HYPERBAND, space, history, maximize=False, seed=1, number=number)
+        point = suggest(
+            TuningStrategy.HYPERBAND, space, history, maximize=False, seed=1, number=number
+        )
         value = float(point["x"])
         members: dict[str, Any] = {"objective": value, "stopped": value > 0.3}
         history.append(
-            Observation(point=point, phase=Phase.SUCCEEDED, curve=(value + 1, value), **members)
+            Observation(
+                point=point, phase=TrialPhase.SUCCEEDED, curve=(value + 1, value), **members
+            )
         )
     late = [float(each.point["x"]) for each in history[10:]]
     early = [float(each.point["x"]) for each in history[:10]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.state.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobStore, ResourceKind
 from tests.contract.waiting import Clock, wait_until
 from tests.limits import EVENT_LIMIT_S
 
@@ -126,7 +126,7 @@ def test_trial_whose_runner_was_killed_is_counted_and_the_search_goes_on(
     start_search(own_engine, "sleep 3; echo loss=0.5\n", jobs=3)
     victim = wait_for_trials(own_engine, 1)[0]["TrainingJobName"]
     store = JobStore(own_engine.root / "engine.sqlite")
-    runner = store.get(JobKind.TRAINING, victim).runner_pid
+    runner = store.get(ResourceKind.TRAINING, victim).runner_pid
     store.close()
     assert runner is not None
     os.kill(runner, signal.SIGKILL)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sagemaker_engine.tuning.observations import Observation, Phase
+from sagemaker_engine.tuning.observations import Observation, TrialPhase
 from sagemaker_engine.tuning.plan import Definition
 from sagemaker_engine.tuning.ranges import parse_ranges
 from sagemaker_engine.tuning.warm_start import inherited_observations, moved, points_to_repeat
@@ -18,7 +18,7 @@ def parent(n: int, objective: float) -> dict[str, Any]:
 
 
 def own(n: int, objective: float) -> Observation:
-    return Observation(point={"n": str(n)}, phase=Phase.SUCCEEDED, objective=objective)
+    return Observation(point={"n": str(n)}, phase=TrialPhase.SUCCEEDED, objective=objective)
 
 
 def test_points_inside_the_new_ranges_are_inherited_the_best_first() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.warm.fitness import (
-    Kind,
+    ProgramKind,
     UnfitError,
     check_environment,
     check_shadows,
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("arguments", "kind", "target", "rest", "unbuffered"),
     [
-        (["train.py", "--lr", "1"], Kind.SCRIPT, "train.py", ["--lr", "1"], False),
-        (["-u", "train.py"], Kind.SCRIPT, "train.py", [], True),
-        (["--", "train.py", "-u"], Kind.SCRIPT, "train.py", ["-u"], False),
-        (["-m", "pkg.mod", "-x"], Kind.MODULE, "pkg.mod", ["-x"], False),
-        (["-c", "pass", "a"], Kind.COMMAND, "pass", ["a"], False),
+        (["train.py", "--lr", "1"], ProgramKind.SCRIPT, "train.py", ["--lr", "1"], False),
+        (["-u", "train.py"], ProgramKind.SCRIPT, "train.py", [], True),
+        (["--", "train.py", "-u"], ProgramKind.SCRIPT, "train.py", ["-u"], False),
+        (["-m", "pkg.mod", "-x"], ProgramKind.MODULE, "pkg.mod", ["-x"], False),
+        (["-c", "pass", "a"], ProgramKind.COMMAND, "pass", ["a"], False),
     ],
 )
 def test_command_lines_are_understood(
-    arguments: list[str], kind: Kind, target: str, rest: list[str], *, unbuffered: bool
+    arguments: list[str], kind: ProgramKind, target: str, rest: list[str], *, unbuffered: bool
 ) -> None:
     found = parse_command_line(arguments)
 

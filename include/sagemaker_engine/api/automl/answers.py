@@ -16,22 +16,22 @@ from sagemaker_engine.automl.step_jobs import (
     metric_names,
 )
 from sagemaker_engine.automl.tables import StepKind
-from sagemaker_engine.state.jobs import JobKind, UnknownJobError
-from sagemaker_engine.tuning.observations import Phase
+from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
+from sagemaker_engine.tuning.observations import TrialPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sagemaker_engine.api.context import ApiContext
-    from sagemaker_engine.automl.plan import Plan
-    from sagemaker_engine.automl.tables import AutoMLRow, Step
+    from sagemaker_engine.automl.plan import AutoMLPlan
+    from sagemaker_engine.automl.tables import AutoMLRow, AutoMLStep
 
 _SETS = {TRAIN: "Train", VALIDATION: "Validation"}
 _STANDARD_ONLY = frozenset({"LogLoss", "InferenceLatency"})
 
 
 def describe_automl_job(
-    context: ApiContext, row: AutoMLRow, steps: Sequence[Step]
+    context: ApiContext, row: AutoMLRow, steps: Sequence[AutoMLStep]
 ) -> dict[str, Any]:
     """Return the members of DescribeAutoMLJobV2's answer."""
     plan = _plan(row, steps)
@@ -56,7 +56,9 @@ def automl_summary(row: AutoMLRow) -> dict[str, Any]:
     }
 
 
-def candidates(context: ApiContext, row: AutoMLRow, steps: Sequence[Step]) -> list[dict[str, Any]]:
+def candidates(
+    context: ApiContext, row: AutoMLRow, steps: Sequence[AutoMLStep]
+) -> list[dict[str, Any]]:
     """Return an AutoMLCandidate for each candidate whose training job was created, by number."""
     plan = _plan(row, steps)
     if plan is None:
@@ -66,7 +68,11 @@ def candidates(context: ApiContext, row: AutoMLRow, steps: Sequence[Step]) -> li
 
 
 def candidate(
-    context: ApiContext, row: AutoMLRow, step: Step, steps: Sequence[Step], plan: Plan
+    context: ApiContext,
+    row: AutoMLRow,
+    step: AutoMLStep,
+    steps: Sequence[AutoMLStep],
+    plan: AutoMLPlan,
 ) -> dict[str, Any]:
     """Return an AutoMLCandidate."""
     result = step.result or _running(context, step)
@@ -94,15 +100,15 @@ def candidate(
     return found
 
 
-def _plan(row: AutoMLRow, steps: Sequence[Step]) -> Plan | None:
+def _plan(row: AutoMLRow, steps: Sequence[AutoMLStep]) -> AutoMLPlan | None:
     if not steps or not steps[0].has_completed:
         return None
     return read_plan(row.request, results.analysis_of(steps[0]))
 
 
-def _running(context: ApiContext, step: Step) -> dict[str, Any]:
+def _running(context: ApiContext, step: AutoMLStep) -> dict[str, Any]:
     try:
-        return results.result_of(context.store.get(JobKind.TRAINING, step.job_name))
+        return results.result_of(context.store.get(ResourceKind.TRAINING, step.job_name))
     except UnknownJobError:  # Its creation is being asked for again.
         return {"Status": "InProgress", "CreationTime": step.decided_at, "Metrics": {}}
 
@@ -111,13 +117,13 @@ def _status(status: str) -> str:
     return status if status in {"Completed", "InProgress", "Failed", "Stopped"} else "Stopping"
 
 
-def _objective_status(step: Step, objective: float | None) -> Phase:
+def _objective_status(step: AutoMLStep, objective: float | None) -> TrialPhase:
     if step.result is None:
-        return Phase.PENDING
-    return Phase.FAILED if objective is None else Phase.SUCCEEDED
+        return TrialPhase.PENDING
+    return TrialPhase.FAILED if objective is None else TrialPhase.SUCCEEDED
 
 
-def _steps(row: AutoMLRow, step: Step, steps: Sequence[Step]) -> list[dict[str, Any]]:
+def _steps(row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep]) -> list[dict[str, Any]]:
     """Return the jobs that made a candidate, in their order."""
     members = step.recipe.get("members", ())
     made_by = [steps[0], *(each for each in steps if each.job_name in members), step]
@@ -144,7 +150,7 @@ def _container(model: str) -> dict[str, Any]:
 
 
 def _properties(
-    row: AutoMLRow, step: Step, steps: Sequence[Step], plan: Plan
+    row: AutoMLRow, step: AutoMLStep, steps: Sequence[AutoMLStep], plan: AutoMLPlan
 ) -> dict[str, Any] | None:
     """Return CandidateProperties: metrics, and the reports of a candidate that has them; None of one with neither."""
     found: dict[str, Any] = {}
@@ -174,7 +180,7 @@ def _datum(data_set: str, name: str, value: float) -> dict[str, Any]:
     return {**names, "StandardMetricName": name, "Value": value, "Set": _SETS[data_set]}
 
 
-def _resolved(row: AutoMLRow, plan: Plan) -> dict[str, Any]:
+def _resolved(row: AutoMLRow, plan: AutoMLPlan) -> dict[str, Any]:
     criteria = tabular(row.request).get("CompletionCriteria", {})
     return {
         "AutoMLJobObjective": {"MetricName": plan.objective},

@@ -9,7 +9,7 @@ from sagemaker_engine.api.processing_jobs import ProcessingJobs
 from sagemaker_engine.api.starting import stop_job
 from sagemaker_engine.api.training.jobs import TrainingJobs
 from sagemaker_engine.automl.rounds import AutoMLPorts
-from sagemaker_engine.state.jobs import JobKind, UnknownJobError
+from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ValidationError
 from sagemaker_engine.wire.json_service import Call, NotOursError
 
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 def make_automl_ports(context: ApiContext, tables: AutoMLTables) -> AutoMLPorts:
     """Return the ports of this engine's AutoML jobs."""
     handlers = {
-        JobKind.TRAINING: TrainingJobs(context).create,
-        JobKind.PROCESSING: ProcessingJobs(context).create,
+        ResourceKind.TRAINING: TrainingJobs(context).create,
+        ResourceKind.PROCESSING: ProcessingJobs(context).create,
     }
 
-    def create(kind: JobKind, request: dict[str, Any], region: str, automl_arn: str) -> None:
+    def create(kind: ResourceKind, request: dict[str, Any], region: str, automl_arn: str) -> None:
         call = Call(
             operation=f"Create{kind.value.title()}Job",
             request={**request, "AutoMLJobArn": automl_arn},
@@ -36,7 +36,7 @@ def make_automl_ports(context: ApiContext, tables: AutoMLTables) -> AutoMLPorts:
         )
         handlers[kind](call)
 
-    def stop(kind: JobKind, name: str) -> None:
+    def stop(kind: ResourceKind, name: str) -> None:
         try:
             stop_job(context, kind, name, noun=f"{kind.value} job")
         except (UnknownJobError, ValidationError) as error:  # It ended meanwhile.

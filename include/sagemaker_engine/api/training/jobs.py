@@ -18,7 +18,7 @@ from sagemaker_engine.api.starting import reserved, start_job, stop_job
 from sagemaker_engine.api.training.debugger_rules import debugger_problems
 from sagemaker_engine.api.training.rules import check_training_request
 from sagemaker_engine.api.training.warm_pool import take_pool, warm_pool_status
-from sagemaker_engine.state.store import JobKind, JobRow, UnknownJobError
+from sagemaker_engine.state.store import JobRow, ResourceKind, UnknownJobError
 from sagemaker_engine.wire.errors import ResourceInUseError, ValidationError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.api.context import ApiContext
     from sagemaker_engine.wire.json_service import Call, Handler
 
-KIND = JobKind.TRAINING
+KIND = ResourceKind.TRAINING
 _STARTING = "Starting the training job"
 
 

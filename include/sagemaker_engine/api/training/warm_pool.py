@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.store import JobKind, JobQuery, JobRow
+from sagemaker_engine.state.store import JobQuery, JobRow, ResourceKind
 
 if TYPE_CHECKING:
     from sagemaker_engine.state.store import JobStore
@@ -55,10 +55,10 @@ def take_pool(store: JobStore, name: str, request: dict[str, Any], *, now: float
     def take(state: dict[str, Any]) -> None:
         state[_REUSE] = {"Job": name, "At": now}
 
-    for job in store.list(JobKind.TRAINING, JobQuery(statuses=_ENDED)):
+    for job in store.list(ResourceKind.TRAINING, JobQuery(statuses=_ENDED)):
         if job.name == name or not is_free(job) or _matched(job.request) != wanted:
             continue
-        taken = store.update_state(JobKind.TRAINING, job.name, take, when=is_free)
+        taken = store.update_state(ResourceKind.TRAINING, job.name, take, when=is_free)
         if taken.state.get(_REUSE, {}).get("Job") == name:
             return job.name
     return None

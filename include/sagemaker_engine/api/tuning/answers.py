@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine.state.jobs import JobKind, UnknownJobError
+from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 from sagemaker_engine.tuning import results
 from sagemaker_engine.tuning.plan import OBJECTIVE_KEY, read_plan
 from sagemaker_engine.tuning.rounds import in_order_of_end, progress_in
@@ -70,7 +70,7 @@ def _result(
     if trial.result is not None:
         return trial.result
     try:
-        job = context.store.get(JobKind.TRAINING, trial.job_name)
+        job = context.store.get(ResourceKind.TRAINING, trial.job_name)
     except UnknownJobError:
         return None
     if job.request.get("TuningJobArn") != row.arn:

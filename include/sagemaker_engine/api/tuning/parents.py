@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.tuning import results
 from sagemaker_engine.tuning.plan import MAX_TRAINING_JOBS, read_definitions, read_plan
-from sagemaker_engine.tuning.ranges import Kind
+from sagemaker_engine.tuning.ranges import RangeKind
 from sagemaker_engine.tuning.tables import UnknownTuningJobError
 from sagemaker_engine.wire.errors import ValidationError
 
@@ -129,7 +129,7 @@ def _names(definition: Definition) -> set[str]:
 def _num_changes(new: Definition, old: Definition) -> int:
     """Count tunable ones that became static (a categorical by its values) and changed values (two)."""
     fixed = [each for each in old.space.ranges if each.name in new.static]
-    count = sum(len(each.values) if each.kind is Kind.CATEGORICAL else 1 for each in fixed)
+    count = sum(len(each.values) if each.kind is RangeKind.CATEGORICAL else 1 for each in fixed)
     return count + sum(
         2 for name, value in old.static.items() if new.static.get(name, value) != value
     )

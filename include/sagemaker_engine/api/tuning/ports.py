@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.api.starting import stop_job
 from sagemaker_engine.api.training.jobs import TrainingJobs
-from sagemaker_engine.state.jobs import JobKind, UnknownJobError
+from sagemaker_engine.state.jobs import ResourceKind, UnknownJobError
 from sagemaker_engine.tuning.rounds import TuningPorts
 from sagemaker_engine.wire.errors import ValidationError
 from sagemaker_engine.wire.json_service import Call, NotOursError
@@ -34,7 +34,7 @@ def make_tuning_ports(context: ApiContext, tables: TuningTables) -> TuningPorts:
 
     def stop(name: str) -> None:
         try:
-            stop_job(context, JobKind.TRAINING, name, noun="training job")
+            stop_job(context, ResourceKind.TRAINING, name, noun="training job")
         except (UnknownJobError, ValidationError) as error:  # It ended meanwhile.
             log.info("training job %s was not stopped: %s", name, error)
 

@@ -17,7 +17,7 @@ from sagemaker_engine.tuning.plan import (
     read_definitions,
     read_hyperband,
 )
-from sagemaker_engine.tuning.ranges import Kind, RangeError
+from sagemaker_engine.tuning.ranges import RangeError, RangeKind
 from sagemaker_engine.wire.errors import ServiceError, ValidationError
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _names(_request: Request, definitions: Definitions) -> Iterator[str]:
 def _values(_request: Request, definitions: Definitions) -> Iterator[str]:
     for each in definitions:
         for one in each.space.ranges:
-            if one.kind is Kind.CATEGORICAL and len(set(one.values)) != len(one.values):
+            if one.kind is RangeKind.CATEGORICAL and len(set(one.values)) != len(one.values):
                 yield f"Values of categorical hyperparameter {one.name} must be unique."
 
 
@@ -201,7 +201,7 @@ def _grid(request: Request, definitions: Definitions) -> Iterator[str]:
     if config["Strategy"] != "Grid":
         return
     for each in definitions:
-        other = [one.name for one in each.space.ranges if one.kind is not Kind.CATEGORICAL]
+        other = [one.name for one in each.space.ranges if one.kind is not RangeKind.CATEGORICAL]
         if other or not each.space.ranges:
             yield (
                 "Only categorical parameters are supported when using the Grid strategy; "

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.catalog.instances import InstanceType
-    from trainyard.catalog.strategy_support import Condition, Version
+    from trainyard.catalog.strategy_support import SupportCondition, Version
     from trainyard.specs.channel import Channel
     from trainyard.specs.strategies.strategy import Strategy
 
@@ -63,11 +63,11 @@ class JobFacts:
             return self.strategy.processes_per_host
         return None if self.instance is None else max(1, self.instance.num_accelerators)
 
-    def holds(self, condition: Condition) -> bool:
+    def holds(self, condition: SupportCondition) -> bool:
         """Return whether a condition of the table holds."""
         return self._claim(condition) is not condition.is_negated
 
-    def _claim(self, condition: Condition) -> bool:
+    def _claim(self, condition: SupportCondition) -> bool:
         match condition.sign:
             case "":
                 return condition.name in self.flags

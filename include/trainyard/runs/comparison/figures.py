@@ -14,7 +14,7 @@ from trainyard.units import BYTES_PER_GIB, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from trainyard.runs.comparison.findings import Findings, Row
+    from trainyard.runs.comparison.findings import FindingRow, Findings
     from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
 
 COLOURS = ("train", "validation", "speed", "rate", "norm", "gold", "sky", "grey")
@@ -87,7 +87,7 @@ def _by_ranks(
     colours: dict[str, str],
     title: str,
     y_label: str,
-    value: Callable[[Row], float | None],
+    value: Callable[[FindingRow], float | None],
 ) -> Figure | None:
     def of(cell: CellRecord) -> float | None:
         row = findings.row(cell.name)
@@ -97,7 +97,7 @@ def _by_ranks(
     return _rank_figure(title, list(_curves(record, colours, of)), y_label, note)
 
 
-def _usd(row: Row) -> float | None:
+def _usd(row: FindingRow) -> float | None:
     return row.epoch_usd
 
 

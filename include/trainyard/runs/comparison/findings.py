@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class FindingRow:
     """One measured cell beside the others.
 
     Attributes:
@@ -60,12 +60,12 @@ class Findings:
     """Findings over all cells. `reference`: the cell that the others' losses are compared with."""
 
     reference: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[FindingRow, ...]
     knees: tuple[Knee, ...]
     fastest: str | None
     cheapest: str | None
 
-    def row(self, name: str) -> Row | None:
+    def row(self, name: str) -> FindingRow | None:
         """Return the row of a cell; None for one that was not measured."""
         return next((each for each in self.rows if each.name == name), None)
 
@@ -126,7 +126,7 @@ def knee_of(strategy: str, points: Sequence[tuple[int, float]], *, worthwhile: f
     return Knee(strategy=strategy, ranks=most, is_seen=False, words=words)
 
 
-def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> Row:
+def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> FindingRow:
     base = _base(cell.strategy, record, reference)
     speed, measures = _speed(cell), cell.measures
     speedup = speed / _speed(base)
@@ -136,7 +136,7 @@ def _row(cell: CellRecord, record: ComparisonRecord, reference: CellRecord) -> R
     loss = loss_difference(cell, reference)
     validation = _validation_difference(cell, reference)
     told = [each for each in (loss, validation) if each is not None]
-    return Row(
+    return FindingRow(
         name=cell.name,
         base=base.name,
         speedup=speedup,

@@ -19,7 +19,7 @@ from trainyard.units import format_count, format_usd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.runs.comparison.findings import Findings, Row
+    from trainyard.runs.comparison.findings import FindingRow, Findings
     from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
 
 _FOLDER = Path(__file__).parent
@@ -116,7 +116,7 @@ def _tiles(record: ComparisonRecord, findings: Findings) -> Iterator[Tile]:
         yield Tile(name="Cost of the comparison", value=format_usd(sum(costs)), note=note)
 
 
-def _table_row(cell: CellRecord, row: Row | None) -> TableRow:
+def _table_row(cell: CellRecord, row: FindingRow | None) -> TableRow:
     return TableRow(
         name=cell.name,
         cluster=f"{cell.instance_count} {TIMES} {cell.instance_type}",

@@ -11,7 +11,7 @@ from trainyard.units import format_bytes, format_usd
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trainyard.runs.comparison.findings import Findings, Row
+    from trainyard.runs.comparison.findings import FindingRow, Findings
     from trainyard.runs.comparison.record import CellRecord, ComparisonRecord
 
 ABSENT = "-"
@@ -33,7 +33,7 @@ def table_lines(record: ComparisonRecord, findings: Findings) -> list[str]:
     ]
 
 
-def cell_texts(cell: CellRecord, row: Row) -> dict[str, str]:
+def cell_texts(cell: CellRecord, row: FindingRow) -> dict[str, str]:
     """Return what the table says of a measured cell, with units."""
     told = cell.measures
     return {
@@ -86,7 +86,7 @@ _COLUMNS = {
 }
 
 
-def _columns(cell: CellRecord, row: Row | None) -> Mapping[str, Any]:
+def _columns(cell: CellRecord, row: FindingRow | None) -> Mapping[str, Any]:
     told = cell.measures
     own = {name: getattr(cell, name, None) for name in _COLUMNS}
     measured = {name: getattr(told, name) for name in _COLUMNS if hasattr(told, name)}
@@ -103,7 +103,7 @@ def _columns(cell: CellRecord, row: Row | None) -> Mapping[str, Any]:
     }
 
 
-def _texts(cell: CellRecord, row: Row | None) -> tuple[str, ...]:
+def _texts(cell: CellRecord, row: FindingRow | None) -> tuple[str, ...]:
     if row is None:
         return (
             cell.name,
@@ -123,7 +123,7 @@ def _most(values: Sequence[int]) -> str:
     return format_bytes(max(values)) if values else ABSENT
 
 
-def _apart(row: Row) -> str:
+def _apart(row: FindingRow) -> str:
     if row.agrees is None:
         return "reference"
     most = max(

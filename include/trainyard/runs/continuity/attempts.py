@@ -11,7 +11,7 @@ from trainyard.runs.continuity.spans import Span, spans_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trainyard.runs.continuity.starts import Start
+    from trainyard.runs.continuity.starts import TrainingStart
     from trainyard.runs.record import JobRecord
 
 
@@ -21,7 +21,7 @@ class Life:
 
     job: JobRecord
     span: Span
-    start: Start | None
+    start: TrainingStart | None
 
     @property
     def waiting_seconds(self) -> float:
@@ -56,7 +56,7 @@ class Life:
         return _seconds(self.start.moment_of(kept_until), end)
 
 
-def lives_of(jobs: Sequence[JobRecord], starts: Sequence[Start]) -> list[Life]:
+def lives_of(jobs: Sequence[JobRecord], starts: Sequence[TrainingStart]) -> list[Life]:
     """Return the attempts in order: all jobs of the task, oldest first, with their starts."""
     lives: list[Life] = []
     for job in jobs:
@@ -65,19 +65,21 @@ def lives_of(jobs: Sequence[JobRecord], starts: Sequence[Start]) -> list[Life]:
     return lives
 
 
-def _lives_of_job(job: JobRecord, starts: list[Start], *, after: float | None) -> Iterator[Life]:
+def _lives_of_job(
+    job: JobRecord, starts: list[TrainingStart], *, after: float | None
+) -> Iterator[Life]:
     spans = spans_of(job)
     if after is not None and (spans[0].began_at is None or after < spans[0].began_at):
         spans[0] = replace(spans[0], began_at=after)
     later_begins = [each.began_at or 0.0 for each in spans[1:]]
-    by_span: list[list[Start]] = [[] for _ in spans]
+    by_span: list[list[TrainingStart]] = [[] for _ in spans]
     for start in starts:
         by_span[bisect_right(later_begins, start.time)].append(start)
     for span, own in zip(spans, by_span, strict=True):
         yield from _lives_of_span(job, span, own)
 
 
-def _lives_of_span(job: JobRecord, span: Span, starts: list[Start]) -> Iterator[Life]:
+def _lives_of_span(job: JobRecord, span: Span, starts: list[TrainingStart]) -> Iterator[Life]:
     """Yield one life a start; processes that start again on the same instances cut the span."""
     if not starts:
         yield Life(job=job, span=span, start=None)

@@ -18,7 +18,7 @@ N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class BillShare:
     """An attempt's part of its job's bill; None if the bill is not known."""
 
     billed_seconds: float | None
@@ -31,7 +31,7 @@ def bills_of(jobs: Sequence[JobRecord]) -> list[Bill]:
     return [_bill(job) for job in jobs]
 
 
-def shares_of(lives: Sequence[Life]) -> list[Share]:
+def shares_of(lives: Sequence[Life]) -> list[BillShare]:
     """Return each attempt's share: by its time on instances; even if none had any."""
     on_instances: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
@@ -73,11 +73,11 @@ def _bill(job: JobRecord) -> Bill:
     )
 
 
-def _share(bill: Bill, fraction: float) -> Share:
+def _share(bill: Bill, fraction: float) -> BillShare:
     def part(amount: float | None) -> float | None:
         return None if amount is None else amount * fraction
 
-    return Share(
+    return BillShare(
         billed_seconds=part(bill.billable_seconds),
         billed_usd=part(bill.billed_usd),
         saved_usd=part(bill.saved_usd),

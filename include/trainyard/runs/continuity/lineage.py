@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainyard.runs.continuity.starts import Start
+    from trainyard.runs.continuity.starts import TrainingStart
 
 
-def kept_until(starts: Sequence[Start]) -> list[int]:
+def kept_until(starts: Sequence[TrainingStart]) -> list[int]:
     """Return for each start the last of its steps that survived.
 
     That is where the next start resumed; an even later start that resumed further back (from an
@@ -52,7 +52,7 @@ class Coverage:
         )
 
 
-def coverage_of(start: Start, *, until: int) -> Coverage:
+def coverage_of(start: TrainingStart, *, until: int) -> Coverage:
     """Return how the start's lines cover its steps up to `until`, rolled-back steps left out."""
     first, end = start.resumed_at * start.global_batch_size, until * start.global_batch_size
     if end <= first:

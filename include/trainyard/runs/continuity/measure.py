@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trainyard.runs.continuity.attempts import Life
-    from trainyard.runs.continuity.bills import Share
+    from trainyard.runs.continuity.bills import BillShare
     from trainyard.runs.continuity.log_lines import LogLine
-    from trainyard.runs.continuity.starts import Start
+    from trainyard.runs.continuity.starts import TrainingStart
     from trainyard.runs.record import JobRecord
 
 MOST_REDONE_LOSSES = 200
@@ -89,7 +89,7 @@ def _attempt(
     number: int,
     job_attempt: int,
     kept_until: int | None,
-    share: Share,
+    share: BillShare,
     is_last: bool,
 ) -> Attempt:
     job, span, start = life.job, life.span, life.start
@@ -121,7 +121,7 @@ def _attempt(
     )
 
 
-def _facts(start: Start, kept_until: int) -> dict[str, Any]:
+def _facts(start: TrainingStart, kept_until: int) -> dict[str, Any]:
     """Return what an attempt's own lines say of it."""
     steps_kept = max(0, kept_until - start.resumed_at)
     steps_redone = max(0, start.last_step - max(kept_until, start.resumed_at))

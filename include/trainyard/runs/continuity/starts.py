@@ -20,7 +20,7 @@ _AT_THE_END_OF_A_STEP = frozenset({"step", "checkpoint", "alive"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LoggedStep:
     """One step line: its time (epoch seconds), and the positions [first, end) it covers."""
 
     step: int
@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(slots=True, kw_only=True)
-class Start:
+class TrainingStart:
     """One start of the processes of a job, and what its lines said until the next one.
 
     Attributes:
@@ -53,13 +53,13 @@ class Start:
     attempt_id: str | None
     last_step: int
     last_time: float
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LoggedStep] = field(default_factory=list)
     moments: list[tuple[int, float]] = field(default_factory=list)
     stalls: list[float] = field(default_factory=list)
     weights_sha256: str | None = None
 
     @classmethod
-    def of(cls, event: Event, *, job: str, stream: str) -> Start | None:
+    def of(cls, event: Event, *, job: str, stream: str) -> TrainingStart | None:
         """Return the start that a `start` line tells of; None when the line is cut off."""
         resumed_at, batch = event.step, event.integer("global_batch_size")
         num_samples, seed = event.integer("num_samples"), event.integer("seed")
@@ -118,11 +118,13 @@ class Start:
         if positions:
             first, end = positions
             self.steps.append(
-                Step(step=step, time=event.time, first=first, end=end, loss=event.number("loss"))
+                LoggedStep(
+                    step=step, time=event.time, first=first, end=end, loss=event.number("loss")
+                )
             )
 
 
-def read_starts(lines: Iterable[LogLine]) -> list[Start]:
+def read_starts(lines: Iterable[LogLine]) -> list[TrainingStart]:
     """Return the starts in the order of time, whatever the order of the lines.
 
     A stream belongs to one host of one life of the instances; its lines are ordered by time, and
@@ -131,7 +133,7 @@ def read_starts(lines: Iterable[LogLine]) -> list[Start]:
     streams: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
     for line in lines:
         streams[line.job, line.stream].append(line)
-    starts: list[Start] = []
+    starts: list[TrainingStart] = []
     for (job, stream), written in streams.items():
         written.sort(key=_place)
         starts += _split(written, job=job, stream=stream)
@@ -143,12 +145,12 @@ def _place(line: LogLine) -> tuple[int, bool, int]:
     return line.time_ms, event.kind != "start", event.step or 0
 
 
-def _split(lines: list[LogLine], *, job: str, stream: str) -> Iterator[Start]:
+def _split(lines: list[LogLine], *, job: str, stream: str) -> Iterator[TrainingStart]:
     """Yield each start once it has all its lines."""
-    current: Start | None = None
+    current: TrainingStart | None = None
     for line in lines:
         event = parse_event(line)
-        begun = Start.of(event, job=job, stream=stream) if event.kind == "start" else None
+        begun = TrainingStart.of(event, job=job, stream=stream) if event.kind == "start" else None
         if begun and current:
             yield current
         current = begun or current

@@ -17,7 +17,7 @@ _LEAST_SAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryUse:
+class MeasuredMemory:
     """The memory of one host's training processes, or of one of its GPUs, in bytes.
 
     Attributes:
@@ -41,7 +41,7 @@ class MemoryUse:
         return self.late / self.early - 1
 
 
-def memory_uses(records: Sequence[Record]) -> tuple[MemoryUse, ...]:
+def memory_uses(records: Sequence[Record]) -> tuple[MeasuredMemory, ...]:
     """Return the memory of every host and GPU that was observed."""
     found = []
     for host, samples in by_host(records).items():
@@ -54,14 +54,16 @@ def memory_uses(records: Sequence[Record]) -> tuple[MemoryUse, ...]:
     return tuple(each for each in found if each is not None)
 
 
-def _memory_use(place: str, samples: Sequence[tuple[int | None, int | None]]) -> MemoryUse | None:
+def _memory_use(
+    place: str, samples: Sequence[tuple[int | None, int | None]]
+) -> MeasuredMemory | None:
     sizes = [size for size, _ in samples if size is not None]
     if not sizes:
         return None
     limits = [limit for _, limit in samples if limit is not None]
     quarter = len(sizes) // 4
     is_enough = len(sizes) >= _LEAST_SAMPLES
-    return MemoryUse(
+    return MeasuredMemory(
         place=place,
         num_samples=len(sizes),
         peak=float(max(sizes)),

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from trainyard.rules.pace import StepOutlier
-from trainyard.rules.records import Mark, Record
+from trainyard.rules.records import MarkRecord, Record
 from trainyard.rules.series import LEAST_OBSERVATIONS
 from trainyard.runs.profile.step_times import Part, StepTime
 
@@ -123,5 +123,5 @@ def _marks(records: Iterable[Record]) -> dict[int, str]:
     return {
         each.step + 1: _AFTER_CHECKPOINT
         for each in records
-        if isinstance(each, Mark) and each.kind == "checkpoint"
+        if isinstance(each, MarkRecord) and each.kind == "checkpoint"
     }

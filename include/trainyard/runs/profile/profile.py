@@ -15,7 +15,7 @@ from trainyard.runs.profile.breakdown import (
     rank_breakdowns,
 )
 from trainyard.runs.profile.diagnosis import Diagnosis, diagnose, judges
-from trainyard.runs.profile.memory import MemoryUse, memory_uses
+from trainyard.runs.profile.memory import MeasuredMemory, memory_uses
 from trainyard.runs.profile.outliers import Outliers, find_outliers
 from trainyard.runs.profile.step_times import Part, StepTime, steady, step_times
 from trainyard.runs.profile.usage import Point, Usage, thinned_points, usages
@@ -79,7 +79,7 @@ class Profile:
     outliers: Outliers
     waits: tuple[RankWait, ...]
     usages: tuple[Usage, ...]
-    memory: tuple[MemoryUse, ...]
+    memory: tuple[MeasuredMemory, ...]
     diagnosis: Diagnosis
     verdicts: tuple[Verdict, ...]
     traces: tuple[Trace, ...] = ()

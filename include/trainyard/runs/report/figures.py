@@ -17,7 +17,7 @@ from trainyard.runs.report.line_chart import (
     line_chart,
     smoothed,
 )
-from trainyard.runs.report.marks import Frame, Mark
+from trainyard.runs.report.marks import CurveMark, Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,7 +124,7 @@ _MOST_LABELS = 8
 _LEVELS = 4
 
 
-def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[Mark, ...]:
+def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[CurveMark, ...]:
     """Return a mark for each attempt that ended early, at its last step, with a dot where the next went on.
 
     A record whose continuity was not measured has its resumes marked.
@@ -132,14 +132,14 @@ def break_marks(record: RunRecord, curve: tuple[Point, ...]) -> tuple[Mark, ...]
     continuity = continuity_of(record)
     if continuity is None:
         return tuple(
-            Mark(label=f"resumed at step {each['step']}", x=float(each["step"]))
+            CurveMark(label=f"resumed at step {each['step']}", x=float(each["step"]))
             for each in record.history
             if each.get("event") == "resume" and each.get("step") is not None
         )
     pairs = list(pairwise(e for e in continuity.attempts if e.resumed_at is not None))
     is_crowded = len(pairs) > _MOST_LABELS
     return tuple(
-        Mark(
+        CurveMark(
             label=str(one.number) if is_crowded else _break_label(one, then),
             x=float(max(one.last_step_logged or 0, then.resumed_at or 0)),
             back_to=float(then.resumed_at or 0),

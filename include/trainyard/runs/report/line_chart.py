@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup, escape
 
 from trainyard.runs.report.axes import Axis, exact_axis, linear_axis
-from trainyard.runs.report.marks import Frame, Mark, mark_band, mark_dot, mark_line
+from trainyard.runs.report.marks import CurveMark, Frame, mark_band, mark_dot, mark_line
 from trainyard.runs.report.plot_area import axis_labels, grid_lines
 
 Point = tuple[float, float]
@@ -47,7 +47,7 @@ def line_chart(
     y_label: str,
     frame: Frame,
     levels: tuple[Level, ...] = (),
-    marks: tuple[Mark, ...] = (),
+    marks: tuple[CurveMark, ...] = (),
     from_zero: bool = False,
     reach: float | None = None,
 ) -> Markup:

@@ -24,7 +24,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class CurveMark:
     """A vertical line with its label, such as an interruption.
 
     `back_to`: how far back it took the run: the stretch is shaded. `back_y`: the height there, where
@@ -38,7 +38,7 @@ class Mark:
     level: int = 0
 
 
-def mark_band(mark: Mark, x: Axis, frame: Frame) -> Markup:
+def mark_band(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
     """Return the shade over what a mark threw back."""
     if mark.back_to is None or mark.back_to >= mark.x:
         return Markup("")
@@ -50,7 +50,7 @@ def mark_band(mark: Mark, x: Axis, frame: Frame) -> Markup:
     )
 
 
-def mark_dot(mark: Mark, x: Axis, y: Axis) -> Markup:
+def mark_dot(mark: CurveMark, x: Axis, y: Axis) -> Markup:
     """Return the dot where the run went on."""
     if mark.back_to is None or mark.back_y is None:
         return Markup("")
@@ -59,7 +59,7 @@ def mark_dot(mark: Mark, x: Axis, y: Axis) -> Markup:
     )
 
 
-def mark_line(mark: Mark, x: Axis, frame: Frame) -> Markup:
+def mark_line(mark: CurveMark, x: Axis, frame: Frame) -> Markup:
     """Return the vertical line with its label."""
     at = x.pixel(mark.x)
     is_right = at > frame.width - 40 - 6.5 * len(mark.label)

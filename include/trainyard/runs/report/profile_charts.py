@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from trainyard.runs.profile.step_times import PART_NAMES, Part
 from trainyard.runs.report.line_chart import Series, legend, line_chart
-from trainyard.runs.report.marks import Frame, Mark
+from trainyard.runs.report.marks import CurveMark, Frame
 from trainyard.runs.report.stacked_chart import (
     BarRow,
     Layer,
@@ -135,7 +135,7 @@ def usage_charts(profile: Profile) -> list[Chart]:
     )
     scale, unit = _time_unit(longest)
     marks = tuple(
-        Mark(label=f"start {each.attempt}", x=each.seconds / scale)
+        CurveMark(label=f"start {each.attempt}", x=each.seconds / scale)
         for each in profile.attempts[1:]
         if each.seconds is not None
     )
@@ -159,7 +159,7 @@ def _shown_parts(shares: Mapping[Part, float]) -> list[Part]:
     return [part for part in Part if shares.get(part, 0.0) > 0] or [Part.OTHER]
 
 
-def _usage_chart(usage: Usage, scale: float, unit: str, marks: tuple[Mark, ...]) -> Chart:
+def _usage_chart(usage: Usage, scale: float, unit: str, marks: tuple[CurveMark, ...]) -> Chart:
     metric = usage.metric
     if not usage.series:
         return Chart(title=metric.title, why_none=usage.why_none)

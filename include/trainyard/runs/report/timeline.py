@@ -45,7 +45,7 @@ _PHASE_NAMES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class TimelinePhase:
     """One stretch of a job's life; times are epoch seconds."""
 
     name: str
@@ -92,7 +92,7 @@ def timeline_legend(record: RunRecord) -> Markup:
     return Markup("").join(item.format(css, n) for css, n in _PHASE_NAMES.items() if css in seen)
 
 
-def job_phases(job: JobRecord, until: float) -> list[Phase]:
+def job_phases(job: JobRecord, until: float) -> list[TimelinePhase]:
     """Return the stretches of a job's life; two for a processing job, which has no finer status."""
     if job.transitions:
         spans = [(t["status"], t["start"], t["end"] or until) for t in job.transitions]
@@ -103,7 +103,7 @@ def job_phases(job: JobRecord, until: float) -> list[Phase]:
             (working, job.started_at, job.ended_at or until),
         ]
     return [
-        Phase(name=name, css=PHASES.get(name, "other"), start=start, end=end)
+        TimelinePhase(name=name, css=PHASES.get(name, "other"), start=start, end=end)
         for name, start, end in spans
         if start is not None and end is not None and end > start
     ]

@@ -30,7 +30,7 @@ _ENDED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRow:
+class TrialView:
     """One trial as the table shows it."""
 
     number: int
@@ -72,7 +72,7 @@ class TuningView:
     names: tuple[str, ...]
     metric: str
     search_name: str
-    trials: tuple[TrialRow, ...]
+    trials: tuple[TrialView, ...]
     num_hidden: int
     chosen: tuple[ChosenRow, ...]
     others: tuple[ChosenRow, ...]
@@ -272,13 +272,13 @@ def _ranked(
     return sorted(zip(dots, found["trials"], strict=True), key=place)
 
 
-def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialRow:
+def _row(dot: Dot, trial: Mapping[str, Any], found: Mapping[str, Any]) -> TrialView:
     best = found["result"]["best"]["value"] if found["result"] else None
     behind = None if best is None or dot.objective is None else abs(dot.objective - best)
     started, ended = trial["started_at"], trial["ended_at"]
     cut = "stopped early" if trial["is_early_stopped"] else "stopped"
     states = {"best": "winner", "stopped": "short" if _is_pruned(trial) else cut}
-    return TrialRow(
+    return TrialView(
         number=dot.number,
         job=_short_name(trial["training_job_name"], found),
         state=states.get(dot.kind, dot.kind),

@@ -23,7 +23,7 @@ _ABSENT = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class ScoreBar:
     """One row with a bar: its name, text, and length from 0 to 100; `note` says more."""
 
     name: str
@@ -34,7 +34,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
+class SummaryTile:
     """One number of the head."""
 
     name: str
@@ -65,7 +65,7 @@ def render_tabular_html(record: TabularRecord) -> str:
     )
 
 
-def candidate_bars(record: TabularRecord) -> list[Bar]:
+def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
     """Return a bar for each candidate, the best first, by its objective.
 
     The best is as long as the row is wide; the worst of those shown is a twentieth.
@@ -75,7 +75,7 @@ def candidate_bars(record: TabularRecord) -> list[Bar]:
     worst, best = (values[-1], values[0]) if values else (0.0, 1.0)
     span = abs(best - worst) or 1.0
     return [
-        Bar(
+        ScoreBar(
             name=each["name"],
             text=_ABSENT if each["value"] is None else _number(each["value"]),
             share=0.0
@@ -90,12 +90,12 @@ def candidate_bars(record: TabularRecord) -> list[Bar]:
     ]
 
 
-def importance_bars(record: TabularRecord) -> list[Bar]:
+def importance_bars(record: TabularRecord) -> list[ScoreBar]:
     """Return a bar for each column, the most important first; a column that only harms has none."""
     shown = record.importance[:MOST_COLUMNS]
     most = max((float(each["importance"]) for each in shown), default=0.0) or 1.0
     return [
-        Bar(
+        ScoreBar(
             name=each["name"],
             text=_number(each["importance"]),
             share=100 * max(0.0, float(each["importance"])) / most,
@@ -135,11 +135,11 @@ def _subtitle(record: TabularRecord) -> str:
     return " · ".join(parts)
 
 
-def _tiles(record: TabularRecord) -> Iterable[Tile]:
+def _tiles(record: TabularRecord) -> Iterable[SummaryTile]:
     told, search = record.evaluation, record.search
     if told and record.metric in told["metrics"]:
         beats = record.beats_baseline
-        yield Tile(
+        yield SummaryTile(
             name=f"{record.metric} on the test rows",
             value=_number(told["metrics"][record.metric]),
             note=f"baseline {_number(told['baseline'][record.metric])}",
@@ -147,20 +147,20 @@ def _tiles(record: TabularRecord) -> Iterable[Tile]:
         )
     if search:
         best = search["best"]
-        yield Tile(
+        yield SummaryTile(
             name=f"{record.metric} in the search",
             value=_number(best["value"]),
             note=str(best["name"]),
         )
-        yield Tile(name="Candidates", value=str(len(record.candidates)), note=_ended(search))
-        yield Tile(
+        yield SummaryTile(name="Candidates", value=str(len(record.candidates)), note=_ended(search))
+        yield SummaryTile(
             name="Cost of the search",
             value=format_usd(search.get("cost_usd")),
             note=_budget(search),
         )
     if record.started_at is not None:
         lasted = format_duration(record.ended_at - record.started_at)
-        yield Tile(name="Duration", value=lasted, note="from start to report")
+        yield SummaryTile(name="Duration", value=lasted, note="from start to report")
 
 
 def _ended(search: Mapping[str, Any]) -> str:

@@ -13,14 +13,14 @@ from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, P
 from trainyard.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
 from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard.specs.tuning_job import HyperbandResources, Strategy, TuningJobSpec
+from trainyard.specs.tuning_job import HyperbandResources, SearchStrategy, TuningJobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.planning.evaluation_plan import EvaluationPlan
     from trainyard.specs.run_conf import RunConf
-    from trainyard.specs.run_conf_tuning import Search
+    from trainyard.specs.run_conf_tuning import SearchSettings
     from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 SOURCE_DIR = "training_scripts"
@@ -186,7 +186,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
     )
     static = {name: v for name, v in trial.hyperparameters.items() if name not in search.ranges}
     evaluations = -(-search.num_steps // search.eval_interval)
-    is_hyperband = search.strategy is Strategy.HYPERBAND
+    is_hyperband = search.strategy is SearchStrategy.HYPERBAND
     return TuningJobSpec(
         training=replace(
             trial,
@@ -199,7 +199,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
         objective_metric_name=search.metric_name,
         objective_type=search.objective_type,
         strategy=search.strategy,
-        max_jobs=None if search.strategy is Strategy.GRID else search.max_jobs,
+        max_jobs=None if search.strategy is SearchStrategy.GRID else search.max_jobs,
         max_parallel_jobs=search.max_parallel_jobs,
         max_runtime_s=search.max_time_s,
         early_stopping_type=search.early_stopping,
@@ -244,7 +244,7 @@ def trial_training_spec(
     return replace(trial, output_path=f"{paths.tuning}/output", checkpoint_s3_uri=spot)
 
 
-def _in_short(conf: RunConf, search: Search, *, num_steps: int) -> dict[str, Any]:
+def _in_short(conf: RunConf, search: SearchSettings, *, num_steps: int) -> dict[str, Any]:
     """Return what a trial of so many steps has otherwise than the training."""
     return {
         "max_steps": num_steps,

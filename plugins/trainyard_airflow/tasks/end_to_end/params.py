@@ -22,7 +22,7 @@ from trainyard.specs.monitoring import TOPIC_ARN, Dashboard, Occasion
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_rules import CHOICES
 from trainyard.specs.run_conf_tuning import OBJECTIVES
-from trainyard.specs.tuning_job import Strategy
+from trainyard.specs.tuning_job import SearchStrategy
 from trainyard.specs.tuning_job_ranges import Scaling
 from trainyard.specs.tuning_job_rules import MAX_JOBS, MAX_PARALLEL_JOBS
 from trainyard_airflow.tasks.shared.form_schema import (
@@ -254,7 +254,7 @@ SECTIONS: Sections = {
         "tuning_strategy": (
             "Search strategy",
             "Bayesian learns from the trials before; Grid takes values only.",
-            {"type": "string", "enum": list(Strategy)},
+            {"type": "string", "enum": list(SearchStrategy)},
         ),
         "tuning_max_jobs": (
             "Trials",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
 from trainyard.rules.conf_facts import facts_of
-from trainyard.rules.records import Facts, HostSample, Mark, Start, StepRecord
+from trainyard.rules.records import Facts, HostSample, MarkRecord, Start, StepRecord
 from trainyard.rules.statistics_file import read_statistics
 from trainyard.rules.statistics_place import statistics_place
 from trainyard.runs.profile import Profile, profile_document, profile_of, profile_summary
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NEEDED = (Start, HostSample, Mark)
+_NEEDED = (Start, HostSample, MarkRecord)
 
 
 def write_profile(

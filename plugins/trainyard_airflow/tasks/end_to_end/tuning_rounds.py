@@ -9,9 +9,18 @@ from trainyard.cost.job_cost import job_cost, total_usd
 from trainyard.errors import BudgetExceededError, Finding, JobFailedError, SpecError
 from trainyard.planning.search_cost import search_cost
 from trainyard.specs.run_conf import RunConf
-from trainyard.specs.run_conf_tuning import Search, search_of
-from trainyard.specs.tuning_job import Strategy
-from trainyard.tuning.ask_tell import LONG, NUM_ROUNDS, SHORT, Asked, Told, ask, rung_steps, winner
+from trainyard.specs.run_conf_tuning import SearchSettings, search_of
+from trainyard.specs.tuning_job import SearchStrategy
+from trainyard.tuning.ask_tell import (
+    LONG,
+    NUM_ROUNDS,
+    SHORT,
+    AskedTrials,
+    Told,
+    ask,
+    rung_steps,
+    winner,
+)
 from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
 from trainyard.tuning.trials import Trial, to_parquet
 from trainyard.units import format_usd
@@ -52,7 +61,7 @@ class AskTrialsOperator(ConnectedOperator):
         self.number = number
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Return the trials of this round, `Asked.to_dict()` each.
+        """Return the trials of this round, `AskedTrials.to_dict()` each.
 
         Raises:
             BudgetExceededError: not even the first round fits the search's budget.
@@ -87,7 +96,7 @@ class AskTrialsOperator(ConnectedOperator):
             )
         return rounds.note_asked(self.number, [each.to_dict() for each in batch])
 
-    def _leave_off(self, search: Search, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _leave_off(self, search: SearchSettings, rows: Sequence[Mapping[str, Any]]) -> None:
         paid = sum(row["cost_usd"] or 0.0 for row in rows)
         self.log.warning("The next trials could cross the search's budget: it ends here")
         if not rows:
@@ -224,7 +233,7 @@ class Rounds:
 def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # noqa: ARG001
     """Return the training job of the mapped trial."""
     state, task = RunState.of(context), cast("TrialJobOperator", context["task"])
-    asked = Asked.from_dict(task.trial)
+    asked = AskedTrials.from_dict(task.trial)
     return trial_training_spec(
         state.conf,
         paths=state.paths,
@@ -244,7 +253,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
         return  # said already
     if search is None:
         return
-    if search.strategy not in {Strategy.BAYESIAN, Strategy.RANDOM}:
+    if search.strategy not in {SearchStrategy.BAYESIAN, SearchStrategy.RANDOM}:
         yield Finding(
             where="tuning_strategy",
             what="does not go in rounds, which prune by themselves",
@@ -270,7 +279,7 @@ def rounds_findings(params: Mapping[str, Any]) -> Iterator[Finding]:
 
 def row_told(row: Mapping[str, Any]) -> Told:
     """Return what a row of `told-<n>.json` tells the study."""
-    return Told(asked=Asked.from_dict(row["asked"]), objective=row["objective"])
+    return Told(asked=AskedTrials.from_dict(row["asked"]), objective=row["objective"])
 
 
 def _results(
@@ -311,7 +320,7 @@ def _cost(job: Mapping[str, Any]) -> float | None:
 
 
 def _trial(row: Mapping[str, Any], told: Sequence[Told]) -> Trial:
-    asked = Asked.from_dict(row["asked"])
+    asked = AskedTrials.from_dict(row["asked"])
     has_long = any(each.asked.rung == LONG for each in told)
     return Trial(
         training_job_name=row["training_job_name"],
