@@ -6,7 +6,7 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from tests.runs.sample_run import BEGIN, processing_snapshot, sample_record, training_snapshot
 from trainyard.runs.builder import job_record
@@ -42,6 +42,8 @@ def test_ticks_are_round(low: float, high: float, most: int, ticks: tuple[float,
 
 
 @given(st.lists(VALUES, min_size=1, max_size=50))
+@example([5e-324])
+@example([0.0, 5e-324])
 def test_every_value_lies_inside_the_plot(values: list[float]) -> None:
     axis = linear_axis(values, start=100, end=10, num_ticks=5)
 

@@ -137,6 +137,10 @@ def log_axis(low: float, high: float, *, start: float, end: float, num_ticks: in
     return LogAxis(low=low, high=high, start=start, end=end, ticks=ticks or (low, high))
 
 
+_SMALLEST = 1e-300
+"""Spread below which a part of it may be no number any more; such values are drawn as zero."""
+
+
 def linear_axis(
     values: list[float], *, start: float, end: float, num_ticks: int, from_zero: bool = False
 ) -> Axis:
@@ -144,7 +148,9 @@ def linear_axis(
     low, high = min(values), max(values)
     if from_zero:
         low = min(0.0, low)
-    spread = high - low or abs(high) or 1.0
+    spread = high - low or abs(high)
+    if spread < _SMALLEST:
+        spread = 1.0
     high += spread * 0.06
     low = low if from_zero or low == 0 else low - spread * 0.06
     return _axis(low, high, start=start, end=end, num_ticks=num_ticks)
