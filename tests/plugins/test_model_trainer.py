@@ -194,6 +194,24 @@ def test_the_same_code_is_uploaded_once(source: str, clients: AwsClients) -> Non
     assert first == second
 
 
+def test_no_copy_of_the_sdks_drivers_is_left(
+    source: str, clients: AwsClients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    made = []
+
+    def trainer(sagemaker_session: Any) -> Any:
+        made.append(changed(source)(sagemaker_session))
+        return made[0]
+
+    told_by(clients, trainer)
+
+    assert made[0].source_code is not None
+    assert list(scratch.iterdir()) == []
+
+
 def test_the_function_gets_what_its_parameters_name(source: str, clients: AwsClients) -> None:
     given: dict[str, Any] = {}
 

@@ -32,7 +32,7 @@ def trainer_request(trainer: Any, *, run_uri: str) -> dict[str, Any]:
         # The SDK's own place has the time in it: the next attempt would find no checkpoint there.
         place = f"{run_uri}/{trainer.base_job_name}/checkpoints"
         trainer.checkpoint_config = trainer.checkpoint_config.model_copy(update={"s3_uri": place})
-    with _mpi_on_all_hosts(trainer):
+    with _mpi_on_all_hosts(trainer), _drivers_removed(trainer):
         # Private, of a pinned SDK: the way the SDK's own queue for AWS Batch takes a trainer's request.
         request: dict[str, Any] = trainer._create_training_job_args(boto3=True)  # noqa: SLF001
     foreign = [each for name, value in request.items() for each in _foreign(value, name)]
@@ -84,6 +84,16 @@ def _findings(trainer: Any) -> Iterator[Finding]:
                 next_step="put the value into a file in a channel, or write it without",
                 source="sagemaker-train 1.27.0, container_drivers/scripts/environment.py: export NAME='value'",
             )
+
+
+@contextmanager
+def _drivers_removed(trainer: Any) -> Iterator[None]:
+    """Remove the SDK's copy of its drivers at the end, as `train()` does: they are uploaded, and nobody else would."""
+    try:
+        yield
+    finally:
+        if trainer._temp_code_dir is not None:  # noqa: SLF001  # see above
+            trainer._temp_code_dir.cleanup()  # noqa: SLF001
 
 
 @contextmanager
