@@ -9,11 +9,13 @@ from pathlib import Path, PurePosixPath
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKDIR = "/opt/trainyard"
+DEPLOYMENT = "Dockerfile"
+ENGINE = "include/sagemaker_engine/Dockerfile"
 
 
-def copied() -> list[str]:
-    """Return the sources of every COPY line that takes files from the build context."""
-    lines = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+def copied(dockerfile: str = DEPLOYMENT) -> list[str]:
+    """Return the sources of every COPY line that takes files from the build context, the repository."""
+    lines = (REPOSITORY / dockerfile).read_text().replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
     return [
         source

@@ -43,7 +43,9 @@ def test_the_last_pattern_that_matches_decides(path: str, ignored: bool) -> None
     assert docker_image.is_ignored(path, by=by) is ignored
 
 
-@pytest.mark.parametrize("source", docker_image.copied())
+@pytest.mark.parametrize(
+    "source", [*docker_image.copied(), *docker_image.copied(docker_image.ENGINE)]
+)
 def test_the_build_context_has_every_source_that_the_dockerfile_copies(source: str) -> None:
     assert docker_image.context_files(source) != []
 
