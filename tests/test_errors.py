@@ -12,7 +12,6 @@ from hypothesis import given, strategies as st
 
 from trainyard import errors
 from trainyard.errors import (
-    RETRY_TABLE,
     BudgetExceededError,
     CapacityError,
     ContractError,
@@ -26,9 +25,9 @@ from trainyard.errors import (
     TrainingRunError,
     error_from_dict,
     near_matches,
-    retry_rule,
     unknown_key,
 )
+from trainyard.retry_table import RETRY_TABLE, retry_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Airflow's retry decision, read from the one table in `trainyard.errors`."""
+"""Airflow's retry decision, read from `trainyard.retry_table`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 
-from trainyard.errors import retry_rule
+from trainyard.retry_table import retry_rule
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -8,7 +8,7 @@ import threading
 import pytest
 from asgiref.sync import sync_to_async
 
-from trainyard_airflow.triggers.cancellation import keeping_message, uncancelled
+from trainyard_airflow.triggers.uncancelled import keeping_message, uncancelled
 
 
 def test_cancellation_keeps_its_message_while_a_thread_works() -> None:

@@ -25,7 +25,7 @@ from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import NameTakenError, SageMakerJobs
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.triggers.job import JobTrigger
-from trainyard_airflow.triggers.stopping import kill_job
+from trainyard_airflow.triggers.kill_job import kill_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,7 +151,7 @@ def test_on_kill_stops_the_job_and_the_trigger_sees_it(aws_connection, task, scr
 def test_kill_is_repeated_until_the_service_answers(
     steady_engine, task, script, caplog, monkeypatch
 ):
-    monkeypatch.setattr("trainyard_airflow.triggers.stopping.KILL_LIMIT_S", 90.0)
+    monkeypatch.setattr("trainyard_airflow.triggers.kill_job.KILL_LIMIT_S", 90.0)
     trigger = submit(script(WAITS), task)
 
     async def kill_during_an_outage() -> dict[str, Any]:

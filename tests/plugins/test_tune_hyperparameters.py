@@ -22,8 +22,8 @@ from trainyard.errors import (
     JobStoppedError,
     ScriptError,
     SpecError,
-    retry_rule,
 )
+from trainyard.retry_table import retry_rule
 from trainyard.runs.orphans import ThingKind
 from trainyard.runs.run_tags import Owner
 from trainyard.sagemaker_api.snapshot import JobSnapshot

@@ -23,8 +23,8 @@ from trainyard.errors import (
     ThrottledError,
     TimeLimitError,
     TrainingRunError,
-    retry_rule,
 )
+from trainyard.retry_table import retry_rule
 from trainyard.sagemaker_api.failures import (
     NO_CAUSE,
     cause_rank,

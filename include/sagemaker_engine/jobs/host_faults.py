@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.channels.checkpoints import Mirrors
     from sagemaker_engine.faults import Fault
     from sagemaker_engine.jobs.disturbances import Disturbances
-    from sagemaker_engine.jobs.moments import Moments
+    from sagemaker_engine.jobs.fault_moments import Moments
     from sagemaker_engine.sandbox.cluster import SandboxCluster
     from sagemaker_engine.sandbox.folder_watch import FolderWatch
 

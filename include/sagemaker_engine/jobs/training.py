@@ -14,6 +14,7 @@ from sagemaker_engine.jobs.cleanup import clear_instances
 from sagemaker_engine.jobs.debugger import checkpoint_folder, statistics_folders
 from sagemaker_engine.jobs.disturbances import Disturbances
 from sagemaker_engine.jobs.failures import ABANDONED, INTERNAL_ERROR
+from sagemaker_engine.jobs.fault_moments import Moments
 from sagemaker_engine.jobs.host_faults import AttemptFaults
 from sagemaker_engine.jobs.host_lines import HostLines
 from sagemaker_engine.jobs.image_supply import find_runtime, supply
@@ -22,7 +23,6 @@ from sagemaker_engine.jobs.job import Job, JobError, plan_hosts
 from sagemaker_engine.jobs.launchers import missing_ground, missing_launcher, missing_layer
 from sagemaker_engine.jobs.limits import Limits, may_retry, num_attempts
 from sagemaker_engine.jobs.metrics import MetricScraper
-from sagemaker_engine.jobs.moments import Moments
 from sagemaker_engine.jobs.rule_watch import RuleWatch
 from sagemaker_engine.jobs.supervision import Ending
 from sagemaker_engine.sandbox.folder_watch import FolderWatch

@@ -28,10 +28,10 @@ from trainyard_airflow.triggers.job_feed import (
     service_time,
     subscribed,
 )
+from trainyard_airflow.triggers.kill_job import note_follower, stop_job
 from trainyard_airflow.triggers.log_tail import LogTail, newest_heartbeat
 from trainyard_airflow.triggers.pace import Pace, jittered
 from trainyard_airflow.triggers.renewed_clients import RenewedClients
-from trainyard_airflow.triggers.stopping import note_follower, stop_job
 from trainyard_airflow.triggers.watch import Patience, WatchVerdict, judge
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
-from trainyard_airflow.triggers.cancellation import uncancelled
 from trainyard_airflow.triggers.follow import Followed, follow_by_feed, follow_job
 from trainyard_airflow.triggers.handover import FRESH_S, follower
 from trainyard_airflow.triggers.job_feed import FED
+from trainyard_airflow.triggers.kill_job import kill_job
 from trainyard_airflow.triggers.observed_task import ObservedTask
-from trainyard_airflow.triggers.stopping import kill_job
 from trainyard_airflow.triggers.stored import StoredTrigger
+from trainyard_airflow.triggers.uncancelled import uncancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

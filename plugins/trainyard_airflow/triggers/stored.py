@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.configuration import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainyard_airflow.triggers.cancellation import keeping_message
+from trainyard_airflow.triggers.uncancelled import keeping_message
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -6,7 +6,7 @@ import pytest
 
 from sagemaker_engine.faults import FaultStore, JobState, Schedule
 from sagemaker_engine.faults.reader import read_plan
-from sagemaker_engine.jobs.moments import LOOK_S, Moments
+from sagemaker_engine.jobs.fault_moments import LOOK_S, Moments
 
 if TYPE_CHECKING:
     from pathlib import Path

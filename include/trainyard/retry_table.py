@@ -1,0 +1,111 @@
+"""Table of errors that are retried: which class, after which delay, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainyard.errors import (
+    BudgetExceededError,
+    CapacityError,
+    ContractError,
+    DataError,
+    DeviceMemoryError,
+    HungJobError,
+    InfrastructureError,
+    JobFailedError,
+    JobStoppedError,
+    PlanError,
+    QuotaExceededError,
+    RejectedRequestError,
+    ResumableTimeLimitError,
+    RuleViolatedError,
+    ScriptError,
+    SpecError,
+    SpotInterruptionError,
+    ThrottledError,
+    TimeLimitError,
+    TrainingRunError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRule:
+    """Retry decision for an error: whether to retry, the delay before it, and the reason.
+
+    Attributes:
+        delay_s: seconds before the first new attempt.
+        backoff: factor on the delay for each further attempt; 1.0 keeps it even.
+        max_delay_s: ceiling of one delay.
+    """
+
+    retry: bool
+    reason: str
+    delay_s: float = 0.0
+    backoff: float = 1.0
+    max_delay_s: float = 3600.0
+
+    def delay_for(self, attempt: int) -> float:
+        """Return the seconds to wait after failed attempt number `attempt` (1 = the first)."""
+        return min(self.max_delay_s, self.delay_s * self.backoff ** max(0, attempt - 1))
+
+
+RETRY_TABLE: Mapping[type[TrainingRunError], RetryRule] = {
+    SpecError: RetryRule(retry=False, reason="the same spec would be refused again"),
+    PlanError: RetryRule(retry=False, reason="the same plan would not fit again"),
+    RejectedRequestError: RetryRule(retry=False, reason="the same request would be refused again"),
+    QuotaExceededError: RetryRule(
+        retry=True, reason="quota frees when other jobs end", delay_s=300, backoff=2.0
+    ),
+    CapacityError: RetryRule(retry=True, reason="capacity comes back", delay_s=300, backoff=2.0),
+    ThrottledError: RetryRule(
+        retry=True,
+        reason="the service asked to slow down",
+        delay_s=15,
+        backoff=2.0,
+        max_delay_s=300,
+    ),
+    ScriptError: RetryRule(retry=False, reason="the same code would raise again"),
+    DeviceMemoryError: RetryRule(retry=False, reason="the same batch would not fit again"),
+    DataError: RetryRule(retry=False, reason="the same data would be unreadable again"),
+    SpotInterruptionError: RetryRule(
+        retry=True, reason="a new attempt resumes from the last checkpoint", delay_s=60, backoff=2.0
+    ),
+    InfrastructureError: RetryRule(
+        retry=True,
+        reason="another machine resumes from the last checkpoint",
+        delay_s=30,
+        backoff=2.0,
+    ),
+    HungJobError: RetryRule(
+        retry=True,
+        reason="other machines resume from the last checkpoint",
+        delay_s=10,
+        backoff=2.0,
+    ),
+    TimeLimitError: RetryRule(
+        retry=False, reason="the same limit would end it again, where it wrote no checkpoint"
+    ),
+    ResumableTimeLimitError: RetryRule(
+        retry=True,
+        reason="a new attempt gets further: it resumes from checkpoints that this one wrote",
+        delay_s=10,
+    ),
+    JobStoppedError: RetryRule(retry=False, reason="somebody wanted it stopped"),
+    JobFailedError: RetryRule(retry=False, reason="the cause is unknown"),
+    RuleViolatedError: RetryRule(
+        retry=False, reason="the same training would break the rule again"
+    ),
+    BudgetExceededError: RetryRule(retry=False, reason="a retry costs more, not less"),
+    ContractError: RetryRule(retry=False, reason="a bug does not go away by itself"),
+    TrainingRunError: RetryRule(retry=False, reason="the cause is unknown"),
+}
+
+
+def retry_rule(error: BaseException | type[BaseException]) -> RetryRule | None:
+    """Return the rule of the error's nearest class; None for an error that is not ours."""
+    kind = error if isinstance(error, type) else type(error)
+    return next((RETRY_TABLE[base] for base in kind.__mro__ if base in RETRY_TABLE), None)
