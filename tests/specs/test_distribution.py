@@ -179,21 +179,21 @@ def test_what_has_no_place_says_what_to_do(name: str) -> None:
         ),
         (
             {"smdistributed": {"modelparallel": ON}},
-            "has no launcher, and every instance would run one plain process",
+            "has no launcher: every instance would run one plain process",
         ),
         (
             {"smdistributed": {"dataparallel": ON, "modelparallel": ON}},
-            "enables what does not go together",
+            "enables strategies that cannot be combined",
         ),
         ({"mpi": ON, "torch_distributed": ON}, "got mpi + torch_distributed"),
-        ({"parameter_server": ON, "mpi": ON}, "the toolkit would take one and ignore the other"),
+        ({"parameter_server": ON, "mpi": ON}, "the toolkit would use one and ignore the other"),
         (
             {"multi_worker_mirrored_strategy": ON, "parameter_server": ON},
-            "enables what does not go together",
+            "enables strategies that cannot be combined",
         ),
         (
             {"pytorchddp": ON, "smdistributed": {"dataparallel": ON}},
-            "enables what does not go together",
+            "enables strategies that cannot be combined",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else json.dumps(value)[:60],

@@ -81,7 +81,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ({"objective_type": "Minimise"}, "one of Minimize, Maximize"),
         (
             {"objective_metric_name": "los"},
-            "so nobody would read it from a trial's log; got 'los'; allowed: loss",
+            "so it would not be read from a trial's log; got 'los'; allowed: loss",
         ),
         ({"hyperparameter_ranges": {}}, "hyperparameter_ranges: are none"),
         (
@@ -146,7 +146,7 @@ def test_grid_knows_how_many_trials_it_has() -> None:
         ({"strategy": "Grid"}, "hyperparameter_ranges.rate: is not categorical"),
         (
             {"strategy": "Grid", "hyperparameter_ranges": {"color": ["red", "green"]}},
-            "max_jobs: is not the number of combinations, which Grid tries all; got 4; allowed: 2",
+            "max_jobs: differs from the number of combinations, all of which Grid tries; got 4; allowed: 2",
         ),
         (
             {"strategy": "Grid", "hyperparameter_ranges": {f"p{n}": list(range(30)) for n in "ab"}},

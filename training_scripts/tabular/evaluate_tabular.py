@@ -155,7 +155,7 @@ def regression(truth: Any, values: Any) -> dict[str, float]:
 def classification(
     truth: pd.Series[str], answers: pd.DataFrame, known: pd.Series[str]
 ) -> dict[str, Any]:
-    """Return metrics, those of the commonest class, and the confusion matrix."""
+    """Return the metrics, those of a baseline that always predicts the most common class, and the confusion matrix."""
     classes = ordered(pd.concat([truth, known]))
     guesses = answers["prediction"].set_axis(truth.index)
     common = pd.Series(known.mode()[0], index=truth.index)

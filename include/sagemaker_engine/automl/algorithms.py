@@ -21,7 +21,7 @@ NUM_START = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One candidate of the past: what it was, and what it came to as far as the search may know."""
+    """One candidate already chosen: its algorithm, and its outcome as the search observes it."""
 
     algorithm: str
     seen: Observation

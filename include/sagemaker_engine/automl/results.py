@@ -76,7 +76,7 @@ def objective_of(step: AutoMLStep, plan: AutoMLPlan) -> float | None:
 
 
 def best_of(steps: Iterable[AutoMLStep], plan: AutoMLPlan) -> AutoMLStep | None:
-    """Return the candidate with the best objective, the first of equals; None when none has any."""
+    """Return the candidate with the best objective, the first of a tie; None if no candidate has one."""
     best: tuple[float, AutoMLStep] | None = None
     for step in steps:
         value = objective_of(step, plan) if step.kind.is_candidate else None

@@ -61,10 +61,11 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoMLStep:
-    """One step as stored, from the moment that it was decided on.
+    """Stored record of one step, created when the step is decided on.
 
-    `recipe` is what it needs beside the AutoML job's request: algorithm and point of a candidate, job names of an
-    ensemble's members, job name of the candidate to explain. `result` is there from its end.
+    `recipe` holds what the step needs in addition to the AutoML job's request. For a candidate: algorithm and point.
+    For an ensemble: its members' job names. For an explanation: the candidate's job name. `result` is None until the
+    step ends.
     """
 
     number: int

@@ -37,7 +37,7 @@ class Line:
     """Bytes that could have passed while a wait lasted longer than asked for."""
 
     def carry(self, num_bytes: float, *, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Return once the bytes have passed; `meanwhile` is called again and again, and may end it by an exception."""
+        """Block until the bytes have passed. `meanwhile` is called after each wait and may abort by raising."""
         left = num_bytes - self._ahead
         self._ahead = 0.0
         since = self.clock()

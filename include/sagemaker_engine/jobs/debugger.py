@@ -31,7 +31,7 @@ TENSORBOARD_INSIDE = "/opt/ml/output/tensorboard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebugOutput:
-    """A folder of the instances whose files go to S3 as they come. `name` is the last part of the prefix there."""
+    """Folder on each instance whose files are uploaded as they are written; `name` ends the S3 prefix."""
 
     name: str
     path: str

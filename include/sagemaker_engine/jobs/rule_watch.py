@@ -1,8 +1,8 @@
-"""The rules of a training job: a process beside it that judges, and what the service shows of it.
+"""Rules of a training job: the process that evaluates them, and their status in the API.
 
-As on SageMaker each configured rule is a processing job of its own, which can be described, listed and stopped; here
-one process evaluates all of them (`python -m trainyard.rules.watch`), since starting twenty would cost more than the
-training. The engine knows nothing of rules: it starts that program, tells it where the files are, and hears verdicts.
+As on SageMaker, each configured rule is a processing job that can be described, listed and stopped. Here one process
+(`python -m trainyard.rules.watch`) evaluates all of them, because starting twenty would cost more than the training.
+The engine knows nothing of rules: it starts the program, passes it the file locations and receives the verdicts.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """One instance's volume. `descriptor` is its folder, opened: it outlives the instance's mounts."""
+    """Volume of one instance. `descriptor` is an open descriptor of its folder, valid after its mounts are gone."""
 
     host: str
     path: str

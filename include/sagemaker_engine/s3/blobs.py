@@ -225,7 +225,9 @@ def _append(target: BinaryIO, path: Path) -> int:
         while left:
             copied = os.copy_file_range(source.fileno(), target.fileno(), left)
             if copied == 0:
-                raise OSError(f"{path} ended {left} bytes early while it was joined")
+                raise OSError(
+                    f"{path} ended {left} bytes before its expected size while it was appended to an object"
+                )
             left -= copied
     return size
 

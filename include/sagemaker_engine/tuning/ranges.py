@@ -79,9 +79,9 @@ class Range:
         return int(number) if number == int(number) else None
 
     def at(self, share: float) -> str:
-        """Return the text of the value at a share of the way along the range's scale, from 0 to below 1.
+        """Return the value at a fraction of the range's scale (0 <= share < 1), as hyperparameter text.
 
-        Between 0.0001 and 1 half the way is 0.01 on a logarithmic scale.
+        Example: on a logarithmic scale from 0.0001 to 1, share 0.5 gives 0.01.
         """
         if self.kind is RangeKind.CATEGORICAL:
             values = tuple(self)

@@ -44,7 +44,7 @@ def run_cold(name: str) -> NoReturn:
 
 
 def ask(path: str, name: str) -> _socket.socket | None:
-    """Return the socket to the supervisor of the warm program; None if it shall run cold."""
+    """Ask the supervisor for a warm start; return the socket to it, or None if the program must start cold."""
     descriptors = open_descriptors()
     if len(descriptors) > MAX_DESCRIPTORS:
         return None

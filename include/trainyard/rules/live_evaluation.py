@@ -50,13 +50,15 @@ def planned_evaluation(
 
 
 class LiveEvaluation:
-    """One job's rules, beside the job or far from it: `wanted`, `take` each piece, `judge`; again and again.
+    """Live evaluation of one job's rules, beside the job or remotely.
+
+    Repeat: call `wanted`, `take` each piece, then `judge`.
 
     Args:
-        rules: what judges.
-        facts: of the run.
-        since: when the job was created, epoch seconds. Rules know what the training's earlier jobs wrote, and report
-            only what they find in this one.
+        rules: the rules to evaluate.
+        facts: facts of the run.
+        since: creation time of the job, epoch seconds. Rules know the records of the training's earlier jobs, but
+            report only what they find in this one.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def request_without_rules(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of_service(spec: TrainingJobSpec) -> str:
-    """Return which of the job's settings are the service's Debugger's and Profiler's, its rules by name."""
+    """Return the names of the job's settings for SageMaker Debugger and Profiler as text, with the rules' names."""
     return _told({name: getattr(spec, name) for name in _MEMBERS.values()})
 
 

@@ -146,9 +146,9 @@ def _result(index: ShardIndex, uri: str, sent: list[Sent]) -> ShardingResult:
 
 @contextmanager
 def folder_under_way(work_dir: Path | None) -> Iterator[Path]:
-    """Yield a new folder and remove it with everything in it, and those that killed processes left beside it.
+    """Yield a new folder and remove it with its content on exit. Folders that killed processes left go first.
 
-    A folder's process holds a lock on a file in it, which ends with the process however that ends.
+    The owning process locks a file in its folder; the lock is released when the process ends, even if it is killed.
     """
     parent = Path(tempfile.gettempdir()) if work_dir is None else work_dir
     parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ class TextBatch:
 def text_file_rows(
     file: SourceFile, objects: Objects, bad_rows: BadRows, *, row_bytes: int, progress: ReadProgress
 ) -> Iterator[TextBatch]:
-    """Yield a text file's rows: pieces of at least `row_bytes`, cut at line ends; a smaller file is one row.
+    """Yield a text file's rows in batches: pieces of at least `row_bytes`, cut at line ends; a smaller file is one.
 
     Pieces start at the file's start, so text appended later changes none but the last.
 

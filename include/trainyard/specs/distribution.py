@@ -103,14 +103,14 @@ def _misfit(names: frozenset[str]) -> Finding:
     if names == {MODEL_PARALLEL}:
         return Finding(
             where=f"distribution.{MODEL_PARALLEL}",
-            what="has no launcher, and every instance would run one plain process",
-            allowed=f"with {TORCH_DISTRIBUTED} (version 2) or {MPI} (version 1, archived)",
+            what="has no launcher: every instance would run one plain process",
+            allowed=f"together with {TORCH_DISTRIBUTED} (version 2) or {MPI} (version 1, archived)",
             next_step='add "torch_distributed": {"enabled": true}',
         )
     together = sorted(" + ".join(sorted(each)) for each in _BY_SECTIONS if len(each) > 1)
     return Finding(
         where="distribution",
-        what="enables what does not go together: the toolkit would take one and ignore the other",
+        what="enables strategies that cannot be combined: the toolkit would use one and ignore the other",
         got=" + ".join(sorted(names)),
-        allowed=f"one of them, or {', '.join(together)}",
+        allowed=f"only one of them, or {', '.join(together)}",
     )

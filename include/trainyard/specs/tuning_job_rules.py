@@ -109,10 +109,10 @@ def _objective(spec: TuningJobSpec) -> Iterator[Finding]:
         return  # The service reads its own algorithms' metrics by itself.
     yield Finding(
         where="objective_metric_name",
-        what="is not among training.metric_definitions, so nobody would read it from a trial's log",
+        what="is not in training.metric_definitions, so it would not be read from a trial's log",
         got=repr(spec.objective_metric_name),
-        allowed=", ".join(known) or "none: training has no metric_definitions",
-        next_step="define it there: a name, and a regex whose first group is the value",
+        allowed=", ".join(known) or "none (training.metric_definitions is empty)",
+        next_step="define it in training.metric_definitions: a name, and a regex whose first group is the value",
     )
 
 
@@ -218,7 +218,7 @@ def _grid(spec: TuningJobSpec, ranges: Mapping[str, ParameterRange]) -> Iterator
     if spec.max_jobs is not None and spec.max_jobs != total:
         yield Finding(
             where="max_jobs",
-            what="is not the number of combinations, which Grid tries all",
+            what="differs from the number of combinations, all of which Grid tries",
             got=str(spec.max_jobs),
             allowed=str(total),
             next_step="leave it out",

@@ -88,10 +88,10 @@ def usd_per_s(training: TrainingJobSpec, *, prices: Catalogue | None = None) -> 
 
 
 def estimate(spec: TuningJobSpec, *, prices: Catalogue | None = None) -> SearchEstimate:
-    """Return the most that a search can cost: all its trials, each for the whole of its max_run.
+    """Return the most that a search can cost: every trial runs for its full max_run.
 
-    A search with a time limit costs no more than its parallel trials through all of it. Worked example: 12 trials of at
-    most 600 s on ml.m5.large at 0.115 USD/h: 12 x 600 x 0.115 / 3600 = 0.23 USD.
+    With a time limit, it costs at most `max_parallel_jobs` trials running for that whole limit. Worked example: 12
+    trials of at most 600 s on ml.m5.large at 0.115 USD/h: 12 x 600 x 0.115 / 3600 = 0.23 USD.
     """
     rate, max_run_s = usd_per_s(spec.training, prices=prices), spec.training.max_run
     seconds = [

@@ -30,9 +30,10 @@ _FAULTS = (ClientError, BotoCoreError, SpecError, OSError)
 
 
 def notify(clients: AwsClients, notifier: Notifier | None, notice: Notice) -> bool:
-    """Publish a notice, unless the run does not tell of such occasions or has told of it; return whether it was told.
+    """Publish a notice and return whether it was published.
 
-    Whatever goes wrong is a warning in the log, never an error. `notifier` None tells nobody.
+    Skip it if the run does not report such occasions, or has reported this one. Failures are logged as warnings, never
+    raised. If `notifier` is None, publish nothing.
     """
     if notifier is None or not notifier.tells(notice):
         return False

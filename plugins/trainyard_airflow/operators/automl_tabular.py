@@ -55,7 +55,7 @@ class AutoMLTabularOperator(SageMakerJobOperator):
     def render(
         self, context: Context, *, name: str, place: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateAutoMLJobV2 request; there are no facts beside it."""
+        """Return the CreateAutoMLJobV2 request and an empty dict: this operator adds no facts to the result."""
         spec = self._spec(context)
         request = render_automl_job(
             spec,

@@ -85,9 +85,9 @@ class JanitorOperator(ConnectedOperator):
                 [
                     Finding(
                         where=f"connection {self.aws_conn_id!r}, extra trainyard.deployment",
-                        what="is not set: without it an orphan of this Airflow cannot be told from another's job",
+                        what="is not set: an orphan of this Airflow could not be distinguished from another's job",
                         allowed="a name that no other Airflow in this account has",
-                        next_step="set it; jobs that were started before it was set are never cleaned up",
+                        next_step="set it; jobs started before that are never cleaned up",
                     )
                 ]
             )

@@ -59,7 +59,7 @@ class EndingJobTask(WaitingJobTask):
         job: JobSnapshot,  # noqa: ARG002
         earlier: Sequence[JobSnapshot],  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return the same facts of a job that was submitted already."""
+        """Return the capacity facts of an already submitted job, in the form that `place` returns."""
         return {}
 
     def judged(self, snapshot: JobSnapshot, error: TrainingRunError) -> TrainingRunError:  # noqa: ARG002

@@ -36,7 +36,7 @@ class Answers:
     _refusals: int = 0
 
     def answered(self) -> None:
-        """Note an answer: the counting begins anew."""
+        """Reset the counts of consecutive failures and refusals after an answer."""
         self._failures = self._refusals = 0
 
     def delay_s(self, error: Exception) -> float:

@@ -75,16 +75,16 @@ class FeedState:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Subscription:
-    """A followed job: its state, and its new lines of log, which its follower takes.
+    """State and unread log lines of a followed job.
 
     Attributes:
-        began_at: about when the job began, epoch seconds: an old one is asked for more seldom.
-        longest_s: the longest time between two listings.
-        since_ms: lines before it are not wanted, epoch milliseconds.
-        num_left_out: lines that found no room since they were taken last.
-        fault: why the last listing failed, and when the next one comes; its follower takes it.
-        refusal: the service refuses listings: the job must be followed by itself.
-        heard_at: when the newest heartbeat was printed, epoch seconds.
+        began_at: approximate start, epoch seconds; older jobs are listed less often.
+        longest_s: maximum seconds between two listings.
+        since_ms: earlier lines are ignored, epoch milliseconds.
+        num_left_out: lines dropped since the follower last took lines.
+        fault: error of the last failed listing and the seconds until the next; the follower clears it.
+        refusal: set if the service rejects listings; the job must then be polled individually.
+        heard_at: time of the newest heartbeat, epoch seconds.
     """
 
     job_name: str

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RuleStopping:
-    """Progress of the stop of one job. What fails of it is done again with the next look."""
+    """Progress of stopping one job because of a rule. A failed tag or stop is retried at the next poll."""
 
     findings: RuleFindings
     has_stopped: bool = False

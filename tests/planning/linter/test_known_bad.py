@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "two libraries of smdistributed": (
         {"distribution": BOTH_LIBRARIES},
         E,
-        "enables what does not go together",
+        "enables strategies that cannot be combined",
         smp_v2(),
     ),
     "smp without a launcher": ({"distribution": SMP_ALONE}, E, "has no launcher", smp_v2()),
@@ -109,7 +109,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Severity, str, dict[str, Any]]] = {
     "two workers' strategies of tensorflow": (
         {**MIRRORED, **launched(parameter_server=ON, multi_worker_mirrored_strategy=ON)},
         E,
-        "enables what does not go together",
+        "enables strategies that cannot be combined",
         MIRRORED,
     ),
     "multi-worker mirrored in an old tensorflow": (

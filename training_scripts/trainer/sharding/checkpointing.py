@@ -33,7 +33,7 @@ ABANDONED_AFTER_S = 30.0
 
 
 class ShardedCheckpointer(Checkpointer):
-    """Saves and resumes one run, each rank its shards; every method must be called by every rank."""
+    """Saves and resumes one run; each rank saves and restores its own shards. Every rank must call every method."""
 
     def __init__(
         self, folder: Path, *, keep: int, pace: Pace, ranks: Ranks, metrics: MetricsWriter

@@ -64,7 +64,7 @@ def open_statistics(
     progress: Progress,
     checksums: ReplicaChecksums | None,
 ) -> Emitter:
-    """Return the emitter of this start; every rank must call it. Earlier starts' files stay."""
+    """Return the statistics emitter of this start; every rank must call it. Files of earlier starts are kept."""
     choice = _choice(hp, paths, num_tensors=len(tensors.names))
     looked_at = None if hp.compile else model  # hooks would have it compiled again
     if not choice.is_on:

@@ -91,7 +91,7 @@ def candidate_bars(record: TabularRecord) -> list[ScoreBar]:
 
 
 def importance_bars(record: TabularRecord) -> list[ScoreBar]:
-    """Return a bar for each column, the most important first; a column that only harms has none."""
+    """Return a bar for each of the most important columns, the first first; negative importance has length 0."""
     shown = record.importance[:MOST_COLUMNS]
     most = max((float(each["importance"]) for each in shown), default=0.0) or 1.0
     return [
