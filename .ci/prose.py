@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FOLDERS = ("include", "plugins", "dags", "images", "tools", "training_scripts", "benchmarks")
+FOLDERS = ("include", "plugins", "dags", "images", "tools", "tests/oracle/verify", "training_scripts", "benchmarks")
 HABITS = {
     "question_openings": re.compile(r"\A(?:What|How|Where|Which|Whether)\b"),
     "told_tells_says": re.compile(r"\b(?:told|tells?|says?|said)\b", re.IGNORECASE),

@@ -109,7 +109,7 @@ def _builds_images(word: str) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m sagemaker_engine",
+        prog="sagemaker-engine",
         description="A SageMaker endpoint that executes, with S3, Logs and moto behind one port.",
         epilog=HOW_IT_ENDS,
     )

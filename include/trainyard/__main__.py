@@ -46,8 +46,9 @@ COMMANDS = {
     "profile": Command(
         module="trainyard.runs.profile.__main__", help="write where a run's training time went"
     ),
-    "shard": Command(
-        module="trainyard.sharding.__main__", help="turn a data set into shards and an index"
+    "sharding": Command(
+        module="trainyard.sharding.__main__",
+        help="shard, plan, part, merge: turn a data set into shards and an index",
     ),
     "images": Command(
         module="sagemaker_engine.images.__main__", help="build the engine's images ahead"

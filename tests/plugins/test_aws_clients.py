@@ -66,3 +66,18 @@ def test_clients_come_from_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
     loaders = {id(made.client(name)._loader) for name in ("sts", "iam", "sns")}
 
     assert len(loaders) == 1
+
+
+def test_all_connections_of_a_process_share_the_service_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHARING", json.dumps({"conn_type": "aws"}))
+    first, second = (
+        AwsClients(ConnectionArguments(aws_conn_id="sharing", region_name=region))
+        for region in ("us-east-1", "eu-west-1")
+    )
+
+    loaders = [each.session._session.get_component("data_loader") for each in (first, second)]
+
+    assert first.session is not second.session
+    assert loaders[0] is loaders[1]

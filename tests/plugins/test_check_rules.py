@@ -479,7 +479,7 @@ class Telling:
     def __init__(self, *states: str) -> None:
         self.states = list(states)
 
-    def send(self, msg: GetTaskStates) -> TaskStatesResult:
+    async def asend(self, msg: GetTaskStates) -> TaskStatesResult:
         (run_id,), (task_id,) = msg.run_ids or (), msg.task_ids or ()
         return TaskStatesResult(task_states={run_id: {task_id: self.states.pop(0)}})
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import uuid
+import uuid  # noqa: TC003  # pytest reads the annotations
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
+from uuid6 import uuid7
 
 from tests.plugins.test_job_trigger import WAITS, only_event, submit, wait_for
 from trainyard_airflow.triggers.handover import FOLLOWER_KEY, follower, is_taken_over
@@ -18,14 +19,14 @@ from trainyard_airflow.triggers.handover import FOLLOWER_KEY, follower, is_taken
 
 @dataclass(frozen=True)
 class TaskInstance:
-    id: uuid.UUID = field(default_factory=uuid.uuid4)
+    id: uuid.UUID = field(default_factory=uuid7)
     task_id: str = "train"
     dag_id: str = "dag"
     run_id: str = "run"
     map_index: int = -1
 
 
-TRY = TaskInstance()
+EARLIER, TRY = TaskInstance(), TaskInstance()
 MINE = follower(TRY, "host:1")
 
 
@@ -105,7 +106,7 @@ class Supervisor:
     def __init__(self, state: str) -> None:
         self.state = state
 
-    def send(self, msg: GetTaskStates) -> TaskStatesResult:
+    async def asend(self, msg: GetTaskStates) -> TaskStatesResult:
         (task_id,) = msg.task_ids or ()
         return TaskStatesResult(task_states={"run": {task_id: self.state}})
 
@@ -117,6 +118,7 @@ class Supervisor:
         ("deferred", None, False),
         ("deferred", "this try", False),
         ("deferred", "a later try", True),
+        ("deferred", "an earlier try", False),
         ("failed", None, True),
     ],
 )
@@ -132,7 +134,7 @@ def test_job_of_a_task_that_is_still_deferred_goes_on(
     name = trigger.followed.job_name
     arn = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobArn"]
     if noted:
-        by = TRY if noted == "this try" else TaskInstance()
+        by = {"this try": TRY, "a later try": TaskInstance(), "an earlier try": EARLIER}[noted]
         mark = follower(by, "another:1", deferred_at=trigger.deferred_at)
         sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": FOLLOWER_KEY, "Value": mark}])
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from sagemaker_engine.testing import RunningEngine, faults
 
 pytestmark = pytest.mark.engine
 
@@ -50,3 +49,20 @@ def test_the_fixture_gives_an_engine_with_clients_and_faults(tmp_path: Path) -> 
         check=False,
     )
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_relative_root_is_a_folder_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine = RunningEngine(root=Path("state"), warm="never").start()
+
+    with (
+        pytest.raises(ValueError, match="no_such_fault"),
+        faults(engine.endpoint_url, {"what": "no_such_fault"}),
+    ):
+        pass
+
+    engine.stop()
+    names = {each.name for each in (tmp_path / "state").iterdir()}
+    assert {"engine.log", "engine.lock"} <= names

@@ -1,4 +1,4 @@
-"""A display that also tells the fault_injector, and remembers, what is shown."""
+"""A display that also reports what is shown to the fault injector, and remembers it."""
 
 from __future__ import annotations
 

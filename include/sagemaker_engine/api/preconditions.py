@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EnginePreconditions:
-    """The world as this engine's own S3 and IAM know it."""
+    """Objects and roles as this engine's own S3 and IAM know them."""
 
     objects: ObjectStore
     moto: MotoBackend

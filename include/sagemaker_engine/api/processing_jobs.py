@@ -49,7 +49,7 @@ class ProcessingJobs:
         """
         for problem in (*rejected_members(call.request), *_contradictions(call.request)):
             raise ValidationError(problem)
-        _check_world(self.context, call)
+        _check_preconditions(self.context, call)
         name = call.request["ProcessingJobName"]
         arn = self.context.arn(call.region, "processing-job", name)
         now = self.context.clock()
@@ -153,7 +153,7 @@ def _contradictions(request: dict[str, Any]) -> Iterator[str]:
             yield f"LocalPath must be an absolute path of a folder below /; got {path!r}."
 
 
-def _check_world(context: ApiContext, call: Call) -> None:
+def _check_preconditions(context: ApiContext, call: Call) -> None:
     request = call.request
     check_role(context, request["RoleArn"])
     check_image(context, request["AppSpecification"]["ImageUri"])

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 LIMIT_S = 300.0
 """How long one object is asked for again. The service does not say its own limit; ours outlasts the longest S3 event
-that AWS's own clients are told to bear (minutes), and ends long before a job's retries do."""
+that AWS's own clients are told to bear (minutes), and ends long before a job's time limit."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 _LOOK_S = 0.2

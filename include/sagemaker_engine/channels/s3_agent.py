@@ -73,7 +73,7 @@ class S3Agent(ObjectStore):
         return self.retrier.ask(ask, what=f"ListObjectsV2 s3://{bucket}/{prefix}")
 
     def open_object(self, bucket: str, key: str) -> tuple[ObjectInfo, BinaryIO]:
-        """Return the object and a stream of all its bytes; reading it raises S3Error when time is over."""
+        """Return the object and a stream of all its bytes; reading it raises S3Error when the time is over."""
         stream = _WholeObject(self, bucket, key)
         return stream.info, cast("BinaryIO", io.BufferedReader(stream, _BUFFER_BYTES))
 

@@ -2,7 +2,7 @@
 
 A fault is a value (`model`) that a user writes as JSON (`reader`); the fault store keeps them in the engine's SQLite
 file, where the engine and every runner process read and claim them; `schedule` draws interruptions from a seed;
-`control` is the HTTP route. What a fault does is done by whom it hits: `runner` for compute faults, `s3` and `wire` for
+`control` is the HTTP route. What a fault does is done by whom it hits: `jobs` for compute faults, `s3` and `wire` for
 the services' ones. Imports the database and the standard library, no part that acts on a fault.
 """
 

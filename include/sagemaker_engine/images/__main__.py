@@ -58,7 +58,7 @@ def _fail(line: str, *, status: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="trainyard images",
+        prog="python -m sagemaker_engine.images",
         description="Build engine images: virtual environments that stand in for container images.",
         epilog=f"They go into ${FOLDER_VARIABLE}, by default {default_folder()}.",
     )

@@ -87,6 +87,10 @@ def read_image_files(folder: Path = IMAGES_FOLDER) -> list[ImageFile]:
     Raises:
         ImageFileError: A file is malformed, or two stand in for one repository.
     """
+    for path in folder.glob("*.txt"):
+        raise ImageFileError(
+            f"{path.name} lies beside the images; an image is a folder: move it to {path.stem}/{FILE_NAME}"
+        )
     found = [read_image_file(path) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
     owner: dict[str, str] = {}
     for image in found:

@@ -50,7 +50,7 @@ def supply(job: Job, runtime: ImageRuntime, order: Callable[[], Ending | None]) 
     image, store = runtime.image, ImageStore(folder=job.settings.images_folder)
     if image is None or store.is_built(image):
         return
-    by_hand = f"Build it by hand: make images NAME={image.name}"
+    by_hand = f"Build it by hand: python -m sagemaker_engine.images {image.name}"
     if not job.settings.builds_images:
         raise JobError(
             f"ClientError: engine image {image.name!r} is not built, and this engine does not build images "

@@ -138,6 +138,10 @@ class RuleWatch:
             self._statuses.fail(_UNSTARTED.format(error=f"{type(error).__name__}: {error}"))
 
     def _start_process(self, rules: Sequence[Mapping[str, Any]]) -> None:
+        if not (SOURCE_FOLDER / "trainyard" / "rules").is_dir():
+            raise FileNotFoundError(
+                "rules are evaluated by the package `trainyard`, which is not installed"
+            )
         spec = self.job.folder / "rules.json"
         spec.write_text(
             json.dumps(

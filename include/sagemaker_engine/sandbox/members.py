@@ -49,7 +49,7 @@ def training_process(first: int) -> int | None:
     found, rank = _scanned(first)
     for _ in range(_RESCANS):
         # /proc is read entry by entry: a rank that starts meanwhile may be missed while its child is seen.
-        if rank is None or rank.parent in {each.pid for each in found}:
+        if rank is None or rank.pid == first or rank.parent in {each.pid for each in found}:
             break
         found, rank = _scanned(first)
     if rank is not None:

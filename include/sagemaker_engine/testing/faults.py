@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIMIT_S = 60.0
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @contextmanager
 def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
-    """Set these faults, and no others, inside the `with`: each a document of docs/faults.md."""
+    """Set these faults, and no others, inside the `with`: each a document of docs/faults.md.
+
+    Raises:
+        ValueError: the engine rejects one; the message has its reason.
+    """
     _send(endpoint_url, "PUT", list(documents))
     try:
         yield
@@ -24,12 +30,20 @@ def faults(endpoint_url: str, *documents: dict[str, Any]) -> Iterator[None]:
 
 
 def end_faults(endpoint_url: str) -> None:
-    """Remove all faults."""
+    """Remove all faults.
+
+    Raises:
+        ValueError: the engine cannot.
+    """
     _send(endpoint_url, "DELETE", None)
 
 
 def times_fired(endpoint_url: str) -> list[int]:
-    """Return how often each fault came, in the order in which they were put."""
+    """Return how often each fault came, in the order in which they were set.
+
+    Raises:
+        ValueError: the engine does not say.
+    """
     return [len(each["fired_at"]) for each in _send(endpoint_url, "GET", None)["faults"]]
 
 
@@ -38,5 +52,8 @@ def _send(endpoint_url: str, method: str, document: Any) -> Any:
     request = urllib.request.Request(  # noqa: S310  # the engine under test
         f"{endpoint_url}/_engine/faults", data=body, method=method
     )
-    with urllib.request.urlopen(request, timeout=LIMIT_S) as response:  # noqa: S310
-        return json.load(response)
+    try:
+        with _DIRECT.open(request, timeout=LIMIT_S) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        raise ValueError(f"the engine rejects the faults: {error.read().decode()}") from error

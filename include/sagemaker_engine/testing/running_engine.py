@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sagemaker_engine import SOURCE_FOLDER
+from sagemaker_engine import IMAGES_FOLDER, SOURCE_FOLDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +73,7 @@ class RunningEngine:
         Raises:
             EngineStartError: it ended, or was not ready in time; the message has its log.
         """
+        self.root = self.root.resolve()
         self.root.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "sagemaker_engine", "--port", str(self.port)]
         command += ["--root", str(self.root), "--time-scale", str(self.time_scale)]
@@ -82,8 +83,7 @@ class RunningEngine:
         with (self.root / "engine.log").open("a") as log:
             self.process = subprocess.Popen(
                 command,
-                cwd=SOURCE_FOLDER,
-                env={**environment, "OMP_NUM_THREADS": "1"},
+                env={**environment, **_import_path(), "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -164,3 +164,11 @@ class RunningEngine:
                 self.process.stdout.close()
             self.process = None
         return status
+
+
+def _import_path() -> dict[str, str]:
+    """Return what lets the engine's process find this package: nothing if it is installed."""
+    if IMAGES_FOLDER.is_relative_to(SOURCE_FOLDER):
+        return {}
+    given = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(SOURCE_FOLDER), given)))}

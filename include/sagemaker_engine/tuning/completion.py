@@ -62,7 +62,7 @@ def progress_of(
     reference: float | None = None
     converged_at: int | None = None
     num_not_improving = 0
-    retrier = max(MIN_TO_CONVERGE, 2 * num_dimensions, 2 * num_parallel)
+    patience = max(MIN_TO_CONVERGE, 2 * num_dimensions, 2 * num_parallel)
     for index, value in enumerate(objectives):
         if best is None or is_better(value, best, maximize=maximize):
             best = value
@@ -70,7 +70,7 @@ def progress_of(
             reference, num_not_improving = value, 0
         else:
             num_not_improving += 1
-        if converged_at is None and num_not_improving >= retrier:
+        if converged_at is None and num_not_improving >= patience:
             converged_at = index
     return SearchProgress(best=best, num_not_improving=num_not_improving, converged_at=converged_at)
 

@@ -110,7 +110,7 @@ def _this_part() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="trainyard shard", description="Shard a data set.")
+    parser = argparse.ArgumentParser(prog="trainyard sharding", description="Shard a data set.")
     commands = parser.add_subparsers(required=True)
     for name, run in (("shard", _shard), ("plan", _plan), ("part", _part), ("merge", _merge)):
         command = commands.add_parser(name)

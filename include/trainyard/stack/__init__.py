@@ -4,9 +4,9 @@ It drives processes, Airflow's REST API and the AWS endpoint as any user could; 
 what it drives (only `trainyard.errors`), so a broken DAG or engine shows as a clear message here and
 not as an import error.
 
-    python -m trainyard.stack run [--conf file.json]   one run from start to report
-    python -m trainyard.stack up | down                the same stack, left running
-    python -m trainyard.stack engine                   the engine alone
+    trainyard run [--conf file.json]   one run from start to report
+    trainyard up | down                the same stack, left running
+    trainyard engine                   the engine alone
 
 Everything it writes is under one home (`.trainyard/` in the repository, or `TRAINYARD_HOME`), plus
 the reports in `runs/<run_id>/`.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainyard.errors import error_from_dict
+from trainyard.errors import TrainingRunError, error_from_dict
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.runs.notifier import Notifier
 from trainyard.sagemaker_api.names import job_name
@@ -131,20 +131,13 @@ class CheckRulesOperator(ConnectedOperator):
         """Resume after a deferral; if its trigger failed, watch again as long as there is something to watch.
 
         Raises:
-            TaskDeferralTimeout: `execution_timeout` has passed.
             TaskDeferralError: the trigger failed, and what it watched is over: the task's retries are left.
             AirflowRescheduleException: the trigger failed; without a worker until the next try.
         """
-        from airflow.sdk.exceptions import (
-            AirflowRescheduleException,
-            TaskDeferralError,
-            TaskDeferralTimeout,
-        )
+        from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferralError
 
         try:
             return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout:
-            raise
         except TaskDeferralError as error:
             if self._is_over(context):
                 raise
@@ -156,10 +149,14 @@ class CheckRulesOperator(ConnectedOperator):
             raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]  # Airflow's
 
     def _is_over(self, context: Context) -> bool:
-        """Return whether the watched task, or the job in its place, has ended."""
+        """Return whether the watched task, or the job in its place, has ended; False if the service does not say."""
         if self.watched_task_id:
             return self._watched_state(context) in ENDED
-        snapshot = self.jobs.describe(str(self.job_name))
+        try:
+            snapshot = self.jobs.describe(str(self.job_name))
+        except TrainingRunError as error:
+            self.log.warning("It is not known whether job %s goes on: %s", self.job_name, error)
+            return False
         return snapshot is None or snapshot.is_terminal
 
     def _wait_for_begin(self, context: Context) -> None:

@@ -25,7 +25,7 @@ class TrialJobOperator(TrainingJobOperator):
     Everything else (the service, a lost machine, a stop) is an error as for any training: retried where that helps.
 
     Args:
-        trial: which trial this is (`Asked.to_dict()`), for the function that makes its `spec`. Mapped over.
+        trial: which trial this is (`AskedTrials.to_dict()`), for the function that makes its `spec`. Mapped over.
     """
 
     custom_operator_name: ClassVar[str] = PoolDemand.TRIAL.value

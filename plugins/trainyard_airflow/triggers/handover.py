@@ -45,15 +45,17 @@ def is_taken_over(tags: Iterable[Mapping[str, str]], *, from_follower: str | Non
     return noted.partition("/")[0] == from_follower.partition("/")[0]
 
 
-def is_of_another_try(tags: Iterable[Mapping[str, str]], *, from_follower: str | None) -> bool:
-    """Return whether the job's note is that of a trigger of another try: the task was cleared and waits again.
+def is_of_later_try(tags: Iterable[Mapping[str, str]], *, from_follower: str | None) -> bool:
+    """Return whether the job's note is that of a trigger of a later try: the task was cleared and waits again.
+
+    A task instance's id is a UUID of version 7, which begins with its time: a later try's is the larger text.
 
     Args:
         tags: of the job, as the service lists them.
         from_follower: the trigger that asks.
     """
     noted = _noted(tags)
-    return None not in (noted, from_follower) and _try_of(noted) != _try_of(from_follower)
+    return None not in (noted, from_follower) and _try_of(noted) > _try_of(from_follower)
 
 
 def _noted(tags: Iterable[Mapping[str, str]]) -> str | None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from trainyard_airflow.triggers.job_feed import FeedState
 
 _LATE_S = 60.0
-_STATE_LIMIT_S = 5.0
 _EARLIER_LINES_S = 60.0
 """Of a job's log, before its task deferred or its trigger started again, are passed on."""
 
@@ -100,14 +99,18 @@ class JobTrigger(StoredTrigger):
     async def on_kill(self) -> None:
         """Stop the job: somebody cleared, marked or deleted the task; not if another triggerer took it over."""
         self.log.warning("Task was killed: stopping job %s", self.followed.job_name)
-        await uncancelled(self._kill())
+        await uncancelled(kill_job(self.followed, follower=self._follower, task=self._task))
 
-    async def _kill(self) -> None:
+    @property
+    def _task(self) -> ObservedTask | None:
         ti: Any = self.task_instance
-        is_deferred = ti is not None and await ObservedTask(
-            dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index
-        ).is_deferred(_STATE_LIMIT_S)
-        await kill_job(self.followed, follower=self._follower, is_deferred=is_deferred)
+        return (
+            None
+            if ti is None
+            else ObservedTask(
+                dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index
+            )
+        )
 
     @property
     def _follower(self) -> str | None:

@@ -13,13 +13,14 @@ from trainyard.sagemaker_api.failures import is_unknown_job
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, KILLED_TAG
 from trainyard_airflow.hooks.refusals import code_and_message
 from trainyard_airflow.hooks.shared_clients import shared_clients
-from trainyard_airflow.triggers.handover import FOLLOWER_KEY, is_of_another_try, is_taken_over
+from trainyard_airflow.triggers.handover import FOLLOWER_KEY, is_of_later_try, is_taken_over
 from trainyard_airflow.triggers.pace import backoff_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard_airflow.triggers.follow import Followed
+    from trainyard_airflow.triggers.observed_task import ObservedTask
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +29,17 @@ KILL_LIMIT_S = 28.0
 _ONE_TRY_S = 8.0
 _LONGEST_PAUSE_S = 4.0
 _LOOK_S = 2.0
-NOTE_LIMIT_S = 15.0
-"""How long a cancelled trigger waits for the note of the one that follows its job now."""
+STATE_LIMIT_S = 8.0
+"""How long a cancelled trigger waits for Airflow to report its task's state."""
+NOTE_LIMIT_S = 8.0
+"""How long it waits then for the note of the trigger that follows its job now. What is left is for the stop."""
 
 
 async def kill_job(
     followed: Followed,
     *,
     follower: str | None = None,
-    is_deferred: bool = False,
+    task: ObservedTask | None = None,
     limit_s: float | None = None,
 ) -> None:
     """Stop the job, asking again until the service takes the stop or the time is up.
@@ -44,8 +47,8 @@ async def kill_job(
     Args:
         followed: the job.
         follower: see `stop_job`.
-        is_deferred: Airflow has the task deferred, so some triggerer follows the job, perhaps not this one any more.
-            The job is stopped only if the task was cleared and deferred again, which its new trigger notes.
+        task: whose job it is. If Airflow still has it deferred, some triggerer follows the job: then it is stopped only
+            if the task was cleared and deferred again, which its new trigger notes. None asks nobody.
         limit_s: seconds for all tries; `KILL_LIMIT_S` when absent.
 
     Raises:
@@ -54,6 +57,7 @@ async def kill_job(
         OSError: the way to it was down, or it was too slow (TimeoutError), to the end.
     """
     deadline = time.monotonic() + (KILL_LIMIT_S if limit_s is None else limit_s)
+    is_deferred = task is not None and await task.is_deferred(STATE_LIMIT_S)
     if is_deferred and not await _is_followed_by_a_later_try(followed, follower):
         log.info(
             "Job %s goes on: its task is deferred, another triggerer follows it", followed.job_name
@@ -137,7 +141,7 @@ async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) 
     while time.monotonic() < deadline:
         try:
             async with (
-                asyncio.timeout(_ONE_TRY_S),
+                asyncio.timeout(max(0.1, deadline - time.monotonic())),
                 shared_clients(followed.connection, "sagemaker") as clients,
             ):
                 client = clients["sagemaker"]
@@ -149,7 +153,7 @@ async def _is_followed_by_a_later_try(followed: Followed, follower: str | None) 
         else:
             if is_taken_over(tags, from_follower=follower):
                 return False
-            if is_of_another_try(tags, from_follower=follower):
+            if is_of_later_try(tags, from_follower=follower):
                 return True
         await asyncio.sleep(_LOOK_S)
     return False

@@ -33,14 +33,7 @@ class ObservedTask:
         Args:
             get_task_states: the task SDK's, which a worker has on its own task instance.
         """
-        states = get_task_states(
-            dag_id=self.dag_id,
-            map_index=None if self.map_index < 0 else self.map_index,
-            task_ids=[self.task_id],
-            run_ids=[self.run_id],
-        )
-        key = self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
-        return dict(states.get(self.run_id, {})).get(key)
+        return self._among(get_task_states(**self._question()))
 
     async def rests(self) -> bool:
         """Return whether the task rests, as the triggerer learns it; False if Airflow is silent."""
@@ -51,12 +44,30 @@ class ObservedTask:
         return await self._reported_state(limit_s) == "deferred"
 
     async def _reported_state(self, limit_s: float) -> str | None:
-        """Return the task's state by Airflow's supervisor; None if it has none, or no answer comes in time."""
-        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+        """Return the task's state by Airflow's supervisor; None if it has none, or no answer comes in time.
+
+        Asked on the loop, not in a thread: a thousand triggers that are cancelled at once would wait for threads.
+        """
+        from airflow.sdk.execution_time import task_runner
+        from airflow.sdk.execution_time.comms import GetTaskStates
 
         try:
-            asking = asyncio.to_thread(self.state, RuntimeTaskInstance.get_task_states)
-            return await asyncio.wait_for(asking, limit_s)
+            asking = task_runner.SUPERVISOR_COMMS.asend(GetTaskStates(**self._question()))
+            answer: Any = await asyncio.wait_for(asking, limit_s)
+            return self._among(answer.task_states)
         except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer
-            log.warning("Airflow does not report the state of task %s (%s)", self.task_id, error)
+            log.warning("Airflow does not report the state of task %s (%r)", self.task_id, error)
             return None
+
+    def _question(self) -> dict[str, Any]:
+        return {
+            "dag_id": self.dag_id,
+            "map_index": None if self.map_index < 0 else self.map_index,
+            "task_ids": [self.task_id],
+            "run_ids": [self.run_id],
+        }
+
+    def _among(self, states: Mapping[str, Any]) -> str | None:
+        key = self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
+        state = dict(states.get(self.run_id, {})).get(key)
+        return None if state is None else str(state)

@@ -99,7 +99,7 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
 
 
 def account_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> Account:
-    """Return a account whose AutoML job has been created and not looked at."""
+    """Return an account whose AutoML job has been created and not looked at."""
     config = {
         "TargetAttributeName": "y",
         "Mode": "ENSEMBLING",
@@ -134,7 +134,7 @@ def account_of(store: JobStore, *, candidates: int = 3, **tabular: Any) -> Accou
 
 
 def analyzed(store: JobStore, **arguments: Any) -> Account:
-    """Return a account whose data have been looked at; its first candidates run."""
+    """Return an account whose data have been looked at; its first candidates run."""
     account = account_of(store, **arguments)
     account.round()
     account.end(account.steps[0], ExitMessage=FOUND)

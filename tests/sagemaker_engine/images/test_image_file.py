@@ -70,6 +70,13 @@ def test_what_a_file_cannot_mean_is_told(text: str, said: str, tmp_path: Path) -
         read_image_file(write(tmp_path, text))
 
 
+def test_a_file_beside_the_images_is_no_image(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text(HEAD)
+
+    with pytest.raises(ImageFileError, match=r"move it to mine/requirements\.txt"):
+        read_image_files(tmp_path)
+
+
 def test_two_images_cannot_stand_in_for_one_repository(tmp_path: Path) -> None:
     write(tmp_path, HEAD, "one")
     write(tmp_path, HEAD, "two")

@@ -81,7 +81,9 @@ def test_an_image_that_cannot_be_built_fails_the_job_before_it_costs(
         "ClientError: engine image 'tiny' cannot be built here: ERROR: No matching distribution "
         "found for tiny==2.0"
     )
-    assert row.state["FailureReason"].endswith("Build it by hand: make images NAME=tiny")
+    assert row.state["FailureReason"].endswith(
+        "Build it by hand: python -m sagemaker_engine.images tiny"
+    )
     assert "BillableTimeInSeconds" not in row.state
 
 
@@ -93,5 +95,5 @@ def test_an_engine_that_does_not_build_names_the_command(image_bench: JobBench) 
     assert row.status == "Failed"
     assert row.state["FailureReason"] == (
         "ClientError: engine image 'tiny' is not built, and this engine does not build images "
-        "(--build-images never). Build it by hand: make images NAME=tiny"
+        "(--build-images never). Build it by hand: python -m sagemaker_engine.images tiny"
     )

@@ -25,6 +25,8 @@ from tests.sagemaker_engine.jobs.conftest import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from sagemaker_engine.state.store import JobRow
@@ -170,6 +172,19 @@ def test_rules_whose_process_cannot_start_are_in_error_and_end_no_training(bench
     assert "did not start: IsADirectoryError" in nan["StatusDetails"]
     rule_job = bench.row(nan["RuleEvaluationJobArn"].rpartition("/")[2], ResourceKind.PROCESSING)
     assert rule_job.status == "Failed"
+
+
+def test_rules_without_the_package_that_evaluates_them_say_so(
+    bench: JobBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sagemaker_engine.jobs.rule_watch.SOURCE_FOLDER", tmp_path)
+    watch = watch_of(bench, DebugRuleConfigurations=[rule("nan", "NonFinite")])
+
+    watch.start()
+    watch.finish()
+
+    (nan,) = bench.row("job").state["DebugRuleEvaluationStatuses"]
+    assert "the package `trainyard`, which is not installed" in nan["StatusDetails"]
 
 
 def test_job_without_rules_has_no_thread_until_it_is_given_some(bench: JobBench) -> None:

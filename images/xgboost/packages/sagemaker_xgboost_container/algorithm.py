@@ -80,7 +80,7 @@ class Training:
         self._is_first, self._num_hosts = is_first, num_hosts
         self._model_folder = Path(environment.model_dir)
         self._num_round = values.pop("num_round")
-        self._retrier = values.pop("early_stopping_rounds", None)
+        self._early_stopping_rounds = values.pop("early_stopping_rounds", None)
         self._saves_each_round = values.pop("save_model_on_termination", "false") == "true"
         objective_metric = values.pop("_tuning_objective_metric", None)
         wanted = values.pop("eval_metric", [])
@@ -153,11 +153,11 @@ class Training:
         import xgboost as xgb
 
         callbacks: list[Any] = [_after_each_round(self, statistics)]
-        if self._retrier and has_validation and self._metrics:
+        if self._early_stopping_rounds and has_validation and self._metrics:
             metric = self._metrics[-1]
             callbacks.append(
                 xgb.callback.EarlyStopping(
-                    rounds=self._retrier,
+                    rounds=self._early_stopping_rounds,
                     data_name="validation",
                     metric_name=metric,
                     maximize=metric.partition("@")[0] in MAXIMIZED,

@@ -78,7 +78,7 @@ class AutoMLJobs:
             ResourceInUseError: There is an AutoML job of this name.
         """
         check_automl_request(call.request)
-        self._check_world(call)
+        self._check_preconditions(call)
         name = call.request["AutoMLJobName"]
         now = self.context.clock()
         row = AutoMLRow(
@@ -138,7 +138,7 @@ class AutoMLJobs:
         page, token = page_of(select_candidates(found, call.request), call.request)
         return {"Candidates": page, "NextToken": token}
 
-    def _check_world(self, call: Call) -> None:
+    def _check_preconditions(self, call: Call) -> None:
         """Check that the job's role, data and bucket are there.
 
         Raises:

@@ -58,7 +58,7 @@ class TrainingJobs:
         check_training_request(call.request)
         name = call.request["TrainingJobName"]
         arn = self.context.arn(call.region, "training-job", name)
-        check_training_world(self.context, call.request, region=call.region)
+        check_training_preconditions(self.context, call.request, region=call.region)
         now = self.context.clock()
         with reserved(self.context, KIND, call, name):
             start_job(
@@ -216,7 +216,9 @@ def _passes(job: JobRow, request: dict[str, Any], *, now: float) -> bool:
     return all(request.get(name, value) == value for name, value in has.items())
 
 
-def check_training_world(context: ApiContext, request: dict[str, Any], *, region: str) -> None:
+def check_training_preconditions(
+    context: ApiContext, request: dict[str, Any], *, region: str
+) -> None:
     """Check that a training job's role, image, data and buckets are there.
 
     Raises:

@@ -13,7 +13,7 @@ from sagemaker_engine.api.tuning.answers import (
 )
 from sagemaker_engine.api.tuning.lists import page_of, select_trials, select_tunings
 from sagemaker_engine.api.tuning.parents import check_parents, inherit
-from sagemaker_engine.api.tuning.preconditions import check_tuning_world
+from sagemaker_engine.api.tuning.preconditions import check_tuning_preconditions
 from sagemaker_engine.api.tuning.rules import check_tuning_request
 from sagemaker_engine.tuning.tables import (
     STATUS_KEY,
@@ -65,7 +65,7 @@ class TuningJobs:
         """
         check_tuning_request(call.request)
         parents = check_parents(self.tables, call.request, region=call.region)
-        check_tuning_world(self.context, call)
+        check_tuning_preconditions(self.context, call)
         name = call.request["HyperParameterTuningJobName"]
         arn = self.context.arn(call.region, "hyper-parameter-tuning-job", name)
         now = self.context.clock()

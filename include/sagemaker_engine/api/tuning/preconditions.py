@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.api.training.jobs import check_training_world
+from sagemaker_engine.api.training.jobs import check_training_preconditions
 from sagemaker_engine.api.training.rules import check_training_request
 from sagemaker_engine.tuning.plan import read_definitions
 from sagemaker_engine.tuning.trial_jobs import training_request
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sagemaker_engine.wire.json_service import Call
 
 
-def check_tuning_world(context: ApiContext, call: Call) -> None:
+def check_tuning_preconditions(context: ApiContext, call: Call) -> None:
     """Check each definition as the training job that it will be.
 
     Raises:
@@ -24,4 +24,4 @@ def check_tuning_world(context: ApiContext, call: Call) -> None:
         request = training_request(definition, "trial", {}, tags={})
         request["Tags"] = call.request.get("Tags", [])
         check_training_request(request)
-        check_training_world(context, request, region=call.region)
+        check_training_preconditions(context, request, region=call.region)

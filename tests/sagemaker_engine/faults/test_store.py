@@ -61,7 +61,7 @@ def test_fault_is_for_the_jobs_and_the_attempt_that_it_names(fault_store: FaultS
     assert fault_store.of_job("train-1", 2, kinds=[FaultKind.SLOW]) == []
 
 
-def test_book_outlives_who_wrote_it(tmp_path: Path, fault_store: FaultStore) -> None:
+def test_store_outlives_who_wrote_it(tmp_path: Path, fault_store: FaultStore) -> None:
     schedule = Schedule(seed=7, interruptions_per_hour=30)
     fault_store.replace([HANG], schedule)
     fault_store.claim(HANG, subject="job/2")
