@@ -24,11 +24,11 @@ INCREMENTS = 50
 COUNT_UP = """
 import sys
 from pathlib import Path
-from sagemaker_engine.state.store import JobKind, JobStore
+from sagemaker_engine.state.store import JobStore, ResourceKind
 store = JobStore(Path(sys.argv[1]))
 def change(state): state["n"] = state.get("n", 0) + 1
 for _ in range(int(sys.argv[2])):
-    store.update_state(JobKind.TRAINING, "job", change)
+    store.update_state(ResourceKind.TRAINING, "job", change)
 store.close()
 """
 

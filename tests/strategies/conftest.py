@@ -1,4 +1,4 @@
-"""Fixtures of the proofs: one yard with a warm parent for all, the data, and what one process makes of it."""
+"""Fixtures of the proofs: one bench with a warm parent for all, the data, and what one process makes of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.warm import WarmParent
-from tests.sagemaker_engine.jobs.conftest import open_yard
+from tests.sagemaker_engine.jobs.conftest import open_bench
 from tests.strategies.proof import HYPERPARAMETERS, SCRIPTS, Proving, losses_of
 from tests.training_scripts.conftest import shards, token_data
 
@@ -24,13 +24,13 @@ __all__ = ["shards", "token_data"]
 
 @pytest.fixture(scope="session")
 def proving(tmp_path_factory: pytest.TempPathFactory, token_data: Path) -> Iterator[Proving]:
-    """A yard whose jobs train on the token data."""
+    """A bench whose jobs train on the token data."""
     root = tmp_path_factory.mktemp("strategies")
-    with open_yard(root) as yard:
+    with open_bench(root) as bench:
         parent = WarmParent(root)
         parent.start()
         assert parent.wait_ready(300.0)
-        yield Proving(yard=yard, data=token_data)
+        yield Proving(bench=bench, data=token_data)
         parent.stop()
 
 

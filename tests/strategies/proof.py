@@ -13,7 +13,7 @@ import pytest
 from tests.sagemaker_engine.jobs.conftest import (
     BUCKET,
     IMAGE,
-    Yard,
+    JobBench,
     channel,
     put_faults,
     statuses,
@@ -71,7 +71,7 @@ class Proof:
 class Proving:
     """Runs proofs."""
 
-    yard: Yard
+    bench: JobBench
     data: Path
     _has_data: bool = field(default=False, init=False)
 
@@ -90,24 +90,24 @@ class Proving:
         `more` are further channels, of one file each: `<channel>/<file>` and its content; `added` are scripts beside
         the project's own.
         """
-        put_faults(self.yard, {"what": "interrupt", "at": {"step": STRUCK_AT}, "job": name})
+        put_faults(self.bench, {"what": "interrupt", "at": {"step": STRUCK_AT}, "job": name})
         for key, content in (more or {}).items():
-            self.yard.objects.put(BUCKET, f"more/{name}/{key}", content)
+            self.bench.objects.put(BUCKET, f"more/{name}/{key}", content)
         request = self._request(name, script, image, flags, added or {})
         request["InputDataConfig"] += [
             channel(key.partition("/")[0], f"s3://{BUCKET}/more/{name}/{key.partition('/')[0]}/")
             for key in more or {}
         ]
-        self.yard.train(name, **request)
-        row = self.yard.wait(name, limit_s=LIMIT_S)
-        log = tuple(line for host in ("algo-1", "algo-2") for line in self.yard.log(name, host))
+        self.bench.train(name, **request)
+        row = self.bench.wait(name, limit_s=LIMIT_S)
+        log = tuple(line for host in ("algo-1", "algo-2") for line in self.bench.log(name, host))
         assert row.status == "Completed", "\n".join([str(row.state), *log])
         assert statuses(row).count("Interrupted") == 1
         return Proof(
             hosts=self._hosts(name),
             losses=losses_of(log),
             starts=tuple((int(a), int(b)) for a, b in START_LINE.findall("\n".join(log))),
-            model=self.yard.archive(f"out/{name}/output/model.tar.gz"),
+            model=self.bench.archive(f"out/{name}/output/model.tar.gz"),
             log=log,
         )
 
@@ -120,7 +120,7 @@ class Proving:
         added: Mapping[str, bytes],
     ) -> dict[str, Any]:
         self._put_data()
-        source = self.yard.put_source({**source_files(), **added})
+        source = self.bench.put_source({**source_files(), **added})
         return {
             "instances": 2,
             "algorithm": {"TrainingImage": image},
@@ -137,8 +137,8 @@ class Proving:
     def _hosts(self, name: str) -> dict[int, str]:
         """Return where each rank ran, as the headers of its statistics say."""
         headers = []
-        for key in self.yard.keys(f"checkpoints/{name}/statistics/rank-"):
-            with self.yard.objects.open(BUCKET, key) as file:
+        for key in self.bench.keys(f"checkpoints/{name}/statistics/rank-"):
+            with self.bench.objects.open(BUCKET, key) as file:
                 headers.append(json.loads(file.readline()))
         return {each["rank"]: each["host"] for each in headers}
 
@@ -146,7 +146,7 @@ class Proving:
         if not self._has_data:
             for path in sorted(each for each in self.data.rglob("*") if each.is_file()):
                 key = f"data/{path.relative_to(self.data)}"
-                self.yard.objects.put(BUCKET, key, path.read_bytes())
+                self.bench.objects.put(BUCKET, key, path.read_bytes())
         self._has_data = True
 
 
