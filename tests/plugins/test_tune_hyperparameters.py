@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from sagemaker_engine.testing import faults
+from tests.limits import EVENT_LIMIT_S
 from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
 from tests.plugins.lossy_relay import losing_answers
 from trainyard.errors import (
@@ -161,6 +163,20 @@ def describe(sagemaker: Any, task: Any) -> dict[str, Any]:
     return dict(sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name))
 
 
+def await_billed_trial(sagemaker: Any, task: Any, *, seconds: float) -> None:
+    """Wait until a trial has trained for so long: its bill has whole seconds."""
+    deadline = time.monotonic() + EVENT_LIMIT_S
+    while True:
+        listed = sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=task.xcoms["job_name"]
+        )["TrainingJobSummaries"]
+        starts = [each["TrainingStartTime"] for each in listed if "TrainingStartTime" in each]
+        if starts and time.time() - min(starts).timestamp() > seconds:
+            return
+        assert time.monotonic() < deadline, f"no trial trained for {seconds} s"
+        time.sleep(0.2)
+
+
 def clients() -> AwsClients:
     return AwsClients(ConnectionArguments())
 
@@ -303,6 +319,7 @@ def test_start_while_the_search_runs_re_attaches_and_a_killed_one_is_followed_by
     assert second.followed.job_name == first.followed.job_name
     assert len(searches(sagemaker, task)) == 1
 
+    await_billed_trial(sagemaker, task, seconds=2)
     asyncio.run(first.on_kill())
     assert describe(sagemaker, task)["HyperParameterTuningJobStatus"] in {"Stopping", "Stopped"}
     event = asyncio.run(only_event(second))
