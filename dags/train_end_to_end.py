@@ -82,7 +82,6 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         evaluate = EvaluationJobOperator(
             task_id="evaluate",
             spec=task_specs.evaluate_task_spec,
-            code_location="{{ ti.xcom_pull(task_ids='preflight')['code_uri'] }}",
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
         )

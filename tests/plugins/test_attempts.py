@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trainyard.sagemaker_api.snapshot import JobSnapshot
-from trainyard_airflow.operators.attempts import NextAction, find_standing
+from trainyard_airflow.jobs.attempts import NextAction, find_standing
 
 OVER = ("Failed", "Stopped")
 

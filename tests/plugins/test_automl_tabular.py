@@ -26,8 +26,8 @@ from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.paid_things import PaidThings
+from trainyard_airflow.jobs.automl_result import runtime_ceiling
 from trainyard_airflow.operators.automl_tabular import AutoMLTabularOperator
-from trainyard_airflow.operators.automl_tabular_result import runtime_ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,8 +24,8 @@ from trainyard.rules.rule import RuleAction
 from trainyard.rules.rule_retry import RuleRetry, read_retry
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+from trainyard_airflow.jobs.rule_retry import EarlierStop, change_request
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
-from trainyard_airflow.operators.rule_retry import EarlierStop, change_request
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
 from trainyard_airflow.triggers.rule_findings import document_uri
 from trainyard_airflow.triggers.rules import RulesTrigger
@@ -101,8 +101,10 @@ def trained(aws_connection: RunningEngine, script: Any, task: TaskSurroundings) 
             part.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(SCRIPTS / "trainer" / f"{name}.py", part)
         made = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=watch, deferrable=False)
-        name = made.name_of(task.context, 1)
-        made.jobs.create(made.render(task.context, name=name, place={})[0])
+        name = made.task_jobs(task.context).name_of(1)
+        made.task_jobs(task.context).service.create(
+            made.job_run(task.context).render(name, place={})[0]
+        )
         return made
 
     return start
@@ -136,7 +138,7 @@ def watched(
 
 def first_of(train: WatchedTrainingJobOperator, task: TaskSurroundings) -> str:
     """Return the name of the task's first job."""
-    return train.name_of(task.context, 1)
+    return train.task_jobs(task.context).name_of(1)
 
 
 def test_nan_is_stopped_within_two_seconds_and_is_a_result(trained: Any, task: Any) -> None:
@@ -164,7 +166,9 @@ def test_nan_is_stopped_within_two_seconds_and_is_a_result(trained: Any, task: A
         "last_checkpoint": f"{train.spec['checkpoint_s3_uri']}/step-00000002",
         "rules_uri": event["watched"]["rules_uri"],
     }
-    tags = train.jobs.tags(train.jobs.describe(name).arn)
+    tags = train.task_jobs(task.context).service.tags(
+        train.task_jobs(task.context).service.describe(name).arn
+    )
     assert {"Key": "trainyard:stopped-by-rule", "Value": "NonFinite@12"} in tags
 
 
@@ -211,7 +215,11 @@ def test_a_warning_stops_nothing_and_is_in_the_document(trained: Any, task: Any)
     assert [each["step"] for each in event["watched"]["issues"]] == [4]
     assert "verdict" not in train.execute(task.context)
     s3 = train.clients.client("s3")
-    bucket, _, key = document_uri(train.jobs.describe(name)).removeprefix("s3://").partition("/")
+    bucket, _, key = (
+        document_uri(train.task_jobs(task.context).service.describe(name))
+        .removeprefix("s3://")
+        .partition("/")
+    )
     document = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     assert document["verdicts"][0]["status"] == "IssuesFound"
 
@@ -245,7 +253,7 @@ def test_retry_goes_on_before_the_bad_step_with_a_lower_learning_rate(
     assert result["learning_rate"] == pytest.approx(0.005)
     assert result["checkpoint_s3_uri"].endswith("-rule-retry-1/")
     assert "verdict" not in result
-    assert watched(train.name_of(task.context, 2), plan)["watched"]["stopped_by"] is None
+    assert watched(train.task_jobs(task.context).name_of(2), plan)["watched"]["stopped_by"] is None
 
 
 @pytest.mark.slow
@@ -322,7 +330,7 @@ def test_retry_without_a_learning_rate_is_refused_before_the_first_job(
     with pytest.raises(SpecError, match=r"hyperparameters\.learning_rate"):
         train.execute(task.context)
 
-    assert train.jobs.describe(first_of(train, task)) is None
+    assert train.task_jobs(task.context).service.describe(first_of(train, task)) is None
 
 
 def test_a_retry_that_is_no_retry_is_refused() -> None:
@@ -388,7 +396,7 @@ def test_next_attempt_of_a_failed_job_is_watched(trained: Any, task: Any) -> Non
     with pytest.raises(TaskDeferred) as deferred:
         check.execute_complete(task.context, told)
 
-    assert deferred.value.trigger.watch.job_name == train.name_of(task.context, 2)
+    assert deferred.value.trigger.watch.job_name == train.task_jobs(task.context).name_of(2)
     assert time.monotonic() - began < 60
 
 

@@ -19,7 +19,7 @@ from trainyard.specs.run_conf import RunConf
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
-from trainyard_airflow.operators.debugged_job import create_debugged, debugged
+from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.tasks.end_to_end.jobs import with_judge
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
@@ -375,9 +375,9 @@ def test_service_judges_a_live_job_and_its_verdict_is_followed_by_our_stop(
     with_hook = PYTORCH.format("2.0.1").replace("py312", "py310")
     spec = script(SCRIPT, debugger="service", rules=[nan], image_uri=with_hook)
     made = TrainingJobOperator(task_id="train", spec=spec)
-    name = made.name_of(task.context, 1)
-    request, facts = made.render(task.context, name=name, place={})
-    assert made.create(request, facts) == {}
+    name = made.task_jobs(task.context).name_of(1)
+    request, facts = made.job_run(task.context).render(name, place={})
+    assert made.job_run(task.context).kind.create(request, facts) == {}
     ours = {"rule": "LRSanity", "action": "warn"}
     plan = WatchPlan(rules=({"rule": "NonFinite", "name": "nan"}, ours), poll_interval_s=0.3)
 

@@ -19,6 +19,6 @@ def test_job_of_a_task_that_was_ended_meanwhile_is_stopped(
     made = TrainingJobOperator(task_id=task.task_id, spec=script(WAITS))
     with pytest.raises(JobStoppedError, match="ended while its job started"):
         made.execute(task.context)
-    name = made.name_of(task.context, 1)
+    name = made.task_jobs(task.context).name_of(1)
     status = sagemaker.describe_training_job(TrainingJobName=name)["TrainingJobStatus"]
     assert status in {"Stopping", "Stopped"}

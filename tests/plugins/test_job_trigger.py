@@ -57,9 +57,9 @@ def steady_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[R
 def submit(spec: dict[str, Any], task: Any) -> JobTrigger:
     """Create the job as the operator does and return a trigger that follows it."""
     made = TrainingJobOperator(task_id="train", spec=spec)
-    name = made.name_of(task.context, 1)
-    request, facts = made.render(task.context, name=name, place={})
-    made.jobs.create(request)
+    name = made.task_jobs(task.context).name_of(1)
+    request, facts = made.job_run(task.context).render(name, place={})
+    made.task_jobs(task.context).service.create(request)
     return JobTrigger(
         echoed={"facts": facts},
         kind="training",
@@ -252,10 +252,12 @@ def test_on_kill_of_an_ended_job_changes_nothing(aws_connection, task, script):
 
 def test_second_creation_of_a_name_is_a_typed_error(aws_connection, task, script):
     made = TrainingJobOperator(task_id="train", spec=script("print('done')\n"))
-    request, _ = made.render(task.context, name=made.name_of(task.context, 1), place={})
-    made.jobs.create(request)
+    request, _ = made.job_run(task.context).render(
+        made.task_jobs(task.context).name_of(1), place={}
+    )
+    made.task_jobs(task.context).service.create(request)
     with pytest.raises(NameTakenError):
-        made.jobs.create(request)
+        made.task_jobs(task.context).service.create(request)
 
 
 def test_job_that_is_not_there_ends_as_an_error_event(aws_connection, monkeypatch):

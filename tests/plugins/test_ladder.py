@@ -12,7 +12,7 @@ from trainyard.errors import BudgetExceededError
 from trainyard.sagemaker_api.snapshot import JobSnapshot, Transition
 from trainyard.specs.capacity_rung import CapacityRung
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.operators.ladder import (
+from trainyard_airflow.jobs.ladder import (
     lacked_capacity,
     place_next,
     place_of,

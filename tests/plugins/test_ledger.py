@@ -77,7 +77,7 @@ def test_entry_is_there_before_the_job_and_its_task_need_not_live_to_settle_it(
     assert seen[0] == 0
     assert not only(seen[1]).is_settled
     ledger = ledger_of(task, aws_connection)
-    name = made.name_of(task.context, 1)
+    name = made.task_jobs(task.context).name_of(1)
     assert only(ledger.reconciled()).name == name
     assert not ledger.reconciled().is_empty
     sagemaker.stop_training_job(TrainingJobName=name)
@@ -101,12 +101,14 @@ def test_job_that_came_after_its_entry_was_closed_opens_it_again(
     aws_connection, task, script, sagemaker
 ):
     made = operator(task, script(WAITS, forward_sigterm=True))
-    name = made.name_of(task.context, 1)
-    made.note_intent(task.context, name)
+    name = made.task_jobs(task.context).name_of(1)
+    made.job_run(task.context).ledger.intend(name)
     later = ledger_of(task, aws_connection, age_s=3600)
     assert only(later.reconciled()).status == NEVER_CREATED
 
-    made.jobs.create(made.render(task.context, name=name, place={})[0])
+    made.task_jobs(task.context).service.create(
+        made.job_run(task.context).render(name, place={})[0]
+    )
 
     assert not later.reconciled().is_empty
     assert not ledger_of(task, aws_connection).read().is_empty
@@ -137,7 +139,7 @@ def test_no_job_is_created_that_the_ledger_could_not_note(aws_connection, task, 
     with pytest.raises(TrainingRunError, match="PutObject"):
         made.execute(task.context)
     with pytest.raises(ClientError):
-        sagemaker.describe_training_job(TrainingJobName=made.name_of(task.context, 1))
+        sagemaker.describe_training_job(TrainingJobName=made.task_jobs(task.context).name_of(1))
 
 
 def test_task_without_a_bucket_has_no_ledger_and_runs(
@@ -174,9 +176,11 @@ def test_jobs_tags_name_its_run_and_deployment(
 
 def test_run_is_closed_once_its_stopped_job_has_ended(aws_connection, task, script, sagemaker):
     made = operator(task, script(WAITS, forward_sigterm=True))
-    name = made.name_of(task.context, 1)
-    made.note_intent(task.context, name)
-    made.jobs.create(made.render(task.context, name=name, place={})[0])
+    name = made.task_jobs(task.context).name_of(1)
+    made.job_run(task.context).ledger.intend(name)
+    made.task_jobs(task.context).service.create(
+        made.job_run(task.context).render(name, place={})[0]
+    )
     pauses = []
 
     def stop_at_first(seconds: float) -> None:

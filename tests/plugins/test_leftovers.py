@@ -29,8 +29,10 @@ WAITS = "import time\nwhile True:\n    time.sleep(0.05)\n"
 def left_running(task: Any, spec: dict[str, Any]) -> str:
     """Create the task's job and leave no trace of it in Airflow."""
     made = TrainingJobOperator(task_id=task.task_id, spec=spec)
-    name = made.name_of(task.context, 1)
-    made.jobs.create(made.render(task.context, name=name, place={})[0])
+    name = made.task_jobs(task.context).name_of(1)
+    made.task_jobs(task.context).service.create(
+        made.job_run(task.context).render(name, place={})[0]
+    )
     return name
 
 
@@ -113,7 +115,7 @@ def test_search_is_looked_for_by_the_name_that_its_operator_gives(aws_connection
 
     name = job_name_of(paths, task_id=TUNE, attempt=2)
 
-    assert name == operator.name_of(task.context | {"ti": replace(task, task_id=TUNE)}, 2)
+    assert name == operator.task_jobs(task.context | {"ti": replace(task, task_id=TUNE)}).name_of(2)
     assert len(name) <= 32
 
 
@@ -122,8 +124,8 @@ def test_mapped_trial_that_left_no_xcom_is_stopped(aws_connection, task, script)
     spec = script(WAITS, output_path=f"{paths.tuning}/output")
     made = TrainingJobOperator(task_id="trials_1", spec=spec)
     context = task.context | {"ti": replace(task, task_id="trials_1", map_index=1)}
-    name = made.name_of(context, 1)
-    made.jobs.create(made.render(context, name=name, place={})[0])
+    name = made.task_jobs(context).name_of(1)
+    made.task_jobs(context).service.create(made.job_run(context).render(name, place={})[0])
     clients = AwsClients(ConnectionArguments())
 
     stopped = stop_leftover_jobs(

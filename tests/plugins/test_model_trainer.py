@@ -23,7 +23,7 @@ from tests.plugins.trainers import CASES, ROLE, arguments, with_builder_methods
 from trainyard.errors import SpecError
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
-from trainyard_airflow.operators.model_trainer import (
+from trainyard_airflow.jobs.model_trainer import (
     from_model_trainer,
     launched_by,
     trainer_job,

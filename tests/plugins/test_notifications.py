@@ -281,8 +281,8 @@ def test_a_rule_that_stops_a_live_job_tells_the_topic_once(
         SCRIPT, hyperparameters={"bad": 4, "last": 600}, checkpoint_s3_uri=f"{place}/checkpoints"
     )
     train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=PLAN)
-    name = train.name_of(task.context, 1)
-    train.jobs.create(train.render(task.context, name=name, place={})[0])
+    name = train.task_jobs(task.context).name_of(1)
+    train.task_jobs(task.context).service.create(train.render(task.context, name=name, place={})[0])
     notifier = notifier_of(arn, aws_connection, task)
 
     first = watched(name, notifier=notifier)["watched"]

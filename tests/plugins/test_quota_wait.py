@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 import tests.dags.airflow_home  # noqa: F401
-from trainyard_airflow.operators.quota_wait import QuotaWait
+from trainyard_airflow.jobs.quota_wait import QuotaWait
 
 BEGAN = QuotaWait.begin(1000.0)
 

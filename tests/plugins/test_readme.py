@@ -27,8 +27,8 @@ def test_the_example_renders_a_job_on_the_first_rung(
     exec(compile(code, str(README), "exec"), names)  # noqa: S102
     operator = names["dag"].get_task("train")  # type: ignore[attr-defined]
 
-    name = operator.name_of(task.context, 1)
-    request, _ = operator.render(task.context, name=name, place={"rung": 0})
+    name = operator.task_jobs(task.context).name_of(1)
+    request, _ = operator.job_run(task.context).render(name, place={"rung": 0})
 
     assert operator.deferrable is True
     assert request["RoleArn"] == aws_connection.role_arn

@@ -23,8 +23,8 @@ from trainyard.rules.rule_retry import (
 )
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
+from trainyard_airflow.jobs.rule_retry import EarlierStop, change_request
 from trainyard_airflow.operators.rule_question import OPTIONS, answer_of, ask_human, question
-from trainyard_airflow.operators.rule_retry import EarlierStop, change_request
 from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
 
 if TYPE_CHECKING:
@@ -288,8 +288,10 @@ def stopped(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
             checkpoint_s3_uri=f"s3://{aws_connection.bucket}/watched/{uuid.uuid4().hex}",
         )
         train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=plan, deferrable=False)
-        name = train.name_of(task.context, 1)
-        train.jobs.create(train.render(task.context, name=name, place={})[0])
+        name = train.task_jobs(task.context).name_of(1)
+        train.task_jobs(task.context).service.create(
+            train.render(task.context, name=name, place={})[0]
+        )
         assert watched(name, plan)["watched"]["stopped_by"]["step"] == 4
         train.spec["hyperparameters"]["last"] = 6
         return train
@@ -320,15 +322,18 @@ def test_human_is_asked_and_the_training_goes_on_as_said(
     (asked,) = [each for each in questions if isinstance(each, CreateHITLDetailPayload)]
     assert "the loss is nan" in asked.body
     assert parked.value.timeout.total_seconds() == 60
-    assert train.jobs.describe(train.name_of(task.context, 2)) is None, "nothing is paid meanwhile"
+    assert (
+        train.task_jobs(task.context).service.describe(train.task_jobs(task.context).name_of(2))
+        is None
+    ), "nothing is paid meanwhile"
 
     said = {"chosen_options": ["Skip the bad batches"], "responded_by_user": {"name": "Eva"}}
     kwargs = {**parked.value.kwargs, "event": said}
     result = train.resume_execution(parked.value.method_name, kwargs, task.context)
 
     assert (result["attempt"], result["status"], result["skip_steps"]) == (2, "Completed", "4")
-    first = train.jobs.describe(train.name_of(task.context, 1))
-    assert remedy_of(train.jobs.tags(first.arn)) == "skip_batches"
+    first = train.task_jobs(task.context).service.describe(train.task_jobs(task.context).name_of(1))
+    assert remedy_of(train.task_jobs(task.context).service.tags(first.arn)) == "skip_batches"
 
 
 @pytest.mark.slow
@@ -346,7 +351,10 @@ def test_no_answer_in_time_ends_the_training_with_its_verdict(
 
     assert result["ended_by"] == "rule"
     assert result["verdict"]["decided_by"] == "nobody within 0:01:00"
-    assert train.jobs.describe(train.name_of(task.context, 2)) is None
+    assert (
+        train.task_jobs(task.context).service.describe(train.task_jobs(task.context).name_of(2))
+        is None
+    )
 
 
 # Stands at the learning rate at which it is stopped, or ends at once by its own guard against NaN.
@@ -396,13 +404,15 @@ def ended(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
             )
 
         train = a_try()
-        name = train.name_of(task.context, 1)
-        train.jobs.create(train.render(task.context, name=name, place={})[0])
+        name = train.task_jobs(task.context).name_of(1)
+        train.task_jobs(task.context).service.create(
+            train.render(task.context, name=name, place={})[0]
+        )
         if not guard:
-            arn = train.jobs.describe(name).arn
+            arn = train.task_jobs(task.context).service.describe(name).arn
             for tag in RuleStop(rule="NonFinite", step=step, onset=step).tags:
-                train.jobs.add_tag(arn, tag)
-            train.jobs.stop(name)
+                train.task_jobs(task.context).service.add_tag(arn, tag)
+            train.task_jobs(task.context).service.stop(name)
         train._follow(name)
         return a_try
 
@@ -419,8 +429,8 @@ def parked(train: WatchedTrainingJobOperator, task: Any) -> dict[str, Any]:
 
 def num_jobs(train: WatchedTrainingJobOperator, task: Any) -> int:
     """Return how many jobs the task has made."""
-    names = (train.name_of(task.context, attempt) for attempt in (1, 2, 3))
-    return sum(train.jobs.describe(name) is not None for name in names)
+    names = (train.task_jobs(task.context).name_of(attempt) for attempt in (1, 2, 3))
+    return sum(train.task_jobs(task.context).service.describe(name) is not None for name in names)
 
 
 def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: RetryRemedy) -> Any:
@@ -455,7 +465,7 @@ def test_nothing_is_paid_between_the_question_and_the_answer(
     def refuse(**_: Any) -> None:
         raise refusal
 
-    events = train.jobs._client.meta.events
+    events = train.task_jobs(task.context).service._client.meta.events
     events.register("before-call.sagemaker.AddTags", refuse, unique_id="refuse")
     with pytest.raises(ThrottledError):
         answered(train, task, kwargs, RetryRemedy.END)

@@ -13,8 +13,9 @@ from trainyard_airflow.hooks import account_check
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 from trainyard_airflow.hooks.objects import S3Objects
+from trainyard_airflow.jobs.sharding import ShardingSpec
 from trainyard_airflow.operators.register_model import ModelVersion, RegisterModelOperator
-from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 
 pytestmark = pytest.mark.engine
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 from trainyard.errors import Severity
-from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.operators.script_check import ScriptJob, script_findings
 
 if TYPE_CHECKING:

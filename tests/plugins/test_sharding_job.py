@@ -15,8 +15,9 @@ from trainyard.errors import DataError, SpecError
 from trainyard.sharding import ShardIndex, ShardSettings, Source
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
-from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator, ShardingSpec
-from trainyard_airflow.operators.sharding_job import ShardingJob
+from trainyard_airflow.jobs.sharding import ShardingSpec
+from trainyard_airflow.jobs.sharding_job import ShardingJob
+from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 
 pytestmark = [
     pytest.mark.engine,

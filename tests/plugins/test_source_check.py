@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.operators.source_check import entry_point_findings
 
 

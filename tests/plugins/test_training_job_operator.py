@@ -28,7 +28,7 @@ from trainyard.errors import (
     SpecError,
     TimeLimitError,
 )
-from trainyard_airflow.operators.task_memory import TaskMemory
+from trainyard_airflow.jobs.task_memory import TaskMemory
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def test_name_that_is_taken_by_no_known_job_is_refused(
 ):
     pauses: list[int] = []
     monkeypatch.setattr(
-        "trainyard_airflow.operators.job.backoff_s", lambda n: pauses.append(n) or 0.0
+        "trainyard_airflow.jobs.job_run.backoff_s", lambda n: pauses.append(n) or 0.0
     )
     first = operator(script(PRINTS))
     execute(first, task)
@@ -411,7 +411,7 @@ def test_execution_timeout_counts_over_all_deferrals(aws_connection, task, scrip
 
 
 def test_what_was_reported_is_remembered_for_ever(task):
-    memory = TaskMemory(task.context)
+    memory = TaskMemory(task.store)
     memory.note_reported(2)
     memory.note_verdict(1)
     memory.note_job("job", {})

@@ -285,10 +285,11 @@ def test_ledger_says_what_the_search_cost(ended, connection):
 
 
 def test_search_whose_cost_nobody_tells_is_not_settled_in_the_ledger(connection, code):
-    task, made = surroundings(), operator(search(code))
-    made.note_intent(task.context, "gone")
+    task = surroundings()
+    run = operator(search(code)).job_run(task.context)
+    run.ledger.intend("gone")
     snapshot = JobSnapshot(kind="tuning", name="gone", arn="arn", status="Completed")
-    made.note_end(task.context, snapshot)
+    run.ledger.settle(snapshot, run.kind.billed)
 
     root = f"s3://{connection.bucket}/trainyard"
     uri = ledger_uri(root=root, dag_id=task.dag_id, run_id=task.run_id)

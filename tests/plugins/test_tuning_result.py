@@ -14,7 +14,7 @@ from trainyard.sagemaker_api.tuning_snapshot import SearchFacts
 from trainyard.specs.tuning_job import TuningJobSpec
 from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trials import Trial
-from trainyard_airflow.operators.tune_hyperparameters_result import (
+from trainyard_airflow.jobs.tuning_result import (
     ended_by,
     tuning_result,
     usable_best,

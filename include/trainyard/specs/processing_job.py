@@ -42,6 +42,7 @@ class ProcessingJobSpec:
         command: what runs in the container, for example `("python3",)`; the entry point follows it.
         code: S3 URI of the script or of sourcedir.tar.gz; mounted as input `code`.
         entry_point: the script's path relative to the code input's folder.
+        code_location: S3 prefix the source folder is uploaded under; below the connection's bucket when absent.
     """
 
     role: str
@@ -54,6 +55,7 @@ class ProcessingJobSpec:
     command: tuple[str, ...] = ("python3",)
     entry_point: str | None = None
     source_dir: str | None = None
+    code_location: str | None = None
     arguments: tuple[str, ...] = ()
     entrypoint: tuple[str, ...] = ()
     inputs: tuple[ProcessingInput, ...] = ()

@@ -14,7 +14,7 @@ from trainyard.runs.notifier import Notifier
 from trainyard.sagemaker_api.names import job_name
 from trainyard.units import format_duration
 from trainyard_airflow.operators.connected import ConnectedOperator
-from trainyard_airflow.operators.task_memory import TaskMemory
+from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.triggers.interruptible import run_interruptible
 from trainyard_airflow.triggers.observed_task import NOT_BEGUN, RESTING, ObservedTask
 from trainyard_airflow.triggers.pace import trigger_pause_s
@@ -141,7 +141,7 @@ class CheckRulesOperator(ConnectedOperator):
         except TaskDeferralError as error:
             if self._is_over(context):
                 raise
-            delay_s = trigger_pause_s(TaskMemory(context).count_trigger_failure(time.time()))
+            delay_s = trigger_pause_s(task_memory(context).count_trigger_failure(time.time()))
             self.log.warning(
                 "The trigger failed (%s): watching again in %s", error, format_duration(delay_s)
             )

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.errors import SpecError
-from trainyard.sagemaker_api.processing_request import render_processing_job
-from trainyard_airflow.operators.job import SageMakerJobOperator
-from trainyard_airflow.operators.job_code import job_image
-from trainyard_airflow.operators.sharding_job import (
-    ShardingJob,
-    check_shardable,
-    sharding_job_spec,
-    uploaded_sharding_code,
-)
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.jobs.sharding import ShardingJobType, ShardingSpec, dataset_result
+from trainyard_airflow.jobs.sharding_job import check_shardable
+from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow.sdk import Asset, Context
 
-    from trainyard.sharding import DatasetPlan, ShardIndex
-    from trainyard.sharding.settings import ShardSettings, Source
-    from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardingSpec:
-    """Source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and place of a sharding.
-
-    Attributes:
-        job: the instances that do it; None shards in the worker.
-    """
-
-    source: Source
-    settings: ShardSettings
-    destination: str
-    job: ShardingJob | None = None
+    from trainyard_airflow.jobs.steps import Done
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 
 class ShardDatasetOperator(SageMakerJobOperator):
@@ -59,7 +35,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
     """
 
     template_fields = (*SageMakerJobOperator.template_fields, "scratch_dir")
-    job_kind: ClassVar[str] = "processing"
+    job_kind: ClassVar[JobKind] = JobKind.PROCESSING
     ui_color = "#faf0e6"
 
     def __init__(
@@ -74,6 +50,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         super().__init__(spec=spec, outlets=outlets, **kwargs)
         self.asset = asset
         self.scratch_dir = scratch_dir
+        self._sharding: ShardingJobType | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return where the data set lies and what it is.
@@ -84,22 +61,43 @@ class ShardDatasetOperator(SageMakerJobOperator):
             DataError: more rows than allowed cannot be read.
             JobFailedError: the sharding job did not complete; its class says why.
         """
-        from trainyard.sharding import shard_dataset
+        self._limit_local_files()
+        if self.spec.job is None:
+            return self._told(context, self._sharded_here(context))
+        check_shardable(self.spec.source, self.spec.settings)
+        found = self._found_in_place(context)
+        return super().execute(context) if found is None else self._told(context, found)
+
+    def job_type(self, jobs: TaskJobs, context: Context) -> ShardingJobType:  # noqa: ARG002
+        """Return what is different about jobs that shard; the same value each time, for its plan reads the source."""
+        if self._sharding is None:
+            self._sharding = ShardingJobType(jobs, self.spec, scratch=self._scratch)
+        return self._sharding
+
+    def returned(self, context: Context, done: Done) -> dict[str, Any]:
+        """Return what the job's parts make, and tell the asset."""
+        return self._told(context, done.result)
+
+    def _found_in_place(self, context: Context) -> dict[str, Any] | None:
+        """Return the data set if it is whole already: then no job is needed."""
         from trainyard.sharding.plan import finished_index
 
-        self._limit_local_files()
+        sharding = self.job_type(self.task_jobs(context), context)
+        index = finished_index(sharding.plan, sharding.objects)
+        if index is None:
+            return None
+        self.log.info("Data set %s: found in place, no job is needed", sharding.plan.uri)
+        return dataset_result(index, sharding.plan.uri, uploaded_bytes=0, was_reused=True)
+
+    def _sharded_here(self, context: Context) -> dict[str, Any]:
+        """Return the data set, sharded by this process."""
+        from trainyard.sharding import shard_dataset
+
         spec: ShardingSpec = self.spec
-        if spec.job is not None:
-            check_shardable(spec.source, spec.settings)
-            index = finished_index(self.plan, self.objects)
-            if index is None:
-                return self._run(context)
-            self.log.info("Data set %s: found in place, no job is needed", self.plan.uri)
-            return self._told(context, index, self.plan.uri, uploaded_bytes=0, was_reused=True)
         result = shard_dataset(
             spec.source,
             spec.settings,
-            self.objects,
+            self.job_type(self.task_jobs(context), context).objects,
             destination=spec.destination,
             work_dir=self._scratch,
         )
@@ -110,60 +108,11 @@ class ShardDatasetOperator(SageMakerJobOperator):
             "found in place" if was_reused else f"{result.uploaded} objects uploaded",
             result.uploaded_bytes,
         )
-        return self._told(
-            context,
+        return dataset_result(
             result.index,
             result.uri,
             uploaded_bytes=result.uploaded_bytes,
             was_reused=was_reused,
-        )
-
-    def render(
-        self,
-        context: Context,
-        *,
-        name: str,
-        place: Mapping[str, Any],  # noqa: ARG002
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the CreateProcessingJob request, with plan and code uploaded, and the facts `code` and `image_uri`."""
-        spec: ShardingSpec = self.spec
-        assert spec.job is not None  # noqa: S101  # only then there is a job
-        code = uploaded_sharding_code(self.clients, prefix_uri=spec.job.code_location)
-        job = sharding_job_spec(
-            spec.job,
-            code_s3_uri=code.s3_uri,
-            plan_uri=self._uploaded_plan(),
-            max_source_bytes=spec.source.max_source_bytes,
-        )
-        image = job_image(job, region=self.clients.region)
-        request = render_processing_job(
-            job,
-            name=name,
-            region=self.clients.region,
-            image_uri=image,
-            tags=self.tags(context),
-            account=None if job.role.startswith("arn:") else self.clients.account,
-        )
-        return request, {"code": code.to_dict(), "image_uri": image}
-
-    def completed(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the data set that the job's parts make, merged unless somebody else did so already.
-
-        Raises:
-            DataError: the parts do not fit together, or hold too many bad rows.
-        """
-        from trainyard.sharding.merge import merge_parts
-        from trainyard.sharding.plan import finished_index
-
-        plan = self.plan
-        index = finished_index(plan, self.objects)
-        if index is None:
-            index = merge_parts(plan, self.objects, work_dir=self._scratch)
-        self.log.info("Data set %s: sharded by job %s", plan.uri, result["job_name"])
-        shards = [shard for split in index.splits.values() for shard in split.shards]
-        uploaded_bytes = sum(shard.bytes for shard in shards)
-        return self._told(
-            context, index, plan.uri, uploaded_bytes=uploaded_bytes, was_reused=False, job=result
         )
 
     def _limit_local_files(self) -> None:
@@ -183,70 +132,13 @@ class ShardDatasetOperator(SageMakerJobOperator):
             raise SpecError(findings, subject="shard settings")
         self.spec = replace(spec, source=replace(spec.source, files=files))
 
-    @cached_property
-    def plan(self) -> DatasetPlan:
-        """The data set as a job shards it, one part for each instance."""
-        from trainyard.sharding import plan_dataset
-
-        spec: ShardingSpec = self.spec
-        assert spec.job is not None  # noqa: S101  # only then there are parts
-        plan, _ = plan_dataset(
-            spec.source,
-            spec.settings,
-            self.objects,
-            destination=spec.destination,
-            num_parts=spec.job.instance_count,
-        )
-        return plan
-
-    @cached_property
-    def objects(self) -> S3DatasetObjects:
-        """S3 as sharding sees it."""
-        from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
-
-        return S3DatasetObjects(self.clients.client("s3"))
-
     @property
     def _scratch(self) -> Path | None:
         return Path(self.scratch_dir) if self.scratch_dir else None
 
-    def _uploaded_plan(self) -> str:
-        from trainyard.sharding.uploads import digest_file
-
-        uri = f"{self.plan.uri}/parts/plan.json"
-        with tempfile.TemporaryDirectory(prefix="sharding-plan-") as folder:
-            path = Path(folder, "plan.json")
-            path.write_text(self.plan.to_json())
-            self.objects.put_file(path, uri, sha256=digest_file(path)[0])
-        return uri
-
-    def _told(
-        self,
-        context: Context,
-        index: ShardIndex,
-        uri: str,
-        *,
-        uploaded_bytes: int,
-        was_reused: bool,
-        job: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Return what the task tells the tasks after it, and tell the asset."""
-        told: dict[str, Any] = {"dataset_uri": uri, "fingerprint": index.fingerprint}
+    def _told(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a data set's result, and tell the asset of it."""
         if self.asset:
+            told = {name: result[name] for name in ("dataset_uri", "fingerprint")}
             context["outlet_events"][self.asset].extra = told
-        return {
-            **told,
-            "kind": index.kind,
-            "was_reused": was_reused,
-            "uploaded_bytes": uploaded_bytes,
-            "splits": {
-                name: {
-                    "num_rows": split.num_rows,
-                    "num_tokens": split.num_tokens,
-                    "num_shards": len(split.shards),
-                }
-                for name, split in index.splits.items()
-            },
-            "baseline": dict(index.baseline or {}),
-            "job": None if job is None else dict(job),
-        }
+        return result

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainyard.errors import DeviceMemoryError, ScriptError, TimeLimitError
 from trainyard.planning.pool_slots import PoolDemand
-from trainyard_airflow.operators.task_memory import TaskMemory
-from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.jobs.trial_policy import FAULTS_OF_VALUES, TrialPolicy
+from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
+from trainyard_airflow.operators.training_job import training_job_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from airflow.sdk import Context
 
-    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.jobs.steps import Done
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+    from trainyard_airflow.jobs.task_memory import TaskMemory
+    from trainyard_airflow.jobs.training import TrainingJobType
 
-_OF_ITS_VALUES = (ScriptError, DeviceMemoryError, TimeLimitError)
 
-
-class TrialJobOperator(TrainingJobOperator):
+class TrialJobOperator(SageMakerJobOperator):
     """Trains one trial; what its hyperparameters alone can be blamed for is a result, `{"failure": ...}`.
 
     Everything else (the service, a lost machine, a stop) is an error as for any training: retried where that helps.
@@ -28,58 +30,56 @@ class TrialJobOperator(TrainingJobOperator):
         trial: which trial this is (`AskedTrials.to_dict()`), for the function that makes its `spec`. Mapped over.
     """
 
+    job_kind: ClassVar[JobKind] = JobKind.TRAINING
     custom_operator_name: ClassVar[str] = PoolDemand.TRIAL.value
+    ui_color = "#e6f0fa"
 
     def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.trial = trial
 
+    def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
+        """Return what is different about training jobs."""
+        return training_job_type(self, jobs, context)
+
+    def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> TrialPolicy:  # noqa: ARG002
+        """Return that a trial may fail."""
+        return TrialPolicy(memory, number=self.trial["number"])
+
+    def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
+        """Return the snapshot of the ended job with `trial`, and `failure` in words if the trial failed."""
+        return {**done.result, "trial": dict(self.trial)}
+
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the snapshot of the ended job with `trial`, and `failure` in words where the trial failed.
+        """Return what `returned` does.
 
         Raises:
             TrainingRunError: the job did not complete, and not for its hyperparameters.
         """
         try:
-            return {**super().execute(context), "trial": dict(self.trial)}
-        except _OF_ITS_VALUES as error:
+            return super().execute(context)
+        except FAULTS_OF_VALUES as error:
             return self._failed_trial(context, error)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Return what `execute` returns, by whatever method the task goes on.
 
         Raises:
             TrainingRunError: likewise.
         """
         try:
-            told = super().resume_execution(next_method, next_kwargs, context)
-            return {**told, "trial": dict(self.trial)}
-        except _OF_ITS_VALUES as error:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except FAULTS_OF_VALUES as error:
             return self._failed_trial(context, error)
 
-    def _failed(
-        self,
-        context: Context,
-        snapshot: JobSnapshot,
-        result: dict[str, Any],
-        earlier: Sequence[JobSnapshot],
-    ) -> dict[str, Any]:
-        """Return the failed trial with all its attempts, as often as the task is started: none of them runs again."""
-        try:
-            return super()._failed(context, snapshot, result, earlier)
-        except _OF_ITS_VALUES as error:
-            if error.job_name != snapshot.name:
-                raise  # it is another rung's
-            TaskMemory(context).note_reported(int(result["attempt"]) - 1)
-            self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)
-            return {**result, "failure": error.what}
-
     def _failed_trial(self, context: Context, error: Exception) -> dict[str, Any]:
+        """Return the trial of a job whose end never came to the policy: one that was out of time, or fell silent."""
         self.log.warning("Trial %s failed, the search goes on: %s", self.trial["number"], error)
-        name = getattr(error, "job_name", None) or self.name_of(context, 1)
-        snapshot = self.jobs.describe(name)
+        jobs = self.task_jobs(context)
+        name = getattr(error, "job_name", None) or jobs.name_of(1)
+        snapshot = jobs.service.describe(name)
         told = snapshot.to_dict() if snapshot else {"name": name, "status": "Failed"}
         what = str(getattr(error, "what", error))
         return {**told, "job_name": name, "trial": dict(self.trial), "failure": what}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.tasks.comparison.jobs import comparison_findings
 from trainyard_airflow.tasks.end_to_end.jobs import SOURCE_DIR
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator, run_state

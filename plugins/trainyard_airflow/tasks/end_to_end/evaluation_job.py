@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import tarfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainyard_airflow.operators.processing_job import ProcessingJobOperator
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE, LastStepEvaluation
 from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard_airflow.jobs.processing import ProcessingJobType
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 MODEL_FILE, OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 
 
-class EvaluationJobOperator(ProcessingJobOperator):
+class EvaluationJobOperator(SageMakerJobOperator):
     """Runs the processing job of an evaluation; if the training has measured itself, brings its result to its place.
 
     Then no job is started, and the task returns `measured_by`, the training job, and `evaluation_uri`. If the training
     ended too early to measure, the spec's `fallback` does it; without one the task is skipped, and so is registration.
     """
 
+    job_kind: ClassVar[JobKind] = JobKind.PROCESSING
+    ui_color = "#eaf6ec"
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the processing job's snapshot, or which training job measured, and where the result is.
 
         Raises:
             AirflowSkipException: the training left no measurement, and no processing job can make one.
-            TrainingRunError: as `ProcessingJobOperator`.
+            TrainingRunError: as `SageMakerJobOperator`.
         """
         if isinstance(self.spec, LastStepEvaluation):
             collected = self._collected(self.spec)
@@ -38,10 +43,12 @@ class EvaluationJobOperator(ProcessingJobOperator):
             self._need_fallback(self.spec)
         return super().execute(context)
 
-    def _spec(self) -> ProcessingJobSpec:
-        if isinstance(self.spec, LastStepEvaluation) and self.spec.fallback:
-            return self.spec.fallback
-        return super()._spec()
+    def job_type(self, jobs: TaskJobs, context: Context) -> ProcessingJobType:  # noqa: ARG002
+        """Return what is different about the processing job."""
+        from trainyard_airflow.jobs.processing import ProcessingJobType
+
+        measured = isinstance(self.spec, LastStepEvaluation)
+        return ProcessingJobType(jobs, self.spec.fallback if measured else self.spec)
 
     def _need_fallback(self, measured: LastStepEvaluation) -> None:
         from airflow.sdk.exceptions import AirflowSkipException

@@ -323,6 +323,7 @@ def _evaluation_job(
         command=_command(plan.num_processes),
         entry_point=EVALUATION_ENTRY_POINT,
         source_dir=SOURCE_DIR,
+        code_location=paths.code,
         arguments=(
             f"--max-samples={plan.max_samples}",
             f"--layout={'shards' if plan.is_sharded else 'whole'}",

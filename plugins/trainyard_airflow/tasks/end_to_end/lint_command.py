@@ -18,7 +18,7 @@ from trainyard.planning.linter.linter import lint
 from trainyard.planning.run_plan import plan_run
 from trainyard.sharding.local_files import local_files
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.operators.job_code import project_root
+from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.tasks.end_to_end.jobs import SOURCE_DIR
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
 from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings

@@ -19,8 +19,8 @@ from trainyard.errors import (
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
 from trainyard.units import format_usd
+from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.operators.connected import ConnectedOperator
-from trainyard_airflow.operators.job_code import project_root
 from trainyard_airflow.operators.source_check import entry_point_findings
 from trainyard_airflow.retry_policy import TrainingRetryPolicy
 from trainyard_airflow.tasks.end_to_end.jobs import (

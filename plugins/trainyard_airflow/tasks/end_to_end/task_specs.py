@@ -12,9 +12,9 @@ from trainyard.rules.watch_plan import WatchPlan
 from trainyard.specs.run_conf_tuning import with_values
 from trainyard.tuning.provenance import provenance
 from trainyard.tuning.result import TuningResult
+from trainyard_airflow.jobs.sharding import ShardingSpec
+from trainyard_airflow.jobs.sharding_job import ShardingJob
 from trainyard_airflow.operators.register_model import ModelVersion
-from trainyard_airflow.operators.shard_dataset import ShardingSpec
-from trainyard_airflow.operators.sharding_job import ShardingJob
 from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_FILE,
     evaluation_spec,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import job_record
 from trainyard_airflow.links import LINKS_XCOM_KEY
-from trainyard_airflow.operators.job_ending import FAILED_JOB_XCOM_KEY
-from trainyard_airflow.operators.job_task import JOB_XCOM_KEY
+from trainyard_airflow.operators.sagemaker_job import FAILED_JOB_XCOM_KEY, JOB_XCOM_KEY
 from trainyard_airflow.tasks.shared.task_notes import FAILURE_XCOM_KEY, STARTED_XCOM_KEY
 
 if TYPE_CHECKING:

@@ -60,7 +60,6 @@ class RunState:
             "role": self.role,
             "region": self.region,
             "plan": dict(self.plan),
-            "code_uri": self.paths.code,
             "ledger_uri": self.paths.ledger,
             "notifier": None if self.notifier is None else self.notifier.to_dict(),
             "trials_uri": f"{self.paths.tuning}/trials.parquet",

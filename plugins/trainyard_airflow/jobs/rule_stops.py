@@ -11,7 +11,7 @@ from trainyard.rules.rule_retry import RetryRemedy
 from trainyard.rules.training_log import divergence_of
 from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, service_stop
 from trainyard_airflow.hooks.objects import S3Objects
-from trainyard_airflow.operators.rule_retry import EarlierStop, checkpoints_in
+from trainyard_airflow.jobs.rule_retry import EarlierStop, checkpoints_in
 from trainyard_airflow.triggers.rule_findings import document_uri
 
 if TYPE_CHECKING:

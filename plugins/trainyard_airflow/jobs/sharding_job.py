@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import trainyard
 from trainyard.errors import Finding, SpecError
 from trainyard.specs.processing_job import ProcessingJobSpec
-from trainyard_airflow.operators.job_code import uploaded_code
+from trainyard_airflow.jobs.job_code import uploaded_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainyard.sharding.settings import ShardSettings, Source
     from trainyard_airflow.hooks.aws_clients import AwsClients
-    from trainyard_airflow.operators.job_code import UploadedCode
+    from trainyard_airflow.jobs.job_code import UploadedCode
 
 _MODULE = "trainyard_airflow.hooks.shard_part"
 _OF_LIBRARY = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.training_request_reading import training_job_fields
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.operators.trainer_request import launch_of, trainer_request
+from trainyard_airflow.jobs.trainer_request import launch_of, trainer_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

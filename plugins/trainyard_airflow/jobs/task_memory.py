@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow.sdk import Context
-
 log = logging.getLogger(__name__)
 
 _JOB = "job"
@@ -25,16 +23,25 @@ class TaskMemory:
 
     A convenience, never a need: the service knows the same (ADR 0004). So a store that is not there
     or does not answer costs a warning.
+
+    Args:
+        store: Airflow's task state store; None if this Airflow has none.
+        forever: what the store takes for a retention without end; its default is 30 days, after which a task that is
+            cleared would report its failure anew.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._store: Any = context.get("task_state_store")
+    def __init__(self, store: Any, *, forever: Any = None) -> None:
+        self._store = store
+        self._forever = forever
+        self._last_reported = 0
 
     @property
     def reported_attempt(self) -> int | None:
         """The last attempt whose failure Airflow has seen, 0 for none; None when no store tells."""
         noted = self._get(_REPORTED, absent=0)
-        return None if noted is None else int(noted)
+        if noted is None:
+            return self._last_reported or None
+        return max(self._last_reported, int(noted))
 
     @property
     def verdict_attempt(self) -> int:
@@ -56,6 +63,7 @@ class TaskMemory:
 
     def note_reported(self, attempt: int) -> None:
         """Remember that the failure of this attempt is about to be raised."""
+        self._last_reported = attempt
         self._set(_REPORTED, attempt, never_expires=True)
 
     def note_verdict(self, attempt: int) -> None:
@@ -82,14 +90,10 @@ class TaskMemory:
         return absent if noted is None else noted
 
     def _set(self, key: str, value: Any, *, never_expires: bool = False) -> None:
-        """Note a value; of 30 days by default, after which a task that is cleared would report its failure anew."""
+        """Note a value."""
         if self._store is None:
             return
-        retention = {}
-        if never_expires:
-            from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
-            retention = {"retention": NEVER_EXPIRE}
+        retention = {"retention": self._forever} if never_expires else {}
         try:
             self._store.set(key, value, **retention)
         except Exception as error:  # noqa: BLE001  # any fault of a convenience

@@ -1,0 +1,155 @@
+"""`AutoMLJobType`: AutoML jobs (Autopilot)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.cost.job_cost import job_cost
+from trainyard.errors import ContractError
+from trainyard.sagemaker_api.automl_request import render_automl_job
+from trainyard.sagemaker_api.automl_snapshot import leaderboard, ranked
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.specs.automl_job import AutoMLJobSpec
+from trainyard.units import format_duration, format_usd
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.jobs.automl_result import automl_result, runtime_ceiling
+from trainyard_airflow.jobs.job_type import JobType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainyard.sagemaker_api.automl_snapshot import AutoMLCandidate
+    from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+log = logging.getLogger(__name__)
+
+
+class AutoMLJobType(JobType):
+    """AutoML jobs; `AutoMLTabularOperator` says what a spec may leave out.
+
+    Args:
+        jobs: the task's.
+        given: the spec or its mapping.
+        leaderboard_uri: where all candidates are written; below the run's folder when absent.
+    """
+
+    kind: ClassVar[JobKind] = JobKind.AUTOML
+
+    def __init__(self, jobs: TaskJobs, given: Any, *, leaderboard_uri: str | None = None) -> None:
+        super().__init__(jobs, given)
+        self._leaderboard_uri = leaderboard_uri
+
+    @cached_property
+    def spec(self) -> AutoMLJobSpec:
+        """The spec, with the connection's role and the run's folder if it names none."""
+        given = self.given
+        if isinstance(given, AutoMLJobSpec):
+            return given
+        mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
+        if not mapping.get("output_path"):
+            mapping["output_path"] = f"{self.jobs.run_uri}/automl"
+        return AutoMLJobSpec.from_mapping(mapping, where="spec")
+
+    def render(
+        self, name: str, *, place: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the CreateAutoMLJobV2 request, and no facts."""
+        request = render_automl_job(
+            self.spec,
+            name=name,
+            max_runtime_s=place.get("max_runtime_s"),
+            tags=self.jobs.tags,
+            region=self.jobs.clients.region,
+            account=self.jobs.account_for(self.spec.role),
+        )
+        return request, {}
+
+    def destinations(self) -> Sequence[str]:
+        """Return the job's output path."""
+        return (self.spec.output_path,)
+
+    def place(
+        self,
+        earlier: Sequence[JobSnapshot],
+        *,
+        full_rungs: Sequence[int] = (),  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Log what the job after `earlier` can cost, and return what these have cost and how long it may last.
+
+        Raises:
+            SpecError: it has a budget, and nobody knows the price of its instances.
+            BudgetExceededError: what is left of the budget buys no useful time.
+        """
+        spec = self.spec
+        paid = self._paid_usd(earlier) if spec.budget_usd is not None else 0.0
+        limit_s = runtime_ceiling(spec, paid_usd=paid)
+        if limit_s is not None:
+            log.info(
+                "%s of budget_usd are left: the job may last %s, %d candidates at a time on %s",
+                format_usd((spec.budget_usd or 0.0) - paid),
+                format_duration(limit_s),
+                spec.num_parallel,
+                spec.candidate_instance_type,
+            )
+        return {"paid_usd": paid, "max_runtime_s": limit_s}
+
+    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the best candidate and what was found beside it; the leaderboard is written to `leaderboard_uri`.
+
+        Raises:
+            ContractError: the service names no best candidate of a job that completed.
+        """
+        job = JobSnapshot.from_dict(result)
+        facts = self._automl.facts(job.name)
+        found = ranked(self._automl.candidates(job.name), maximize=facts.maximize)
+        if facts.best is None:
+            raise ContractError(
+                "an AutoML job completed without a best candidate", where=f"job {job.name}"
+            )
+        table = leaderboard(found, metric=facts.metric_name, maximize=facts.maximize)
+        log.info("AutoML job %s (%s):\n%s", job.name, facts.problem_type, table)
+        for failure in facts.partial_failures:
+            log.warning("AutoML job %s: %s", job.name, failure)
+        uri = self._leaderboard_uri or f"{self.jobs.run_uri}/automl/leaderboard.json"
+        self._write_leaderboard(uri, found)
+        automl = automl_result(
+            self.spec,
+            job=self._automl.billed(job),
+            facts=facts,
+            candidates=found,
+            leaderboard_uri=uri,
+        )
+        return {**result, **automl}
+
+    def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
+        """Return the job with the seconds that all jobs it made are billed for."""
+        return self._automl.billed(snapshot)
+
+    def telling_log(self, name: str) -> Sequence[str]:
+        """Return the last lines of a failed job among those that the AutoML job made."""
+        failed = [each for each in self._automl.children(name) if each.status == "Failed"]
+        return self._log_of_children((each.name, each.failure_reason) for each in failed)
+
+    @cached_property
+    def _automl(self) -> AutoMLCandidates:
+        from trainyard_airflow.hooks.automl_candidates import AutoMLCandidates
+
+        return AutoMLCandidates(self.jobs.clients)
+
+    def _paid_usd(self, earlier: Sequence[JobSnapshot]) -> float:
+        """Return what earlier jobs of the task have cost, as far as prices are known."""
+        jobs = [job for each in earlier for job in self._automl.children(each.name)]
+        return sum(job_cost(job.to_dict()).cost_usd or 0.0 for job in jobs)
+
+    def _write_leaderboard(self, uri: str, found: Sequence[AutoMLCandidate]) -> None:
+        from trainyard_airflow.hooks.objects import S3Objects
+
+        document = {"written_at": time.time(), "candidates": [each.to_dict() for each in found]}
+        content = (json.dumps(document, indent=1) + "\n").encode()
+        objects = S3Objects(self.jobs.clients.client("s3"))
+        objects.write(uri, content, content_type="application/json")

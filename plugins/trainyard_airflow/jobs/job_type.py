@@ -1,0 +1,143 @@
+"""`JobType`: what is different between the kinds of SageMaker job; each has a module beside this one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.sagemaker_api.failures import NO_CAUSE, cause_rank, names_exception
+from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
+from trainyard_airflow.hooks.redaction import masked, secret_forms, spec_secrets
+from trainyard_airflow.triggers.watch import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainyard.errors import TrainingRunError
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.job_kinds import JobKind
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+_MOST_CHILDREN = 8
+
+
+class JobType(ABC):
+    """One task's jobs of one kind: how they are requested, what they may cost, what their end means.
+
+    Args:
+        jobs: the task's.
+        given: the operator's spec, a mapping of fields or a spec object.
+    """
+
+    kind: ClassVar[JobKind]
+
+    def __init__(self, jobs: TaskJobs, given: Any) -> None:
+        self.jobs = jobs
+        self.given = given
+
+    @abstractmethod
+    def render(
+        self, name: str, *, place: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the Create request of the job `name`, and facts about it for the result.
+
+        Args:
+            name: the job's.
+            place: what `place` returned for it.
+        """
+
+    def destinations(self) -> Sequence[str]:
+        """Return the S3 prefixes that the job would write to: a job that writes elsewhere is not this task's."""
+        return ()
+
+    def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Create the job of a rendered request; return the facts about it that turned out otherwise."""
+        self.jobs.service.create(request)
+        return {}
+
+    def place(
+        self,
+        earlier: Sequence[JobSnapshot],  # noqa: ARG002
+        *,
+        full_rungs: Sequence[int] = (),  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return the capacity of the job after `earlier`, as facts for its result; this kind has no choice.
+
+        Raises:
+            BudgetExceededError: the task may not pay for another job.
+        """
+        return {}
+
+    def place_of(
+        self,
+        job: JobSnapshot,  # noqa: ARG002
+        earlier: Sequence[JobSnapshot],  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Return the capacity facts of an already submitted job, in the form of `place`."""
+        return {}
+
+    def patience(self, facts: Mapping[str, Any]) -> Patience:  # noqa: ARG002
+        """Return how long the job may be silent or wait for instances; this kind's for ever."""
+        return Patience()
+
+    @property
+    def max_quota_wait_s(self) -> int:
+        """Seconds to wait for the account's quota if the rung sets no limit; 0 = for ever."""
+        return DEFAULT_QUOTA_WAIT_S
+
+    def hands_on(self, snapshot: JobSnapshot) -> bool:  # noqa: ARG002
+        """Return whether a stopped job's result so far is the task's result; this kind's never is."""
+        return False
+
+    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the task's result, from the result of the job that ended well."""
+        return result
+
+    def judged(
+        self,
+        snapshot: JobSnapshot,  # noqa: ARG002
+        error: TrainingRunError,
+        earlier: Sequence[JobSnapshot],  # noqa: ARG002
+    ) -> TrainingRunError:
+        """Return the error of a job that did not complete, more exact if this kind knows more."""
+        return error
+
+    def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
+        """Return an ended job with the seconds that are billed for it."""
+        return snapshot
+
+    def telling_log(self, name: str) -> Sequence[str]:
+        """Return the lines that tell why a job failed: the end of its own log."""
+        return self._own_log(name)
+
+    def _own_log(self, name: str) -> Sequence[str]:
+        """Return the last lines of the host whose log names the cause, else of the one that ended last."""
+        from trainyard_airflow.hooks.job_logs import last_lines
+
+        logs = self.jobs.clients.client("logs")
+        ends = last_lines(logs, group=self.jobs.api.log_group, job_name=name)
+        if not ends:
+            return ()
+        telling = min(ends, key=lambda each: cause_rank(each.lines))
+        if cause_rank(telling.lines) == NO_CAUSE:
+            telling = ends[-1]
+        secrets = secret_forms(spec_secrets(self.given))
+        return [masked(line, secrets) for line in telling.lines]
+
+    def _log_of_children(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:
+        """Return the last lines and the reason of the first job that names what was raised, else of the first.
+
+        Args:
+            failed: (name, failure reason) of jobs that a job without a log of its own ran.
+        """
+        logs = (
+            [*self._own_log(name), *([reason] if reason else [])]
+            for name, reason in islice(failed, _MOST_CHILDREN)
+        )
+        first: Sequence[str] = ()
+        for lines in logs:
+            if names_exception(lines):
+                return lines
+            first = first or lines
+        return first

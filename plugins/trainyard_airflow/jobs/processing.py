@@ -1,0 +1,67 @@
+"""`ProcessingJobType`: processing jobs."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.sagemaker_api.processing_request import render_processing_job
+from trainyard.specs.processing_job import ProcessingJobSpec
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.jobs.job_code import job_image, uploaded_code
+from trainyard_airflow.jobs.job_type import JobType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class ProcessingJobType(JobType):
+    """Processing jobs; `ProcessingJobOperator` says what a spec may leave out.
+
+    Args:
+        jobs: the task's.
+        given: the spec or its mapping.
+    """
+
+    kind: ClassVar[JobKind] = JobKind.PROCESSING
+
+    @cached_property
+    def spec(self) -> ProcessingJobSpec:
+        """The spec, with the connection's role if it names none."""
+        given = self.given
+        if isinstance(given, ProcessingJobSpec):
+            return given
+        mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
+        return ProcessingJobSpec.from_mapping(mapping, where="spec")
+
+    def render(
+        self,
+        name: str,
+        *,
+        place: Mapping[str, Any],  # noqa: ARG002
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
+        spec, clients = self.spec, self.jobs.clients
+        code = None
+        if spec.entry_point and not (spec.source_dir or "").startswith("s3://"):
+            code = uploaded_code(
+                clients,
+                source_dir=spec.source_dir,
+                entry_point=spec.entry_point,
+                prefix_uri=spec.code_location or f"{clients.root}/code",
+            )
+        image = job_image(spec, region=clients.region)
+        request = render_processing_job(
+            spec,
+            name=name,
+            region=clients.region,
+            code_s3_uri=code.s3_uri if code else None,
+            image_uri=image,
+            tags=self.jobs.tags,
+            account=self.jobs.account_for(spec.role),
+        )
+        return request, {"code": code.to_dict() if code else None, "image_uri": image}
+
+    def destinations(self) -> Sequence[str]:
+        """Return where the job's outputs go."""
+        return [each.destination for each in self.spec.outputs]

@@ -1,0 +1,249 @@
+"""`RuleStopPolicy`: a training that a rule stopped is a result with a verdict, goes on changed, or asks a human."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import RuleViolatedError
+from trainyard.rules.rule import RuleAction
+from trainyard.rules.rule_retry import ASK, RetryRemedy, read_retry
+from trainyard.rules.watch_plan import WatchPlan
+from trainyard.sagemaker_api.rule_stop import RuleStop, remedy_of, remedy_tag
+from trainyard_airflow.jobs.attempts import NextAction
+from trainyard_airflow.jobs.end_policy import EndPolicy
+from trainyard_airflow.jobs.rule_retry import change_request, learning_rate_of
+from trainyard_airflow.jobs.steps import Again, AskHuman, Done
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.rules.rule_retry import RuleRetry
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.jobs.attempts import Standing
+    from trainyard_airflow.jobs.rule_retry import EarlierStop
+    from trainyard_airflow.jobs.rule_stops import RuleStops
+    from trainyard_airflow.jobs.steps import Step
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+    from trainyard_airflow.jobs.task_memory import TaskMemory
+
+log = logging.getLogger(__name__)
+
+ENDED_BY_RULE = "rule"
+_GUARD = "NonFinite"
+
+
+class RuleStopPolicy(EndPolicy):
+    """Understands what a `CheckRulesOperator`, the service's Debugger or the script's own guard did to a job.
+
+    Args:
+        jobs: the task's.
+        memory: likewise.
+        watch: the `WatchPlan` of the rules beside the job, or the mapping of its fields; None for no rules beside it.
+    """
+
+    def __init__(self, jobs: TaskJobs, memory: TaskMemory, *, watch: Any) -> None:
+        self._jobs = jobs
+        self._memory = memory
+        self._watch = watch
+
+    def standing(self, standing: Standing) -> Standing:
+        """Return where the task stands: at a job that its script's guard ended while a human's answer is due."""
+        if standing.step is not NextAction.SUBMIT or not standing.earlier:
+            return standing
+        *earlier, last = standing.earlier
+        if self._was_told(last) or not self._awaits_answer(last):
+            return standing
+        return replace(
+            standing,
+            step=NextAction.REPORT,
+            attempt=standing.attempt - 1,
+            snapshot=last,
+            earlier=tuple(earlier),
+        )
+
+    def change(self, request: dict[str, Any], *, name: str) -> dict[str, Any]:
+        """Change the request as the plan's retry after a rule's stop asks for.
+
+        Raises:
+            SpecError: the plan asks for a retry, and the request has no learning rate that it could lower.
+        """
+        if self.retry is None:
+            return {}
+        if self.retry.lowers:
+            learning_rate_of(request)
+        stops = self._stops_before(name)
+        if not stops:
+            return {}
+        return change_request(self._jobs.clients.client("s3"), request, self.retry, stops=stops)
+
+    def hands_on(self, snapshot: JobSnapshot) -> bool:
+        """Return whether a rule stopped the job, and nobody was told so yet: then that is the task's result.
+
+        Not if a human has said that the training goes on.
+        """
+        return not self._was_told(snapshot) and self._verdict_of(snapshot) is not None
+
+    def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
+        """Return what follows a job that a rule stopped, or that its script ended for a NaN; None for any other.
+
+        Raises:
+            RuleViolatedError: the rule's action is to fail.
+        """
+        if snapshot.succeeded:
+            return None
+        if (found := self._verdict_of(snapshot)) is not None:
+            stop, evidence = found
+            return self._ended_by_rule(
+                snapshot, result, stop, evidence or self._stops.evidence(snapshot)
+            )
+        diverged = self._guarded(snapshot)
+        action = None if diverged is None else self._guard_action
+        if diverged is None or action in {None, RuleAction.WARN}:
+            return None
+        step, evidence = diverged
+        stop = RuleStop(rule=_GUARD, step=step, fails=action is RuleAction.FAIL)
+        return self._ended_by_rule(snapshot, result, stop, f"{evidence}, said the script")
+
+    def answered(
+        self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
+    ) -> Step | Again:
+        """Go on as a human chose, or the plan if nobody did; the stopped job keeps the choice as a tag.
+
+        Args:
+            chosen: how the training goes on.
+            by: who chose it.
+            result: of the stopped job, as the question had it.
+            verdict: likewise.
+
+        Raises:
+            TrainingRunError: the service refused the tag: then nothing has gone on.
+        """
+        log.warning("After rule %s: %s, said %s", verdict["rule"], chosen, by)
+        self._jobs.service.add_tag(result["arn"], remedy_tag(chosen))
+        return self._go_on(chosen, result, {**verdict, "decided_by": by})
+
+    @cached_property
+    def retry(self) -> RuleRetry | None:
+        """The plan's reaction to a rule's stop; None for none."""
+        return None if self._watch is None else read_retry(WatchPlan.of(self._watch).on_stop)
+
+    def _ended_by_rule(
+        self, snapshot: JobSnapshot, result: Mapping[str, Any], stop: RuleStop, evidence: str
+    ) -> Step | Again:
+        verdict = self._stops.verdict(snapshot, stop, evidence)
+        checkpoint = verdict["last_checkpoint"] or "none"
+        log.warning(
+            "Job %s was ended by rule %s at step %s: %s. Last checkpoint: %s",
+            snapshot.name,
+            stop.rule,
+            stop.step,
+            evidence,
+            checkpoint,
+        )
+        retry = None if stop.fails else self._retry_after(snapshot, stop)
+        if retry and retry.action == ASK:
+            chosen = self._chosen(snapshot)
+            if chosen is not None:
+                return self._go_on(chosen, result, verdict)
+            log.warning("A human is asked how the training goes on (Required Actions): %s", retry)
+            return AskHuman(retry=retry, result=result, verdict=verdict)
+        self._memory.note_reported(int(result["attempt"]))
+        if retry:
+            log.warning("The training goes on: %s", retry)
+            return Again()
+        self._memory.note_verdict(int(result["attempt"]))
+        if stop.fails:
+            raise RuleViolatedError(
+                f"rule {stop.rule} ended the training at step {stop.step}",
+                where=f"job {snapshot.name}",
+                got=evidence,
+                next_step=f"mend what it names; the last checkpoint is {checkpoint}",
+            )
+        return _verdict_step(result, verdict)
+
+    def _go_on(
+        self, chosen: RetryRemedy, result: Mapping[str, Any], verdict: Mapping[str, Any]
+    ) -> Step | Again:
+        """Do what a human chose, which the stopped job has as a tag."""
+        self._memory.note_reported(int(result["attempt"]))
+        if chosen is not RetryRemedy.END:
+            return Again()
+        self._memory.note_verdict(int(result["attempt"]))
+        return _verdict_step(result, verdict)
+
+    def _retry_after(self, snapshot: JobSnapshot, stop: RuleStop) -> RuleRetry | None:
+        """Return the retry that follows a stop; None if the stop is the verdict."""
+        retry = self.retry
+        if retry is None or len(self._stops_before(snapshot.name)) >= retry.most:
+            return None
+        if retry.action == RetryRemedy.SKIP and not stop.step:
+            log.warning("Rule %s told no step: there is no batch to leave out", stop.rule)
+            return None
+        return retry
+
+    def _stops_before(self, name: str) -> list[EarlierStop]:
+        """Return the stop of each earlier job that a rule ended."""
+        stops: list[EarlierStop] = []
+        last_verdict, attempt = self._memory.verdict_attempt, 0
+        while (job := self._jobs.name_of(attempt + 1)) != name:
+            attempt += 1
+            stop = self._stops.earlier(job, is_verdict=attempt <= last_verdict, asks=self._asks)
+            if stop is not None:
+                stops.append(stop)
+        return stops
+
+    def _verdict_of(self, job: JobSnapshot) -> tuple[RuleStop, str] | None:
+        """Return the rule that stopped a job, and its evidence; None if none did, or a human let the training go on."""
+        found = self._stops.of(job)
+        goes_on = found is not None and self._chosen(job) not in {None, RetryRemedy.END}
+        return None if goes_on else found
+
+    def _was_told(self, job: JobSnapshot) -> bool:
+        """Return whether the job's end was the result of a start before: then a clear of the task goes on from it."""
+        told = self._memory.reported_attempt or 0
+        return job.name in {self._jobs.name_of(attempt) for attempt in range(1, told + 1)}
+
+    def _awaits_answer(self, job: JobSnapshot) -> bool:
+        """Return whether a question follows the job's end, or its answer "End" does."""
+        return (
+            self._asks
+            and self._guarded(job) is not None
+            and self._guard_action is RuleAction.STOP
+            and self._chosen(job) in {None, RetryRemedy.END}
+        )
+
+    def _guarded(self, job: JobSnapshot) -> tuple[int, str] | None:
+        """Return step and evidence of a job that its script ended for a NaN; None for every other."""
+        from trainyard.rules.training_log import divergence_of
+
+        return None if self._watch is None else divergence_of(job.failure_reason)
+
+    @cached_property
+    def _guard_action(self) -> RuleAction | None:
+        """The reaction to a NaN; None if the plan has no rule against it."""
+        from trainyard.rules.reactions import planned_reactions
+
+        return planned_reactions(WatchPlan.of(self._watch)).of_rule(_GUARD)
+
+    def _chosen(self, job: JobSnapshot) -> RetryRemedy | None:
+        """Return what a human said of a stopped job; None if nobody did, or was asked."""
+        chosen = remedy_of(self._jobs.service.tags(job.arn)) if self._asks else None
+        return None if chosen is None else RetryRemedy(chosen)
+
+    @property
+    def _asks(self) -> bool:
+        return self.retry is not None and self.retry.action == ASK
+
+    @cached_property
+    def _stops(self) -> RuleStops:
+        from trainyard_airflow.jobs.rule_stops import RuleStops
+
+        return RuleStops(self._jobs.service, self._jobs.clients)
+
+
+def _verdict_step(result: Mapping[str, Any], verdict: Mapping[str, Any]) -> Done:
+    ended = {**result, "ended_by": ENDED_BY_RULE, "verdict": dict(verdict)}
+    return Done(result=ended, is_verdict=True)

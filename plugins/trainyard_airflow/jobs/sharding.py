@@ -1,0 +1,178 @@
+"""`ShardingJobType`: processing jobs that shard a data set, one part on each instance."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.sagemaker_api.processing_request import render_processing_job
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.jobs.job_code import job_image
+from trainyard_airflow.jobs.job_type import JobType
+from trainyard_airflow.jobs.sharding_job import (
+    ShardingJob,
+    sharding_job_spec,
+    uploaded_sharding_code,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.sharding import DatasetPlan, ShardIndex
+    from trainyard.sharding.settings import ShardSettings, Source
+    from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingSpec:
+    """Source, settings, S3 prefix (`<destination>/datasets/<fingerprint>/`) and place of a sharding.
+
+    Attributes:
+        job: the instances that do it; None shards in the worker.
+    """
+
+    source: Source
+    settings: ShardSettings
+    destination: str
+    job: ShardingJob | None = None
+
+
+class ShardingJobType(JobType):
+    """Jobs that write the parts of a data set; the worker merges them.
+
+    Args:
+        jobs: the task's.
+        given: what to shard; its `job` is not None.
+        scratch: where shards are written before they are uploaded; the system's own folder when absent.
+    """
+
+    kind: ClassVar[JobKind] = JobKind.PROCESSING
+
+    def __init__(self, jobs: TaskJobs, given: ShardingSpec, *, scratch: Path | None) -> None:
+        super().__init__(jobs, given)
+        self.spec = given
+        self._scratch = scratch
+
+    @cached_property
+    def plan(self) -> DatasetPlan:
+        """The data set as a job shards it, one part for each instance."""
+        from trainyard.sharding import plan_dataset
+
+        plan, _ = plan_dataset(
+            self.spec.source,
+            self.spec.settings,
+            self.objects,
+            destination=self.spec.destination,
+            num_parts=self._job.instance_count,
+        )
+        return plan
+
+    @cached_property
+    def objects(self) -> S3DatasetObjects:
+        """S3 as sharding sees it."""
+        from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+
+        return S3DatasetObjects(self.jobs.clients.client("s3"))
+
+    def render(
+        self,
+        name: str,
+        *,
+        place: Mapping[str, Any],  # noqa: ARG002
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the CreateProcessingJob request, with plan and code uploaded, and the facts `code` and `image_uri`."""
+        clients = self.jobs.clients
+        code = uploaded_sharding_code(clients, prefix_uri=self._job.code_location)
+        job = sharding_job_spec(
+            self._job,
+            code_s3_uri=code.s3_uri,
+            plan_uri=self._uploaded_plan(),
+            max_source_bytes=self.spec.source.max_source_bytes,
+        )
+        image = job_image(job, region=clients.region)
+        request = render_processing_job(
+            job,
+            name=name,
+            region=clients.region,
+            image_uri=image,
+            tags=self.jobs.tags,
+            account=self.jobs.account_for(job.role),
+        )
+        return request, {"code": code.to_dict(), "image_uri": image}
+
+    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the data set that the job's parts make, merged unless somebody else did so already.
+
+        Raises:
+            DataError: the parts do not fit together, or hold too many bad rows.
+        """
+        from trainyard.sharding.merge import merge_parts
+        from trainyard.sharding.plan import finished_index
+
+        index = finished_index(self.plan, self.objects)
+        if index is None:
+            index = merge_parts(self.plan, self.objects, work_dir=self._scratch)
+        log.info("Data set %s: sharded by job %s", self.plan.uri, result["job_name"])
+        shards = [shard for split in index.splits.values() for shard in split.shards]
+        uploaded_bytes = sum(shard.bytes for shard in shards)
+        return dataset_result(
+            index, self.plan.uri, uploaded_bytes=uploaded_bytes, was_reused=False, job=result
+        )
+
+    @property
+    def _job(self) -> ShardingJob:
+        assert self.spec.job is not None  # noqa: S101  # only then there are parts
+        return self.spec.job
+
+    def _uploaded_plan(self) -> str:
+        from trainyard.sharding.uploads import digest_file
+
+        uri = f"{self.plan.uri}/parts/plan.json"
+        with tempfile.TemporaryDirectory(prefix="sharding-plan-") as folder:
+            path = Path(folder, "plan.json")
+            path.write_text(self.plan.to_json())
+            self.objects.put_file(path, uri, sha256=digest_file(path)[0])
+        return uri
+
+
+def dataset_result(
+    index: ShardIndex,
+    uri: str,
+    *,
+    uploaded_bytes: int,
+    was_reused: bool,
+    job: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the result of a task that sharded: where the data set is and what it holds.
+
+    Args:
+        index: of the shards.
+        uri: the data set's folder.
+        uploaded_bytes: by the task and its job.
+        was_reused: whether all of it was there already.
+        job: the result of the job that sharded; None for the worker.
+    """
+    return {
+        "dataset_uri": uri,
+        "fingerprint": index.fingerprint,
+        "kind": index.kind,
+        "was_reused": was_reused,
+        "uploaded_bytes": uploaded_bytes,
+        "splits": {
+            name: {
+                "num_rows": split.num_rows,
+                "num_tokens": split.num_tokens,
+                "num_shards": len(split.shards),
+            }
+            for name, split in index.splits.items()
+        },
+        "baseline": dict(index.baseline or {}),
+        "job": None if job is None else dict(job),
+    }

@@ -1,0 +1,84 @@
+"""The steps that a `JobRun` returns: the task returns, follows a job, pauses, or asks a human. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainyard.rules.rule_retry import RuleRetry
+    from trainyard_airflow.jobs.quota_wait import QuotaWait
+    from trainyard_airflow.triggers.watch import Patience
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The task returns.
+
+    Attributes:
+        result: of the task, JSON-safe.
+        is_verdict: whether a rule ended the training: what follows the task is skipped.
+    """
+
+    result: dict[str, Any]
+    is_verdict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follow:
+    """The task waits for its job's end and goes on with `JobRun.ended`.
+
+    Attributes:
+        facts: about the job, for its result.
+        patience: how long the job may be silent or wait for instances.
+        was_attached: whether the job was there before this start of the task.
+    """
+
+    job_name: str
+    facts: Mapping[str, Any]
+    patience: Patience
+    was_attached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitStop:
+    """The task waits until a stopping job has ended and goes on with `JobRun.next`."""
+
+    job_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitQuota:
+    """The task waits for seconds and goes on with `JobRun.next(quota)`.
+
+    Attributes:
+        job_name: of the job that the account's quota has no room for.
+    """
+
+    job_name: str
+    seconds: float
+    quota: QuotaWait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskHuman:
+    """The task waits for a person who says how a training that a rule stopped goes on.
+
+    Attributes:
+        result: of the stopped job.
+        verdict: on it.
+    """
+
+    retry: RuleRetry
+    result: Mapping[str, Any]
+    verdict: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The task's next attempt begins."""
+
+
+Step = Done | Follow | AwaitStop | AwaitQuota | AskHuman

@@ -1,0 +1,88 @@
+"""`TaskJobs`: the jobs of one task in one account: names, tags and place in S3, and the service that runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from trainyard.runs.run_tags import Owner
+from trainyard.sagemaker_api.names import job_name, run_slug
+from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobApi, JobKind
+
+if TYPE_CHECKING:
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskKey:
+    """The task instance that jobs belong to; `map_index` is -1 where the task is not mapped."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskJobs:
+    """The jobs of one task.
+
+    Attributes:
+        kind: of all of them.
+        clients: of the task's connection.
+    """
+
+    task: TaskKey
+    kind: JobKind
+    clients: AwsClients
+
+    @cached_property
+    def service(self) -> SageMakerJobs:
+        """The service's jobs of this kind."""
+        from trainyard_airflow.hooks.jobs import SageMakerJobs
+
+        return SageMakerJobs(self.clients, self.kind)
+
+    @property
+    def api(self) -> JobApi:
+        """The service's names for this kind of job."""
+        return JOB_APIS[self.kind]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags that lead from a job back to the task."""
+        owner = Owner(
+            dag_id=self.task.dag_id,
+            run_id=self.task.run_id,
+            task_id=self.task.task_id,
+            deployment=self.clients.deployment,
+        )
+        return owner.tags()
+
+    @property
+    def run_uri(self) -> str:
+        """The folder of the task's run in S3."""
+        return f"{self.clients.root}/runs/{self.task.dag_id}/{run_slug(self.task.run_id)}"
+
+    def name_of(self, attempt: int) -> str:
+        """Return the name of the task's job number `attempt`, from 1."""
+        return job_name(
+            dag_id=self.task.dag_id,
+            run_id=self.task.run_id,
+            task_id=self.task.task_id,
+            map_index=self.task.map_index,
+            attempt=attempt,
+            longest=self.api.longest_name,
+            deployment=self.clients.deployment,
+        )
+
+    def of_attempt(self, attempt: int) -> JobSnapshot | None:
+        """Return the job number `attempt` as the service describes it; None if there is none."""
+        return self.service.describe(self.name_of(attempt))
+
+    def account_for(self, role: str) -> str | None:
+        """Return the account that a request needs to make an ARN of a role's name; None for an ARN."""
+        return None if role.startswith("arn:") else self.clients.account

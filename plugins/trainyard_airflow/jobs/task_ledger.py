@@ -1,0 +1,80 @@
+"""`TaskLedger`: the entries that one task writes into its run's ledger."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from trainyard.errors import TrainingRunError
+from trainyard.runs.ledger import PaidKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.hooks.ledger import RunLedger
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+log = logging.getLogger(__name__)
+
+
+class TaskLedger:
+    """The notes of one task about its jobs; none if neither the task nor its connection names a place for runs."""
+
+    def __init__(self, jobs: TaskJobs, *, uri: str | None = None) -> None:
+        self._jobs = jobs
+        self._uri = uri
+        self._kind = PaidKind(jobs.kind.value)
+        self._task_id = jobs.task.task_id
+
+    @cached_property
+    def _ledger(self) -> RunLedger | None:
+        from trainyard_airflow.hooks.ledger import RunLedger, ledger_uri
+
+        uri, clients, task = self._uri, self._jobs.clients, self._jobs.task
+        if not uri:
+            if not clients.defaults.get("bucket"):
+                return None
+            uri = ledger_uri(root=clients.root, dag_id=task.dag_id, run_id=task.run_id)
+        return RunLedger(clients, uri=uri)
+
+    def intend(self, name: str) -> None:
+        """Note that a job is about to be created.
+
+        Raises:
+            TrainingRunError: S3 refuses: then the job must not be created.
+        """
+        if self._ledger:
+            self._ledger.intend(self._kind, name, task_id=self._task_id)
+
+    def withdraw(self, name: str) -> None:
+        """Note that the service refused to create a job."""
+        if self._ledger:
+            with _bearing_faults():
+                self._ledger.withdraw(self._kind, name, task_id=self._task_id)
+
+    def settle(self, snapshot: JobSnapshot, billed: Callable[[JobSnapshot], JobSnapshot]) -> None:
+        """Note how a job ended and what it cost.
+
+        Args:
+            snapshot: of the ended job.
+            billed: returns it with the seconds that were billed for it, by the service's word.
+        """
+        if self._ledger:
+            # An entry without its cost must not pass for settled.
+            with _bearing_faults():
+                told = billed(snapshot).to_dict()
+                self._ledger.settle(self._kind, snapshot.name, told, task_id=self._task_id)
+
+
+@contextmanager
+def _bearing_faults() -> Iterator[None]:
+    """Go on if the ledger cannot be written: its readers ask the service about what is not settled."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except (TrainingRunError, BotoCoreError) as error:
+        log.warning("The run's ledger was not brought up to date: %s", error)

@@ -1,0 +1,186 @@
+"""`TrainingJobType`: training jobs, from a spec, its mapping or an SDK v3 `ModelTrainer`."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.cost.attempt_budget import check_budget
+from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
+from trainyard.planning.linter.linter import lint
+from trainyard.sagemaker_api.training_request import render_training_job
+from trainyard.specs.training_job import TrainingJobSpec
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
+from trainyard_airflow.jobs.job_code import job_image, training_code
+from trainyard_airflow.jobs.job_type import JobType
+from trainyard_airflow.jobs.ladder import place_next, place_of, rungs_of, spec_on_rung
+from trainyard_airflow.jobs.model_trainer import (
+    TrainerFunction,
+    from_model_trainer,
+    is_model_trainer,
+    launched_by,
+    trainer_job,
+)
+from trainyard_airflow.triggers.watch import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trainyard.sagemaker_api.snapshot import JobSnapshot
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+log = logging.getLogger(__name__)
+
+
+class TrainingJobType(JobType):
+    """Training jobs; `TrainingJobOperator` says what a spec may leave out.
+
+    Args:
+        jobs: the task's.
+        given: the spec, its mapping, or a function that returns a ModelTrainer.
+        context: what that function may ask for by its parameters' names.
+        mask: keeps the secrets of the trainer's spec out of every log.
+    """
+
+    kind: ClassVar[JobKind] = JobKind.TRAINING
+
+    def __init__(
+        self,
+        jobs: TaskJobs,
+        given: Any,
+        *,
+        context: Mapping[str, Any],
+        mask: Callable[[object], None],
+    ) -> None:
+        super().__init__(jobs, given)
+        self._context = context
+        self._mask = mask
+        self._trainer_launch: Mapping[str, Any] = {}
+
+    @cached_property
+    def spec(self) -> TrainingJobSpec:
+        """The spec, with the connection's role and the run's folder if it names none."""
+        given = self.given
+        if is_model_trainer(given):  # what a function (context, jinja_env) returned
+            given = from_model_trainer(lambda: self.given)
+        if isinstance(given, TrainerFunction):
+            given = self._trainer_spec(given)
+            self.given = given
+        if isinstance(given, TrainingJobSpec):
+            return given
+        mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
+        if not mapping.get("output_path"):
+            mapping["output_path"] = f"{self.jobs.run_uri}/output"
+        return TrainingJobSpec.from_mapping(mapping, where="spec")
+
+    def render(
+        self, name: str, *, place: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the CreateTrainingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
+        spec, clients = self.spec, self.jobs.clients
+        if spec.capacity_ladder:
+            spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
+        for finding in lint(launched_by(spec, self._trainer_launch)):
+            log.warning("%s: %s", finding.severity.value, finding)
+        image = job_image(spec, region=clients.region)
+        spec, judge = debugged(spec, region=clients.region, image_uri=image)
+        code = training_code(clients, spec)
+        request = render_training_job(
+            spec,
+            name=name,
+            region=clients.region,
+            code_s3_uri=code.s3_uri if code else None,
+            image_uri=image,
+            tags=self.jobs.tags,
+            account=self.jobs.account_for(spec.role),
+            kms_key_id=clients.kms_key_id,
+        )
+        return request, {"code": code.to_dict() if code else None, "image_uri": image, **judge}
+
+    def create(self, request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the job; without the service's rules if `debugger: service` is refused."""
+        return create_debugged(self.jobs.service, request, facts)
+
+    def destinations(self) -> Sequence[str]:
+        """Return the job's output path."""
+        return (self.spec.output_path,)
+
+    def place(
+        self, earlier: Sequence[JobSnapshot], *, full_rungs: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """Return the rung of the attempt after `earlier`; nothing if the cluster is no single instance type.
+
+        Raises:
+            BudgetExceededError: what was paid and what the attempt could cost is more than the spec's budget, or than
+                every rung's own.
+        """
+        spec = self.spec
+        rungs = rungs_of(spec)
+        if not rungs:
+            return {}
+        placement = place_next(rungs, earlier, max_run_s=spec.max_run, full_rungs=full_rungs)
+        if spec.budget_usd is not None:
+            check_budget(
+                [each.to_dict() for each in earlier],
+                rung=placement.rung,
+                max_run_s=spec.max_run,
+                budget_usd=spec.budget_usd,
+            )
+        return placement.facts()
+
+    def place_of(self, job: JobSnapshot, earlier: Sequence[JobSnapshot]) -> dict[str, Any]:
+        """Return the rung that a job stands on, by what it runs on."""
+        placement = place_of(rungs_of(self.spec), job, earlier)
+        return placement.facts() if placement else {}
+
+    def patience(self, facts: Mapping[str, Any]) -> Patience:
+        """Return how long the training may be silent, and wait for the instances of its rung."""
+        return Patience(
+            heartbeat_timeout_s=self.spec.heartbeat_timeout_s,
+            max_wait_s=facts.get("rung_max_wait_s"),
+        )
+
+    @property
+    def max_quota_wait_s(self) -> int:
+        """Seconds to wait for the account's quota, by the spec."""
+        return self.spec.max_quota_wait_s
+
+    def judged(
+        self,
+        snapshot: JobSnapshot,
+        error: TrainingRunError,
+        earlier: Sequence[JobSnapshot],  # noqa: ARG002
+    ) -> TrainingRunError:
+        """Tell a job that max_run ended after it wrote checkpoints from one that would end there again."""
+        from trainyard_airflow.hooks.objects import newest_object_at
+
+        uri, began_at = snapshot.checkpoint_s3_uri, snapshot.started_at
+        if type(error) is not TimeLimitError or uri is None or began_at is None:
+            return error
+        newest_at = newest_object_at(self.jobs.clients.client("s3"), uri)
+        if newest_at is None or newest_at < int(began_at):  # S3 tells whole seconds
+            return error
+        resumable = ResumableTimeLimitError(error.what, job_name=snapshot.name)
+        resumable.__dict__.update(error.__dict__)
+        return resumable
+
+    def telling_log(self, name: str) -> Sequence[str]:
+        """Return the end of the job's log."""
+        _ = self.spec  # A trainer's secrets are known, and kept out of the lines, once it is made.
+        return super().telling_log(name)
+
+    def _trainer_spec(self, function: TrainerFunction) -> TrainingJobSpec:
+        """Return the spec of the trainer, made once in a process; its secrets are kept out of every log."""
+        task = self.jobs.task
+        place = task.task_id if task.map_index < 0 else f"{task.task_id}/{task.map_index}"
+        job = trainer_job(
+            function,
+            clients=self.jobs.clients,
+            context=self._context,
+            run_uri=f"{self.jobs.run_uri}/{place}",
+        )
+        self._trainer_launch = job.distribution
+        self._mask(job.spec)
+        return job.spec

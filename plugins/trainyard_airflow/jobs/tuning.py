@@ -1,0 +1,247 @@
+"""`TuningJobType`: searches by SageMaker's Automatic Model Tuning."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainyard.errors import BudgetExceededError, TrainingRunError
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.sagemaker_api.tuning_request import render_tuning_job
+from trainyard.sagemaker_api.tuning_snapshot import with_early_stops
+from trainyard.specs.tuning_job import TuningJobSpec
+from trainyard.tuning.ceiling import Ceiling, check_affordable, estimate, spent_usd, usd_per_s
+from trainyard.tuning.result import EndedBy
+from trainyard.tuning.trial_table import trial_table
+from trainyard.tuning.trials import to_parquet
+from trainyard.units import format_usd
+from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.jobs.job_code import job_image, training_code
+from trainyard_airflow.jobs.job_type import JobType
+from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
+from trainyard_airflow.triggers.watch import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainyard.tuning.trials import Trial
+    from trainyard_airflow.hooks.tuning_trials import TuningTrials
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
+
+log = logging.getLogger(__name__)
+
+PARQUET = "application/vnd.apache.parquet"
+
+
+class TuningJobType(JobType):
+    """Searches under a ceiling; `TuneHyperparametersOperator` says what a spec may leave out.
+
+    Args:
+        jobs: the task's.
+        given: the spec or its mapping.
+        trials_uri: where the table of all trials is written; below the run's folder when absent.
+    """
+
+    kind: ClassVar[JobKind] = JobKind.TUNING
+
+    def __init__(self, jobs: TaskJobs, given: Any, *, trials_uri: str | None = None) -> None:
+        super().__init__(jobs, given)
+        self._trials_uri = trials_uri
+        self._ended_trials: dict[str, list[Trial]] = {}
+
+    @cached_property
+    def spec(self) -> TuningJobSpec:
+        """The spec, with the connection's role and the run's folder if its training names none."""
+        given = self.given
+        if isinstance(given, TuningJobSpec):
+            return given
+        training = given.get("training")
+        if isinstance(training, Mapping):
+            role = self.jobs.clients.execution_role(training.get("role"))
+            training = {**training, "role": role}
+            if not training.get("output_path"):
+                training["output_path"] = f"{self.jobs.run_uri}/tuning/output"
+            given = {**given, "training": training}
+        return TuningJobSpec.from_mapping(given, where="spec")
+
+    def render(
+        self,
+        name: str,
+        *,
+        place: Mapping[str, Any],  # noqa: ARG002
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
+        clients, training = self.jobs.clients, self.spec.training
+        code = training_code(clients, training)
+        image = job_image(training, region=clients.region)
+        request = render_tuning_job(
+            self.spec,
+            name=name,
+            region=clients.region,
+            code_s3_uri=code.s3_uri if code else None,
+            image_uri=image,
+            tags=self.jobs.tags,
+            account=self.jobs.account_for(training.role),
+        )
+        return request, {"code": code.to_dict() if code else None, "image_uri": image}
+
+    def destinations(self) -> Sequence[str]:
+        """Return the trials' output path."""
+        return (self.spec.training.output_path,)
+
+    def place(
+        self,
+        earlier: Sequence[JobSnapshot],
+        *,
+        full_rungs: Sequence[int] = (),  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Log what the search after `earlier` can cost, and return what these have cost.
+
+        Raises:
+            SpecError: it has a budget, and nobody knows the price of its instances.
+            BudgetExceededError: what was paid and what one trial could cost is more than the budget.
+        """
+        spec = self.spec
+        paid, found = self._paid_usd(earlier), estimate(spec)
+        log.info("The search costs at most %s: %s", format_usd(found.total_usd), found.note)
+        check_affordable(spec, found, paid_usd=paid)
+        if spec.budget_usd is not None and (found.wave_usd or 0.0) > spec.budget_usd - paid:
+            log.warning(
+                "%s are left of budget_usd: the trials that start together could use it up (%s) before one has ended",
+                format_usd(spec.budget_usd - paid),
+                format_usd(found.wave_usd),
+            )
+        return {"paid_usd": paid}
+
+    def place_of(
+        self,
+        job: JobSnapshot,  # noqa: ARG002
+        earlier: Sequence[JobSnapshot],
+    ) -> dict[str, Any]:
+        """Return what the searches before this one have cost."""
+        return {"paid_usd": self._paid_usd(earlier)}
+
+    def patience(self, facts: Mapping[str, Any]) -> Patience:
+        """Return what the search may still cost, and how long it may last."""
+        budget, paid = self.spec.budget_usd, float(facts.get("paid_usd") or 0.0)
+        ceiling = Ceiling(
+            budget_usd=None if budget is None else budget - paid,
+            usd_per_s=usd_per_s(self.spec.training),
+            max_runtime_s=self.spec.max_runtime_s,
+        )
+        return Patience(ceiling=ceiling)
+
+    def hands_on(self, snapshot: JobSnapshot) -> bool:
+        """Return whether the search was stopped at its ceiling and has a best so far."""
+        is_cut = self._ended_by(snapshot) in {EndedBy.BUDGET, EndedBy.TIME}
+        return is_cut and bool(snapshot.final_metrics)
+
+    def completed(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the `TuningResult` of the ended search, as a dict; its trials are written to `trials_uri`.
+
+        Raises:
+            JobFailedError: no trial came to a usable result.
+        """
+        from trainyard_airflow.hooks.objects import S3Objects
+
+        spec, search = self.spec, JobSnapshot.from_dict(result)
+        facts, trials = self._tuning.facts(search.name), self._trials(search.name)
+        cause = self._ended_by(search)
+        trials = with_early_stops(
+            trials, was_cut=cause is not EndedBy.SERVICE or facts.has_criteria
+        )
+        table = trial_table(trials, maximize=facts.maximize, now=search.ended_at or time.time())
+        log.info("Search %s, ended by %s:\n%s", search.name, cause, table)
+        best = usable_best(search, facts, trials)
+        job = self._tuning.job(best.training_job_name)
+        uri = self._trials_uri or self._default_trials_uri()
+        content = to_parquet(trials, categorical=spec.categorical)
+        S3Objects(self.jobs.clients.client("s3")).write(uri, content, content_type=PARQUET)
+        found = tuning_result(
+            spec,
+            search=search,
+            facts=facts,
+            trials=trials,
+            best=replace(best, model_artifacts=job.model_artifact if job else None),
+            ended_by=cause,
+            trials_uri=uri,
+            earlier_cost_usd=float(result.get("paid_usd") or 0.0),
+        )
+        log.info(
+            "Search %s: best is %s with %s %g, %s",
+            search.name,
+            best.training_job_name,
+            facts.metric_name,
+            best.value,
+            dict(best.tuned_hyperparameters),
+        )
+        return found.to_dict()
+
+    def judged(
+        self, snapshot: JobSnapshot, error: TrainingRunError, earlier: Sequence[JobSnapshot]
+    ) -> TrainingRunError:
+        """Tell a search that used up its budget before a trial had a result from one that a person stopped."""
+        spec = self.spec
+        if spec.budget_usd is None or self._ended_by(snapshot) is not EndedBy.BUDGET:
+            return error
+        paid = self._paid_usd([*earlier, snapshot])
+        return BudgetExceededError(
+            f"the budget of search {snapshot.name} was used up before a trial had a result",
+            budget_usd=spec.budget_usd,
+            needed_usd=paid,
+            where=f"job {snapshot.name}",
+            got=f"{format_usd(paid)} spent",
+            allowed=f"{format_usd(spec.budget_usd)} together",
+            next_step="raise budget_usd, lower max_parallel_jobs, or let a trial take less",
+        )
+
+    def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
+        """Return the search with the seconds that all its trials are billed for."""
+        seconds = sum(each.billable_seconds or 0.0 for each in self._trials(snapshot.name))
+        return replace(snapshot, billable_seconds=round(seconds))
+
+    def telling_log(self, name: str) -> Sequence[str]:
+        """Return the last lines of a failed trial, else of the last one: a search has no log of its own."""
+        trials = self._tuning.trials(name)
+        telling = [each for each in trials if each.status == "Failed"] or trials[-1:]
+        return self._log_of_children(
+            (each.training_job_name, each.failure_reason) for each in reversed(telling)
+        )
+
+    @cached_property
+    def _tuning(self) -> TuningTrials:
+        from trainyard_airflow.hooks.tuning_trials import TuningTrials
+
+        return TuningTrials(self.jobs.clients)
+
+    def _trials(self, name: str) -> list[Trial]:
+        """Return the trials of a search that has ended: they change no more."""
+        if name not in self._ended_trials:
+            rate = usd_per_s(self.spec.training)
+            self._ended_trials[name] = self._tuning.trials(name, usd_per_s=rate)
+        return self._ended_trials[name]
+
+    def _ended_by(self, snapshot: JobSnapshot) -> EndedBy:
+        is_stopped = snapshot.status == "Stopped"
+        cause = self.jobs.service.stop_cause(snapshot.arn) if is_stopped else None
+        return ended_by(snapshot, cause)
+
+    def _paid_usd(self, earlier: Sequence[JobSnapshot]) -> float:
+        """Return what earlier searches of the task have cost; only a budget asks for it."""
+        if self.spec.budget_usd is None:
+            return 0.0
+        ceiling = Ceiling(usd_per_s=usd_per_s(self.spec.training))
+        costs = (
+            spent_usd(self._trials(each.name), ceiling=ceiling, now=each.ended_at or 0.0)
+            for each in earlier
+        )
+        return sum(each or 0.0 for each in costs)
+
+    def _default_trials_uri(self) -> str:
+        index = self.jobs.task.map_index
+        mapped = "" if index < 0 else f"{index}/"
+        return f"{self.jobs.run_uri}/tuning/{mapped}trials.parquet"

@@ -1,0 +1,447 @@
+"""`SageMakerJobOperator`: Airflow's side of a task with a SageMaker job. What the job needs is decided by `JobRun`."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralError, TaskDeferralTimeout
+
+from trainyard.errors import ContractError, InfrastructureError, error_from_dict
+from trainyard.sagemaker_api.snapshot import JobSnapshot
+from trainyard.units import format_duration
+from trainyard_airflow.hooks.redaction import spec_secrets
+from trainyard_airflow.jobs.end_policy import EndPolicy
+from trainyard_airflow.jobs.quota_wait import QuotaWait
+from trainyard_airflow.jobs.steps import AwaitQuota, AwaitStop, Done, Follow
+from trainyard_airflow.jobs.task_jobs import TaskJobs, TaskKey
+from trainyard_airflow.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
+from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.triggers.pace import trigger_pause_s
+from trainyard_airflow.triggers.watch import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import jinja2
+    from airflow.sdk import Context
+
+    from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+    from trainyard_airflow.hooks.job_kinds import JobKind
+    from trainyard_airflow.jobs.job_run import JobRun
+    from trainyard_airflow.jobs.job_type import JobType
+    from trainyard_airflow.jobs.steps import Step
+    from trainyard_airflow.jobs.task_memory import TaskMemory
+    from trainyard_airflow.triggers.follow import Followed
+
+JOB_XCOM_KEY = "job_name"
+FAILED_JOB_XCOM_KEY = "failed_job"
+
+_SHORTEST_DEFERRAL_S = 2.0
+
+
+class SageMakerJobOperator(BaseOperator):
+    """Runs one SageMaker job per task, however often the task itself is started.
+
+    The job's name is derived from DAG, run, task, map index and attempt. A start looks at the service first: a
+    running job is re-attached, a completed one is the result (clearing a finished task pays nothing; to train
+    again start a new run), a failed or stopped one is followed by the next attempt. One start creates at most one
+    job, so `retries` bounds what is paid; `trainyard.retry_table` says which errors are retried. If the spec
+    has a capacity ladder, a job that got no capacity is followed by one on the next rung in the same start: at
+    most as many jobs as there are rungs, each within the spec's budget.
+
+    Args:
+        spec: the job: a spec object, a mapping of its fields (templated), or a function `(context, jinja_env)`
+            that returns either.
+        deferrable: wait in the triggerer, without a worker slot.
+        poll_interval_s: longest time between two looks at the job; young jobs are looked at more often. A full quota
+            is asked for again after so long, then after twice as long, up to 5 minutes.
+        stream_logs: whether the log lines of all hosts appear in the task's log.
+        aws_conn_id: the connection; its extra's `trainyard` names bucket and role.
+        region_name: overrides the connection's region, for every service.
+        verify: overrides the connection's TLS verification.
+        botocore_config: overrides the connection's client settings.
+        ledger_uri: S3 folder of the run's ledger; below the connection's bucket when absent. Templated.
+        notifier: whom to tell of spot interruptions, as `Notifier.to_dict` or its JSON; None tells nobody.
+    """
+
+    template_fields: Sequence[str] = (
+        "spec",
+        "aws_conn_id",
+        "region_name",
+        "ledger_uri",
+        "notifier",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"spec": "json"}
+    operator_extra_links = JOB_LINKS
+    job_kind: ClassVar[JobKind]
+
+    def __init__(
+        self,
+        *,
+        spec: Any,
+        deferrable: bool = True,
+        poll_interval_s: float = 15.0,
+        stream_logs: bool = True,
+        aws_conn_id: str | None = "aws_default",
+        region_name: str | None = None,
+        verify: bool | str | None = None,
+        botocore_config: Mapping[str, Any] | None = None,
+        ledger_uri: str | None = None,
+        notifier: Mapping[str, Any] | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
+        super().__init__(**kwargs)
+        self.spec = spec
+        self.deferrable = deferrable
+        self.poll_interval_s = poll_interval_s
+        self.stream_logs = stream_logs
+        self.aws_conn_id = aws_conn_id
+        self.region_name = region_name
+        self.verify = verify
+        self.botocore_config = botocore_config
+        self.ledger_uri = ledger_uri
+        self.notifier = notifier
+        self.links: dict[str, str] = {}
+        self._run: JobRun | None = None
+        self._is_killed = False
+
+    @abstractmethod
+    def job_type(self, jobs: TaskJobs, context: Context) -> JobType:
+        """Return what is different about this operator's kind of job."""
+
+    def end_policy(self, jobs: TaskJobs, memory: TaskMemory) -> EndPolicy:  # noqa: ARG002
+        """Return what the task makes of ends but `Completed`."""
+        return EndPolicy()
+
+    def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the task returns once its job is done."""
+        return done.result
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the snapshot of the completed job, with `job_name`, `attempt` and `earlier_attempts`.
+
+        Raises:
+            SpecError: the spec or the connection is wrong; nothing was started.
+            RejectedRequestError: the service refused the job, or its name is another deployment's.
+            JobFailedError: the job ended otherwise than `Completed`; its class says why.
+            CapacityError: the service had no instances.
+        """
+        return self.go(context, lambda run: run.next())
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the snapshot of the job that ended, or raise what the trigger found.
+
+        Raises:
+            TrainingRunError: the job did not complete, or could not be followed.
+        """
+        if "error" in event:
+            error = error_from_dict(event["error"])
+            raise error
+        return self.go(
+            context,
+            lambda run: run.ended(
+                _snapshot_of(event, run),
+                event.get("facts", {}),
+                was_attached=bool(event.get("was_attached")),
+            ),
+        )
+
+    def execute_again(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Go on after a stopping job has ended, or some time after a trigger failed."""
+        return self.go(context, lambda run: run.next())
+
+    def execute_after_quota(
+        self,
+        context: Context,
+        event: Any,  # noqa: ARG002
+        quota: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Ask again for a job that the account's quota had no room for."""
+        return self.go(context, lambda run: run.next(QuotaWait.from_dict(quota)))
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Resume after a deferral; stop the job if `execution_timeout` ended it.
+
+        Airflow calls no method of the operator when a deferral times out or its trigger dies, so both are met
+        here, where they arrive as exceptions.
+
+        Raises:
+            TimeLimitError: the task's `execution_timeout` has passed; the job was stopped.
+        """
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            return self.go(context, lambda run: run.resume_late())
+        except TaskDeferralError as error:
+            memory = self.job_run(context).memory
+            delay_s = trigger_pause_s(memory.count_trigger_failure(time.time()))
+            self.log.warning(
+                "The trigger failed (%s): looking at the job again in %s",
+                error,
+                format_duration(delay_s),
+            )
+            self._defer_for(context, delay_s, self.execute_again.__name__)
+
+    def on_kill(self) -> None:
+        """Stop the job that this process waits for: marked, cleared, or the worker is shut down.
+
+        Airflow calls this between two steps of `execute` and lets it go on afterwards, so a job that is only about
+        to be created is met there, by the note that the task is killed.
+        """
+        self._is_killed = True
+        if self._run is not None:
+            self._run.kill()
+
+    def render_template_fields(
+        self, context: Context, jinja_env: jinja2.Environment | None = None
+    ) -> None:
+        """Render the templates, or call the function, and keep the spec's secrets out of every log and page."""
+        super().render_template_fields(context, jinja_env)
+        self.mask_secrets(self.spec)
+
+    def mask_secrets(self, spec: object) -> None:
+        """Keep the secrets of a spec out of every log and page."""
+        from airflow.sdk.log import mask_secret
+
+        for secret in spec_secrets(spec):
+            mask_secret(secret)
+
+    @property
+    def connection(self) -> ConnectionArguments:
+        """The connection's name and overrides, also for a trigger."""
+        from trainyard_airflow.hooks.aws_clients import ConnectionArguments
+
+        return ConnectionArguments(
+            aws_conn_id=self.aws_conn_id,
+            region_name=self.region_name,
+            verify=self.verify,
+            botocore_config=self.botocore_config,
+        )
+
+    @cached_property
+    def clients(self) -> AwsClients:
+        """The connection's clients."""
+        from trainyard_airflow.hooks.aws_clients import AwsClients
+
+        return AwsClients(self.connection)
+
+    def task_jobs(self, context: Context) -> TaskJobs:
+        """Return the task's jobs."""
+        ti = context["ti"]
+        key = TaskKey(
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            task_id=ti.task_id,
+            map_index=-1 if ti.map_index is None else ti.map_index,
+        )
+        return TaskJobs(task=key, kind=self.job_kind, clients=self.clients)
+
+    def job_run(self, context: Context) -> JobRun:
+        """Return the work with the task's jobs in this start of the task."""
+        from trainyard_airflow.jobs.job_run import JobRun
+        from trainyard_airflow.jobs.task_ledger import TaskLedger
+        from trainyard_airflow.operators.task_state import task_memory
+
+        jobs = self.task_jobs(context)
+        memory = task_memory(context)
+        run = self._run = JobRun(
+            kind=self.job_type(jobs, context),
+            memory=memory,
+            ledger=TaskLedger(jobs, uri=self.ledger_uri),
+            host=_AirflowTask(self, context, jobs),
+            policy=self.end_policy(jobs, memory),
+            poll_interval_s=self.poll_interval_s,
+            time_limit=self.execution_timeout,
+        )
+        run.is_killed = self._is_killed  # a signal may have come before the run was known
+        return run
+
+    def go(self, context: Context, begin: Callable[[JobRun], Step]) -> dict[str, Any]:
+        """Take the steps of the task's jobs until one is its result; stop the job if `execution_timeout` interrupts.
+
+        Args:
+            context: the task's.
+            begin: returns the first step.
+
+        Raises:
+            TaskDeferred: the task waits in the triggerer.
+            TimeLimitError: its time is over.
+            AirflowTaskTimeout: likewise, before there was a job.
+        """
+        run = self.job_run(context)
+        try:
+            step = begin(run)
+            while not isinstance(step, Done):
+                step = self.take(context, run, step)
+        except AirflowTaskTimeout:
+            if run.waits_for is None:
+                raise
+            run.time_out(run.waits_for)
+        return self.returned(context, step)
+
+    def take(self, context: Context, run: JobRun, step: Step) -> Step:
+        """Wait as a step says, in the triggerer or here, and return the next one.
+
+        Raises:
+            TaskDeferred: in the triggerer; the task resumes there.
+            ContractError: this kind of task has no such step.
+        """
+        match step:
+            case Follow():
+                followed = self._followed(run, step.job_name, step.patience)
+                echoed = {"facts": dict(step.facts), "was_attached": step.was_attached}
+                snapshot = self._wait(context, followed, self.execute_complete.__name__, echoed)
+                return run.ended(snapshot, step.facts, was_attached=step.was_attached)
+            case AwaitStop():
+                followed = self._followed(run, step.job_name, Patience())
+                self._wait(context, followed, self.execute_again.__name__, {"facts": {}})
+                return run.next()
+            case AwaitQuota():
+                self._pause(context, run, step)
+                return run.next(step.quota)
+            case _:
+                raise ContractError("no task of this kind takes such a step", got=repr(step))
+
+    def _followed(self, run: JobRun, name: str, patience: Patience) -> Followed:
+        """Return how a job is followed, in the triggerer as in the worker."""
+        from trainyard.runs.notifier import Notifier
+        from trainyard_airflow.triggers.follow import Followed
+
+        return Followed(
+            kind=self.job_kind,
+            job_name=name,
+            poll_interval_s=self.poll_interval_s,
+            stream_logs=self.stream_logs,
+            patience=patience,
+            notifier=Notifier.from_dict(self.notifier),
+            has_secrets=any(True for _ in spec_secrets(run.kind.given)),
+            connection=self.connection,
+        )
+
+    def _wait(
+        self, context: Context, followed: Followed, method_name: str, echoed: dict[str, Any]
+    ) -> JobSnapshot:
+        """Return the job's final snapshot, waiting in this process by the trigger's own code; else defer."""
+        from trainyard_airflow.triggers.follow import follow_job
+        from trainyard_airflow.triggers.interruptible import run_interruptible
+        from trainyard_airflow.triggers.job import JobTrigger
+
+        if self.deferrable:
+            self.defer(
+                trigger=JobTrigger(**followed.to_dict(), echoed=echoed),
+                method_name=method_name,
+                timeout=self._time_left(context),
+            )
+        return run_interruptible(follow_job(followed))
+
+    def _pause(self, context: Context, run: JobRun, step: AwaitQuota) -> None:
+        if self.deferrable:
+            kwargs = {"quota": asdict(step.quota)}
+            self._defer_for(context, step.seconds, self.execute_after_quota.__name__, kwargs=kwargs)
+        try:
+            time.sleep(step.seconds)
+        except AirflowTaskTimeout:
+            run.time_out(step.job_name)
+
+    def _defer_for(
+        self,
+        context: Context,
+        delay_s: float,
+        method_name: str,
+        *,
+        kwargs: dict[str, Any] | None = None,
+    ) -> NoReturn:
+        """Resume by a method after some seconds, by a trigger of Airflow's own."""
+        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+        moment = datetime.now(UTC) + timedelta(seconds=max(_SHORTEST_DEFERRAL_S, delay_s))
+        self.defer(
+            trigger=DateTimeTrigger(moment=moment),
+            method_name=method_name,
+            kwargs=kwargs,
+            timeout=self._time_left(context),
+        )
+
+    def _time_left(self, context: Context) -> timedelta | None:
+        """Return what is left of `execution_timeout`, at least a second; None if there is none.
+
+        Airflow gives each deferral the timeout that it is told, and keeps a try's start over its deferrals.
+        """
+        if self.execution_timeout is None:
+            return None
+        spent = datetime.now(UTC) - context["ti"].start_date
+        return max(timedelta(seconds=1), self.execution_timeout - spent)
+
+
+class _AirflowTask:
+    """A run's `TaskHost`: XComs, links and the task's state in Airflow."""
+
+    def __init__(self, operator: SageMakerJobOperator, context: Context, jobs: TaskJobs) -> None:
+        self._operator = operator
+        self._ti: Any = context["ti"]
+        self._jobs = jobs
+
+    def announce(self, job_name: str, *, output: str | None = None) -> None:
+        """Push the job's name and the addresses of its pages."""
+        api, clients = self._jobs.api, self._jobs.clients
+        self._ti.xcom_push(key=JOB_XCOM_KEY, value=job_name)
+        links = job_links(
+            job_name=job_name,
+            console_path=api.console_path,
+            log_group=api.log_group,
+            output_s3_uri=output,
+            region=clients.region,
+            partition=clients.partition,
+            stream_mark=api.stream_mark,
+        )
+        self._operator.links = links
+        self._ti.xcom_push(key=LINKS_XCOM_KEY, value=links)
+
+    def note_failed(self, job: Mapping[str, Any]) -> None:
+        """Push what is known of a failed job."""
+        self._ti.xcom_push(key=FAILED_JOB_XCOM_KEY, value=job)
+
+    def has_been_ended(self) -> bool:
+        """Return whether somebody cleared, marked or deleted the task since it was started; False if it will not defer.
+
+        Airflow would tell its worker with the next heartbeat, seconds later: by then the task has deferred, which is
+        refused, and nobody stops the job.
+        """
+        ti, operator = self._ti, self._operator
+        if not operator.deferrable:
+            return False
+        try:
+            states = ti.get_task_states(
+                dag_id=ti.dag_id,
+                task_ids=[ti.task_id],
+                run_ids=[ti.run_id],
+                map_index=self._jobs.task.map_index,
+            )
+        except Exception as error:  # noqa: BLE001  # whatever ails Airflow, it says so when the task defers
+            operator.log.warning("Airflow does not tell the task's state (%s)", error)
+            return False
+        return "running" not in states.get(ti.run_id, {}).values()
+
+
+def _snapshot_of(event: Mapping[str, Any], run: JobRun) -> JobSnapshot:
+    """Return the ended job of a trigger's event; triggers of version 0 sent the snapshot itself.
+
+    Raises:
+        InfrastructureError: the service does not know the job any more.
+    """
+    if "snapshot" in event:
+        return JobSnapshot.from_dict(event["snapshot"])
+    name = event["job"]["name"]
+    snapshot = run.service.describe(name)
+    if snapshot is None:
+        raise InfrastructureError("the service no longer knows the job that ended", job_name=name)
+    return snapshot
