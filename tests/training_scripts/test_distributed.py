@@ -39,3 +39,11 @@ def test_hosts_that_nobody_launched_ranks_on_are_rejected(environ):
         joined_ranks(environ, timeout_s=1),
     ):
         pass
+
+
+def test_nothing_of_the_training_outlives_its_process_group(make_job):
+    """DDP's Reducer as the group's last owner would wait for gloo's threads, and they for the GIL, for ever."""
+    job = make_job()
+    assert job.run(main="leaving_rank", world_size=2, max_steps=2) == [0, 0], job.log()
+    for rank in range(2):
+        assert "MODELS THAT OUTLIVE THE TRAINING: 0" in job.log_path(rank).read_text()

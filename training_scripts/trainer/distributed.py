@@ -7,6 +7,7 @@ and no process group is made.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import logging
@@ -125,6 +126,7 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
     SMDDP where the job asks for it, else NCCL on GPUs, gloo on CPUs. Ranks wait `timeout_s` for each other.
     After an error the group is left as it is: to destroy NCCL's can wait for peers that sit in a collective. End the
     process then by `failure.end_process`.
+    The body must not leave a model behind that holds the group, in a variable of its caller, say.
 
     Raises:
         HyperparameterError: only some of the launcher's variables are set.
@@ -155,6 +157,9 @@ def joined_ranks(environ: Mapping[str, str], *, timeout_s: float) -> Iterator[Ra
         device=device,
         backend=backend,
     )
+    # What the body left in cycles goes while torch still holds the group: DDP's Reducer, as the group's last owner,
+    # waits with the GIL held for gloo's threads, which wait for the GIL to drop their tensors (pytorch/pytorch#56297).
+    gc.collect()
     dist.destroy_process_group()
 
 

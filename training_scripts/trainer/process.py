@@ -14,6 +14,7 @@ from trainer.script import run_script
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trainer.distributed import Ranks
     from trainer.environment import ContainerPaths
     from trainer.hyperparameters import Hyperparameters
     from trainer.stopping import StopRequest
@@ -29,20 +30,25 @@ def run_rank(training: type[Training], argv: Sequence[str] | None = None) -> int
     os.environ.update(rank_variables(os.environ))
     rank = os.environ.get("RANK", "0")
 
-    def run_once(hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
+    def run_joined(hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest) -> int:
         with joined_ranks(os.environ, timeout_s=SETUP_TIMEOUT_S) as ranks:
-            run: Training | None = None
-            try:
-                run = training(hp, paths, ranks, stop)
-                return run.run()
-            except Exception as error:  # noqa: BLE001 the process boundary
-                # Reported before the process ends: peers that lose this rank must not speak first.
-                report_failure(error, paths.failure_file)
-                if run:
-                    run.checkpointer.abandon()
-                if ranks.world_size == 1:
-                    return 1
-                end_process(1)
+            return run_once(hp, paths, stop, ranks)
+
+    def run_once(
+        hp: Hyperparameters, paths: ContainerPaths, stop: StopRequest, ranks: Ranks
+    ) -> int:
+        run: Training | None = None
+        try:
+            run = training(hp, paths, ranks, stop)
+            return run.run()
+        except Exception as error:  # noqa: BLE001 the process boundary
+            # Reported before the process ends: peers that lose this rank must not speak first.
+            report_failure(error, paths.failure_file)
+            if run:
+                run.checkpointer.abandon()
+            if ranks.world_size == 1:
+                return 1
+            end_process(1)
 
     line = f"%(levelname)s rank {rank} %(name)s: %(message)s"
-    return run_script(training.hyperparameters_class, run_once, argv, line=line)
+    return run_script(training.hyperparameters_class, run_joined, argv, line=line)
