@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from selenium import webdriver
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
     ElementNotInteractableException,
+    StaleElementReferenceException,
 )
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -79,9 +81,10 @@ class TriggerForm:
         """Type a value into each param's field."""
         for name, value in values.items():
             self._open_section_of(f"element_{name}")
-            field = self._await(By.NAME, f"element_{name}")
-            field.send_keys(Keys.CONTROL, "a")
-            field.send_keys(str(value), Keys.TAB)
+            self._await(By.NAME, f"element_{name}")
+            WebDriverWait(
+                self._browser, EVENT_LIMIT_S, ignored_exceptions=(StaleElementReferenceException,)
+            ).until(partial(self._holds, f"element_{name}", str(value)), f"{name} took no value")
 
     def submit(self) -> None:
         """Press the form's own Trigger button."""
@@ -93,6 +96,17 @@ class TriggerForm:
         return bool(
             page.until(condition.text_to_be_present_in_element((By.TAG_NAME, "body"), text))
         )
+
+    def error(self) -> str:
+        """Return what the page says against the values; empty while it says nothing."""
+        found = self._browser.find_elements(By.CSS_SELECTOR, "[data-scope=alert]")
+        return " ".join(each.text for each in found)
+
+    def _holds(self, name: str, text: str, browser: WebDriver) -> bool:
+        """Type a text and return whether the field has it: a page that is still being built may put its own back."""
+        browser.find_element(By.NAME, name).send_keys(Keys.CONTROL, "a")
+        browser.find_element(By.NAME, name).send_keys(text, Keys.TAB)
+        return bool(browser.find_element(By.NAME, name).get_attribute("value") == text)
 
     def _open_section_of(self, name: str) -> None:
         """Open the section that holds a field; the form shows one section at a time."""
@@ -133,7 +147,9 @@ def test_the_form_starts_a_run_with_its_values_that_preflight_accepts(
     form.fill(SMALL_RUN)
     form.submit()
 
-    (run_id,) = stack.wait(lambda: set(stack.runs(DAG_ID)) - before, "the form's run")
+    stack.wait(lambda: set(stack.runs(DAG_ID)) - before or form.error(), "an answer to the form")
+    assert not form.error()
+    (run_id,) = set(stack.runs(DAG_ID)) - before
     conf = stack.api.run(DAG_ID, run_id)["conf"]
     assert {name: conf[name] for name in SMALL_RUN} == SMALL_RUN
     stack.passes_preflight(DAG_ID, run_id)

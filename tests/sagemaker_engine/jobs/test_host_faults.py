@@ -38,7 +38,7 @@ def training_s(bench: JobBench, name: str) -> float:
 
 def test_killed_rank_is_found_by_its_launcher(bench: JobBench) -> None:
     put_faults(bench, {"what": "kill_rank", "at": {"step": 1}, "hosts": ["algo-2"]})
-    launcher = "echo step=1; RANK=1 sh -c 'sleep 60; true'; code=$?; echo rank ended $code; exit 9"
+    launcher = "RANK=1 sh -c 'echo step=1; sleep 60; true'; code=$?; echo rank ended $code; exit 9"
 
     row = bench.run("job", f"[ $(hostname) = algo-1 ] && exec sleep 60; {launcher}", instances=2)
 
