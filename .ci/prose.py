@@ -40,7 +40,7 @@ def docstrings() -> Iterator[str]:
 
 def main() -> int:
     """Print the counts beside their ceilings, and return the exit status."""
-    counts = Counter({name: 0 for name in HABITS})
+    counts = Counter(dict.fromkeys(HABITS, 0))
     for text in docstrings():
         for name, habit in HABITS.items():
             counts[name] += len(habit.findall(text))

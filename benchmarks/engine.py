@@ -52,7 +52,8 @@ S3_ALONE = """
 import sys, threading
 from pathlib import Path
 from sagemaker_engine.http.server import serve
-from sagemaker_engine.s3 import ObjectStore, S3Application
+from sagemaker_engine.s3.application import S3Application
+from sagemaker_engine.s3.object_store import ObjectStore
 serve(S3Application(ObjectStore(Path(sys.argv[2]))), port=int(sys.argv[1]))
 threading.Event().wait()
 """

@@ -31,7 +31,7 @@ from sagemaker_engine.faults.s3_faults import S3Faults
 from sagemaker_engine.http.gateway import Gateway
 from sagemaker_engine.logs import LogsApi
 from sagemaker_engine.logs.log_folder import LogFolder
-from sagemaker_engine.s3 import S3Application
+from sagemaker_engine.s3.application import S3Application
 from sagemaker_engine.services.iam import IamApplication
 from sagemaker_engine.services.metric_feed import MetricFeed
 from sagemaker_engine.services.quota_api import QuotaControl, ServiceQuotas
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
     from sagemaker_engine.http.host_names import HostNames
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
     from sagemaker_engine.services.moto import MotoBackend
     from sagemaker_engine.state.settings import EngineSettings
     from sagemaker_engine.state.store import JobStore, ResourceKind

@@ -15,7 +15,7 @@ from sagemaker_engine.http.server import Server, serve
 from sagemaker_engine.jobs.runners import RunnerCare
 from sagemaker_engine.jobs.supervision import STOP_GRACE_S
 from sagemaker_engine.jobs.watcher import Watcher, running_jobs
-from sagemaker_engine.s3 import ObjectStore
+from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.services.moto import MotoBackend
 from sagemaker_engine.state.store import JobStore
 from sagemaker_engine.warm import WarmParent

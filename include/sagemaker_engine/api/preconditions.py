@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.s3 import S3Error
+from sagemaker_engine.s3.errors import S3Error
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
     from sagemaker_engine.services.moto import MotoBackend
 
 

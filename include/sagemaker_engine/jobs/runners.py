@@ -6,7 +6,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from sagemaker_engine import jobs as runner
 from sagemaker_engine.jobs import launching, life_cycle
 from sagemaker_engine.sandbox.processes import is_alive
 
@@ -31,7 +30,7 @@ class RunnerCare:
     def launch(self, kind: ResourceKind, name: str, settings: EngineSettings) -> None:
         """Start the runner of a stored job."""
         self._launched_at[kind, name] = time.monotonic()
-        runner.launch(settings.root, kind, name, settings=settings)
+        launching.launch(settings.root, kind, name, settings=settings)
 
     def take_up(self, settings: EngineSettings) -> None:
         """Adopt the runners of the engine before; fail the jobs of those that died meanwhile."""
@@ -51,7 +50,7 @@ class RunnerCare:
         def start(kind: ResourceKind, name: str) -> None:
             self.launch(kind, name, settings)
 
-        for name in runner.recover(self._store, settings, start=start):
+        for name in launching.recover(self._store, settings, start=start):
             log.warning("job %s failed: its runner died", name)
 
     def _waits_too_long(self, job: JobRow) -> bool:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.s3 import ObjectStore
+from sagemaker_engine.s3.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from pathlib import Path

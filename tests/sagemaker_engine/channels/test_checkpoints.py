@@ -15,7 +15,7 @@ from sagemaker_engine.s3.objects import ObjectInfo
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 LOCATION = S3Location(bucket=BUCKET, key="run/checkpoints")

@@ -17,7 +17,7 @@ from sagemaker_engine.channels.listing import (
 from sagemaker_engine.channels.locations import InputDataError
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 

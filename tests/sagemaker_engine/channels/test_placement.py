@@ -11,7 +11,7 @@ from sagemaker_engine.channels.placement import place_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 FILE = ChannelFile(bucket=BUCKET, key="in/a", path="deep/a")

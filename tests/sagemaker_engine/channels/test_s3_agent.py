@@ -13,8 +13,9 @@ from sagemaker_engine.channels.locations import InputDataError, S3Location
 from sagemaker_engine.channels.placement import place_files
 from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import READ_TIMEOUT_S, S3Agent
-from sagemaker_engine.s3 import ObjectStore, S3Error
+from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.fault import S3Fault
+from sagemaker_engine.s3.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from pathlib import Path

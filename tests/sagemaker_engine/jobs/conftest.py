@@ -15,8 +15,10 @@ import pytest
 from sagemaker_engine.faults import FaultStore
 from sagemaker_engine.faults.reader import read_plan
 from sagemaker_engine.http.server import serve
-from sagemaker_engine.jobs import launch, launching
-from sagemaker_engine.s3 import ObjectStore, S3Application
+from sagemaker_engine.jobs import launching
+from sagemaker_engine.jobs.launching import launch
+from sagemaker_engine.s3.application import S3Application
+from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import ObjectInfo
 from sagemaker_engine.state.settings import EngineSettings
 from sagemaker_engine.state.store import JobRow, JobStore, ResourceKind

@@ -10,7 +10,7 @@ from sagemaker_engine.jobs import process
 from sagemaker_engine.jobs.job import Job
 from sagemaker_engine.jobs.process import OrderWatch
 from sagemaker_engine.jobs.supervision import Ending
-from sagemaker_engine.s3 import ObjectStore
+from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.state.settings import EngineSettings
 from sagemaker_engine.state.store import JobStore, ResourceKind
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sagemaker_engine.jobs import recover
+from sagemaker_engine.jobs.launching import recover
 from sagemaker_engine.state.store import ResourceKind
 from tests.sagemaker_engine.jobs.conftest import JobBench, put_faults, statuses
 

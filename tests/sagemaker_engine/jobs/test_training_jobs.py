@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sagemaker_engine.jobs import recover
+from sagemaker_engine.jobs.launching import recover
 from sagemaker_engine.sandbox import capabilities
 from sagemaker_engine.sandbox.processes import is_alive
 from tests.sagemaker_engine.jobs.conftest import BUCKET, JobBench, channel, wait_for

@@ -11,7 +11,8 @@ import pytest
 from botocore.config import Config
 
 from sagemaker_engine.http.server import Server, serve
-from sagemaker_engine.s3 import ObjectStore, S3Application
+from sagemaker_engine.s3.application import S3Application
+from sagemaker_engine.s3.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

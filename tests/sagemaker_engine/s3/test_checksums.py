@@ -15,7 +15,7 @@ from sagemaker_engine.s3.checksums import Digests, multipart_etag
 from sagemaker_engine.s3.crc import combine
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
     from tests.sagemaker_engine.s3.conftest import RawClient
 
 BUCKET = "data-bucket"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sagemaker_engine.http.server import Server
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 LARGE = os.urandom(12 << 20)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sagemaker_engine.s3 import ObjectStore
+from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -19,7 +19,9 @@ KEYS = 8
 WRITER = """
 import hashlib, itertools, sys
 from pathlib import Path
-from sagemaker_engine.s3 import ObjectAttributes, ObjectStore, uploads
+from sagemaker_engine.s3.object_store import ObjectStore
+from sagemaker_engine.s3.objects import ObjectAttributes
+from sagemaker_engine.s3 import uploads
 store = ObjectStore(Path(sys.argv[1]))
 for number in itertools.count():
     key = f"k{number % 8}"
@@ -100,7 +102,7 @@ def test_what_a_dead_process_was_writing_is_swept_and_what_a_living_one_writes_i
     store.create_bucket(BUCKET)
     read_end, write_end = os.pipe()
     script = (
-        "import sys\nfrom pathlib import Path\nfrom sagemaker_engine.s3 import ObjectStore\n"
+        "import sys\nfrom pathlib import Path\nfrom sagemaker_engine.s3.object_store import ObjectStore\n"
         "ObjectStore(Path(sys.argv[1])).put('data-bucket', 'k', sys.stdin.buffer)"
     )
     with subprocess.Popen(

@@ -16,7 +16,8 @@ SCRIPT = """
 import http.client, json, os, sys
 from pathlib import Path
 from sagemaker_engine.http.server import serve
-from sagemaker_engine.s3 import ObjectStore, S3Application
+from sagemaker_engine.s3.application import S3Application
+from sagemaker_engine.s3.object_store import ObjectStore
 
 root = Path(sys.argv[1])
 store = ObjectStore(root)

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
     from tests.sagemaker_engine.s3.conftest import RawClient
 
 BUCKET = "data-bucket"

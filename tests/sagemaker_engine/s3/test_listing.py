@@ -10,10 +10,11 @@ import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from sagemaker_engine.s3 import CommonPrefix
+from sagemaker_engine.s3.objects import CommonPrefix
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3 import ObjectInfo, ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
+    from sagemaker_engine.s3.objects import ObjectInfo
 
 BUCKET = "data-bucket"
 LAW = settings(

@@ -18,7 +18,8 @@ SERVER = """
 import sys, threading
 from pathlib import Path
 from sagemaker_engine.http.server import serve
-from sagemaker_engine.s3 import ObjectStore, S3Application
+from sagemaker_engine.s3.application import S3Application
+from sagemaker_engine.s3.object_store import ObjectStore
 print(serve(S3Application(ObjectStore(Path(sys.argv[1])))).port, flush=True)
 sys.stdin.read()
 """

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from sagemaker_engine.s3.checksums import multipart_etag
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 KEY = "big/object"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.s3 import CommonPrefix, ObjectAttributes, ObjectStore, S3Error
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.object_store import ObjectStore
+from sagemaker_engine.s3.objects import CommonPrefix, ObjectAttributes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import requests
 from botocore.exceptions import ClientError
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3 import ObjectStore
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.s3 import ObjectStore, S3Error
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import WriteCondition
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ PROCESSES = 3
 OWN_AND_SHARED = """
 import sys
 from pathlib import Path
-from sagemaker_engine.s3 import ObjectStore
+from sagemaker_engine.s3.object_store import ObjectStore
 store, me = ObjectStore(Path(sys.argv[1])), sys.argv[2]
 for number in range(100):
     store.put("data-bucket", f"own/{me}/{number:03}", me.encode())
@@ -38,7 +39,8 @@ for number in range(100):
 CREATE_ONLY = """
 import sys
 from pathlib import Path
-from sagemaker_engine.s3 import ObjectStore, S3Error
+from sagemaker_engine.s3.errors import S3Error
+from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import WriteCondition
 store, me = ObjectStore(Path(sys.argv[1])), sys.argv[2]
 absent = WriteCondition(must_be_absent=True)
