@@ -31,6 +31,7 @@ SMALL = {
 
 @pytest.mark.dag_run
 @pytest.mark.engine
+@pytest.mark.slow
 def test_run_searches_evaluates_registers_and_reports(
     database: Any, aws_connection: RunningEngine, s3: Any, sagemaker: Any
 ) -> None:

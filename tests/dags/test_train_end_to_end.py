@@ -136,6 +136,7 @@ SEARCH = {
 }
 
 
+@pytest.mark.slow
 def test_search_comes_before_the_training_which_takes_the_winner(database, aws_connection, s3):
     dag_run, states = run(database, **SEARCH)
 

@@ -49,8 +49,14 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        *((name, "fp32") for name in SIZES),
+        ("narrow", "bf16"),
+        *(pytest.param(name, "bf16", marks=pytest.mark.slow) for name in SIZES if name != "narrow"),
+    ],
+)
 def test_predicted_bytes_are_the_measured_ones(name: str, precision: str) -> None:
     size = SIZES[name]
     shape = ModelShape(

@@ -110,6 +110,7 @@ def test_capacity_error_leads_to_the_next_rung_in_the_same_start(
     assert len(job_names(sagemaker, task)) == 2
 
 
+@pytest.mark.slow
 def test_waiting_for_longer_than_the_rung_allows_leads_to_the_next(
     aws_connection, task, script, sagemaker, caplog
 ):
@@ -124,6 +125,7 @@ def test_waiting_for_longer_than_the_rung_allows_leads_to_the_next(
     assert "is stopped: it waits for instances for" in caplog.text
 
 
+@pytest.mark.slow
 def test_last_rung_without_capacity_raises_and_the_next_start_begins_the_ladder_again(
     aws_connection, task, script
 ):
@@ -164,6 +166,7 @@ def test_full_quota_is_waited_for_in_the_triggerer(aws_connection, task, script)
     assert (result["status"], result["attempt"]) == ("Completed", 1)
 
 
+@pytest.mark.slow
 def test_quota_that_stays_full_for_longer_than_the_rung_allows_leads_to_the_next(
     aws_connection, task, script
 ):
@@ -243,6 +246,7 @@ def test_training_that_falls_silent_is_stopped_and_resumed(aws_connection, task,
     assert len(job_names(sagemaker, task)) == 2
 
 
+@pytest.mark.slow
 def test_silence_from_before_the_trigger_counts(aws_connection, task, script, sagemaker, logs):
     spec = script(FALLS_SILENT, checkpoint_s3_uri=checkpoints(aws_connection, task))
     deferred(operator({**spec, "heartbeat_timeout_s": 0}, deferrable=True), task)

@@ -180,6 +180,7 @@ def test_sharding_outlasts_an_outage_that_ends_others(
     assert sum(len(split) for split in rows.values()) == 1000
 
 
+@pytest.mark.slow
 def test_a_sharding_job_works_through_500s_and_half_objects(patient, task, s3) -> None:
     source = put_source(s3, patient, task.run_id, source_files("jsonl"))
     expected = rows_of(shard(patient, source, f"{task.run_id}-calm"))

@@ -333,6 +333,7 @@ def test_a_deferred_job_ends_in_another_process(
     assert result["job_name"] == task.xcoms["job_name"]
 
 
+@pytest.mark.slow
 def test_a_second_start_adopts_the_trainers_job(
     source: str, aws_connection: RunningEngine, task: Any
 ) -> None:

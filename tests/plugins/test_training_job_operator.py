@@ -97,6 +97,7 @@ def test_completed_job_returns_its_snapshot_and_streams_every_host(
     assert job_names(sagemaker, task) == [result["job_name"]]
 
 
+@pytest.mark.slow
 def test_second_start_adopts_the_completed_job(aws_connection, task, script, sagemaker):
     first = execute(operator(script(PRINTS)), task)
     again = execute(operator(script(PRINTS)), task)
@@ -176,6 +177,7 @@ def test_failed_script_raises_its_class_and_the_next_start_is_attempt_two(
     assert len(job_names(sagemaker, task)) == 2
 
 
+@pytest.mark.slow
 def test_state_store_that_fails_reports_no_failure_twice(aws_connection, task, script, caplog):
     with pytest.raises(ScriptError):
         execute(operator(script(RAISES)), task)
@@ -272,6 +274,7 @@ def test_kill_during_create_stops_the_new_job(aws_connection, task, script, sage
     assert "trainyard:killed" in {tag["Key"] for tag in tags}
 
 
+@pytest.mark.slow
 def test_name_that_is_taken_by_no_known_job_is_refused(
     aws_connection, task, script, sagemaker, monkeypatch
 ):
@@ -343,6 +346,7 @@ def test_execution_timeout_while_deferred_stops_the_job(aws_connection, task, sc
     assert status["TrainingJobStatus"] in {"Stopping", "Stopped"}
 
 
+@pytest.mark.slow
 def test_execution_timeout_keeps_a_job_that_completed_meanwhile(aws_connection, task, script):
     first_event(deferred(operator(script(PRINTS), deferrable=True), task).trigger)
 
@@ -507,6 +511,7 @@ def first_event(trigger: Any) -> dict[str, Any]:
     return asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_cleared_task_that_re_attached_too_early_starts_the_next_attempt(
     aws_connection, task, script, sagemaker
 ):
@@ -521,6 +526,7 @@ def test_cleared_task_that_re_attached_too_early_starts_the_next_attempt(
     assert result["attempt"] == 2
 
 
+@pytest.mark.slow
 def test_re_attached_job_that_a_person_stopped_is_not_started_again(
     aws_connection, task, script, sagemaker
 ):

@@ -217,6 +217,7 @@ FAULTS = (
 
 @given(fault=st.sampled_from(FAULTS), begin=st.integers(60, 300), ends=breaks())
 @settings(max_examples=6)
+@pytest.mark.slow
 def test_cutting_a_training_with_tensors_changes_no_issue(
     fault: str, begin: int, ends: Breaks
 ) -> None:

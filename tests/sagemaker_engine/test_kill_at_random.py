@@ -45,7 +45,9 @@ def create_jobs(engine: RunningEngine, accepted: list[str]) -> None:
         accepted.append(f"job-{number}")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
+)
 def test_accepted_jobs_end_and_nothing_is_left_running(
     own_engine: RunningEngine, seed: int
 ) -> None:

@@ -39,7 +39,13 @@ NUM_TEXTS, TEXT_BYTES = 300, 300_000
 TEXT_PEAK_LIMIT_BYTES = 450_000_000
 
 
-@pytest.mark.parametrize("distinct", [1, NUM_TEXTS], ids=["one-text", "own-texts"])
+@pytest.mark.parametrize(
+    "distinct",
+    [
+        pytest.param(1, id="one-text"),
+        pytest.param(NUM_TEXTS, id="own-texts", marks=pytest.mark.slow),
+    ],
+)
 def test_large_texts_are_sharded_in_little_memory(tmp_path: Path, distinct: int) -> None:
     texts = [f"{at % distinct} " + "word " * (TEXT_BYTES // 5) for at in range(NUM_TEXTS)]
     pq.write_table(pa.table({"text": texts}), tmp_path / "t.parquet", compression="lz4")

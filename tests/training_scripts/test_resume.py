@@ -216,6 +216,7 @@ def test_checkpoint_of_a_newer_version_stops_the_run_and_stays(make_job):
     assert job.checkpoints() == before
 
 
+@pytest.mark.slow
 def test_full_disk_costs_checkpoints_only_and_the_last_good_one_stays(make_job):
     job = make_job()
     job.start(**LONG | {"world_size": 1, "max_steps": 100_000, "log_interval": 50})

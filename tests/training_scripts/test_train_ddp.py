@@ -54,8 +54,12 @@ def test_metric_lines_have_the_fixed_format_and_come_from_rank_0_only(make_job):
 
 @pytest.mark.parametrize(
     ("world_size", "micro_batch_size"),
-    [(1, 4), (2, 4), (2, 2), (4, 1)],
-    ids=["1x4-accumulated-2", "2x4", "2x2-accumulated-2", "4x1-accumulated-2"],
+    [
+        pytest.param(1, 4, id="1x4-accumulated-2", marks=pytest.mark.slow),
+        pytest.param(2, 4, id="2x4", marks=pytest.mark.slow),
+        pytest.param(2, 2, id="2x2-accumulated-2"),
+        pytest.param(4, 1, id="4x1-accumulated-2", marks=pytest.mark.slow),
+    ],
 )
 def test_ranks_and_accumulation_do_not_change_the_loss_curve(
     make_job, world_size, micro_batch_size
@@ -89,7 +93,7 @@ def test_all_ranks_stop_early_at_the_same_step(make_job):
     )
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_mixed_precision_follows_fp32_closely(make_job, precision):
     reference, mixed = make_job("fp32"), make_job(precision)
     reference.run()

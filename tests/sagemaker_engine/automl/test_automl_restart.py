@@ -50,6 +50,7 @@ def log_of(engine: RunningEngine, name: str) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob("*.jsonl")))
 
 
+@pytest.mark.slow
 def test_search_goes_on_after_its_engine_was_killed(own_engine: RunningEngine) -> None:
     start(own_engine)
     before = wait_until(

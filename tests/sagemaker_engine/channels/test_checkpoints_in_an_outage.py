@@ -15,11 +15,11 @@ from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import S3Agent
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.fault import S3Fault
-from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import ObjectInfo
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
+    from sagemaker_engine.s3.object_store import ObjectStore
     from collections.abc import Callable
     from pathlib import Path
 

@@ -15,9 +15,9 @@ from sagemaker_engine.channels.retrier import Retrier
 from sagemaker_engine.channels.s3_agent import READ_TIMEOUT_S, S3Agent
 from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.fault import S3Fault
-from sagemaker_engine.s3.object_store import ObjectStore
 
 if TYPE_CHECKING:
+    from sagemaker_engine.s3.object_store import ObjectStore
     from pathlib import Path
 
 BUCKET = "data-bucket"

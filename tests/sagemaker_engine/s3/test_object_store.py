@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.object_store import ObjectStore
 from sagemaker_engine.s3.objects import CommonPrefix, ObjectAttributes
 
 if TYPE_CHECKING:
+    from sagemaker_engine.s3.object_store import ObjectStore
     from pathlib import Path
 
 BUCKET = "data-bucket"

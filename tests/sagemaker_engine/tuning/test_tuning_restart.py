@@ -120,6 +120,7 @@ def log_of(engine: RunningEngine, name: str) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob("*.jsonl")))
 
 
+@pytest.mark.slow
 def test_trial_whose_runner_was_killed_is_counted_and_the_search_goes_on(
     own_engine: RunningEngine,
 ) -> None:

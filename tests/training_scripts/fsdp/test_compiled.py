@@ -42,6 +42,7 @@ def gradient_norms(job):
     return found
 
 
+@pytest.mark.slow
 def test_compiled_layers_that_are_split_have_eagers_gradients(make_job):
     check(make_job, {"tensor_parallel_degree": 2})
 
