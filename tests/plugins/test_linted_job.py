@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
@@ -15,14 +14,15 @@ pytestmark = [
 ]
 
 
-def test_findings_are_in_the_log_and_the_job_runs(aws_connection: Any, task: Any, script: Any):
+def test_findings_are_in_the_log_and_the_job_runs(
+    aws_connection: Any, task: Any, script: Any, caplog: pytest.LogCaptureFixture
+):
     spec = script("pass", instance_count=2)
     operator = TrainingJobOperator(task_id="train", spec=spec, deferrable=False, poll_interval_s=1)
 
-    with capture_logs() as logged:
-        result = TrainingJobOperator.execute.__wrapped__(operator, task.context)
+    result = TrainingJobOperator.execute.__wrapped__(operator, task.context)
 
-    warned = [str(each["event"]) for each in logged if each["log_level"] == "warning"]
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     finding = "warning: distribution: is empty: every instance runs the script by itself"
     assert [line.startswith(finding) for line in warned] == [True]
     assert result["status"] == "Completed"

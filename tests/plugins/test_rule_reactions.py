@@ -290,7 +290,7 @@ def stopped(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
         train = WatchedTrainingJobOperator(task_id="train", spec=spec, watch=plan, deferrable=False)
         name = train.task_jobs(task.context).name_of(1)
         train.task_jobs(task.context).service.create(
-            train.render(task.context, name=name, place={})[0]
+            train.job_run(task.context).render(name, place={})[0]
         )
         assert watched(name, plan)["watched"]["stopped_by"]["step"] == 4
         train.spec["hyperparameters"]["last"] = 6
@@ -406,7 +406,7 @@ def ended(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
         train = a_try()
         name = train.task_jobs(task.context).name_of(1)
         train.task_jobs(task.context).service.create(
-            train.render(task.context, name=name, place={})[0]
+            train.job_run(task.context).render(name, place={})[0]
         )
         if not guard:
             arn = train.task_jobs(task.context).service.describe(name).arn
@@ -489,7 +489,9 @@ def test_answer_counts_although_nothing_else_was_kept_of_it(
     assert again.execute(task.context)["ended_by"] == "rule"
     assert num_jobs(again, task) == 1
 
-    again.jobs.add_tag(kwargs["result"]["arn"], remedy_tag(RetryRemedy.LOWER))
+    again.task_jobs(task.context).service.add_tag(
+        kwargs["result"]["arn"], remedy_tag(RetryRemedy.LOWER)
+    )
     result = a_try().execute(task.context)
 
     assert (result["attempt"], result["status"]) == (2, "Completed")

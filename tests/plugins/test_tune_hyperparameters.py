@@ -261,7 +261,7 @@ def test_name_fits_the_services_32_characters(ended):
 
 
 def test_log_tells_the_trials_and_no_secret(ended):
-    last = ended.log.rpartition("Search ")[2]
+    last = ended.log.rpartition(", ended by ")[2]
 
     assert "4 trials have ended, 0 run, of at most 4; $" in ended.log
     (marked,) = [line for line in last.splitlines() if line.startswith("*")]

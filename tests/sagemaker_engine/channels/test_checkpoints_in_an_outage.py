@@ -19,9 +19,10 @@ from sagemaker_engine.s3.objects import ObjectInfo
 from tests.limits import EVENT_LIMIT_S
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3.object_store import ObjectStore
     from collections.abc import Callable
     from pathlib import Path
+
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 LOCATION = S3Location(bucket=BUCKET, key="run/checkpoints")

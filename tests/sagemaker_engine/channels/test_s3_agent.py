@@ -17,8 +17,9 @@ from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.fault import S3Fault
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3.object_store import ObjectStore
     from pathlib import Path
+
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 CONTENT = os.urandom(3_000_001)

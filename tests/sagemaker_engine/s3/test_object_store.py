@@ -12,8 +12,9 @@ from sagemaker_engine.s3.errors import S3Error
 from sagemaker_engine.s3.objects import CommonPrefix, ObjectAttributes
 
 if TYPE_CHECKING:
-    from sagemaker_engine.s3.object_store import ObjectStore
     from pathlib import Path
+
+    from sagemaker_engine.s3.object_store import ObjectStore
 
 BUCKET = "data-bucket"
 
