@@ -322,18 +322,15 @@ def test_human_is_asked_and_the_training_goes_on_as_said(
     (asked,) = [each for each in questions if isinstance(each, CreateHITLDetailPayload)]
     assert "the loss is nan" in asked.body
     assert parked.value.timeout.total_seconds() == 60
-    assert (
-        train.task_jobs(task.context).service.describe(train.task_jobs(task.context).name_of(2))
-        is None
-    ), "nothing is paid meanwhile"
+    assert train.task_jobs(task.context).of_attempt(2) is None, "nothing is paid meanwhile"
 
     said = {"chosen_options": ["Skip the bad batches"], "responded_by_user": {"name": "Eva"}}
     kwargs = {**parked.value.kwargs, "event": said}
     result = train.resume_execution(parked.value.method_name, kwargs, task.context)
 
     assert (result["attempt"], result["status"], result["skip_steps"]) == (2, "Completed", "4")
-    first = train.task_jobs(task.context).service.describe(train.task_jobs(task.context).name_of(1))
-    assert remedy_of(train.task_jobs(task.context).service.tags(first.arn)) == "skip_batches"
+    jobs = train.task_jobs(task.context)
+    assert remedy_of(jobs.service.tags(jobs.of_attempt(1).arn)) == "skip_batches"
 
 
 @pytest.mark.slow
@@ -351,10 +348,7 @@ def test_no_answer_in_time_ends_the_training_with_its_verdict(
 
     assert result["ended_by"] == "rule"
     assert result["verdict"]["decided_by"] == "nobody within 0:01:00"
-    assert (
-        train.task_jobs(task.context).service.describe(train.task_jobs(task.context).name_of(2))
-        is None
-    )
+    assert train.task_jobs(task.context).of_attempt(2) is None
 
 
 # Stands at the learning rate at which it is stopped, or ends at once by its own guard against NaN.
@@ -403,17 +397,16 @@ def ended(aws_connection: RunningEngine, script: Any, task: Any) -> Any:
                 task_id="train", spec=spec, watch=plan, deferrable=False
             )
 
-        train = a_try()
-        name = train.task_jobs(task.context).name_of(1)
-        train.task_jobs(task.context).service.create(
-            train.job_run(task.context).render(name, place={})[0]
-        )
+        run = a_try().job_run(task.context)
+        name = run.jobs.name_of(1)
+        run.service.create(run.render(name, place={})[0])
         if not guard:
-            arn = train.task_jobs(task.context).service.describe(name).arn
+            arn = run.service.describe(name).arn
             for tag in RuleStop(rule="NonFinite", step=step, onset=step).tags:
-                train.task_jobs(task.context).service.add_tag(arn, tag)
-            train.task_jobs(task.context).service.stop(name)
-        train._follow(name)
+                run.service.add_tag(arn, tag)
+            run.service.stop(name)
+        while not run.service.describe(name).is_terminal:
+            time.sleep(0.1)
         return a_try
 
     return make
@@ -429,8 +422,8 @@ def parked(train: WatchedTrainingJobOperator, task: Any) -> dict[str, Any]:
 
 def num_jobs(train: WatchedTrainingJobOperator, task: Any) -> int:
     """Return how many jobs the task has made."""
-    names = (train.task_jobs(task.context).name_of(attempt) for attempt in (1, 2, 3))
-    return sum(train.task_jobs(task.context).service.describe(name) is not None for name in names)
+    jobs = train.task_jobs(task.context)
+    return sum(jobs.of_attempt(attempt) is not None for attempt in (1, 2, 3))
 
 
 def answered(train: WatchedTrainingJobOperator, task: Any, kwargs: Any, said: RetryRemedy) -> Any:
