@@ -24,10 +24,29 @@ ASSET = "x-trainyard://dataset"
 
 @pytest.fixture
 def scheduled(stack: LiveStack) -> Iterator[LiveStack]:
-    """The stack with the scheduled DAG unpaused for one test."""
+    """The stack with the scheduled DAG unpaused for one test, and nothing due.
+
+    Else Airflow would begin with the run of last Monday, whole: the clock cannot be given a conf, so the row of a run
+    that it makes gets one here.
+    """
+    stack.database(
+        "CREATE TRIGGER IF NOT EXISTS small_scheduled_runs AFTER INSERT ON dag_run "
+        "WHEN NEW.run_type = 'scheduled' "
+        f"BEGIN UPDATE dag_run SET conf = '{as_json(SMALL_RUN)}' WHERE id = NEW.id; END"
+    )
+    due(stack, "2126-01-07 03:00:00.000000")
     stack.api.set_paused(SCHEDULED, paused=False)
     yield stack
     stack.api.set_paused(SCHEDULED, paused=True)
+
+
+def due(stack: LiveStack, moment: str) -> None:
+    """Let the scheduled DAG's next run be due at a moment."""
+    stack.database(
+        f"UPDATE dag SET next_dagrun = '{moment}', next_dagrun_create_after = '{moment}', "
+        f"next_dagrun_data_interval_start = '{moment}', next_dagrun_data_interval_end = '{moment}' "
+        f"WHERE dag_id = '{SCHEDULED}'"
+    )
 
 
 def run_of_type(stack: LiveStack, run_type: str) -> str:
@@ -45,18 +64,7 @@ def test_an_assets_event_starts_a_run_on_the_data_it_names(scheduled: LiveStack)
 
 
 def test_the_schedule_starts_a_run_when_its_time_comes(scheduled: LiveStack) -> None:
-    # The clock cannot be given a conf: the row of the run that it makes gets one here.
-    scheduled.database(
-        "CREATE TRIGGER small_scheduled_runs AFTER INSERT ON dag_run WHEN NEW.run_type = 'scheduled' "
-        f"BEGIN UPDATE dag_run SET conf = '{as_json(SMALL_RUN)}' WHERE id = NEW.id; END"
-    )
-    scheduled.database(
-        "UPDATE dag SET next_dagrun = '2026-01-05 03:00:00.000000', "
-        "next_dagrun_create_after = '2026-01-05 03:00:00.000000', "
-        "next_dagrun_data_interval_start = '2026-01-05 03:00:00.000000', "
-        "next_dagrun_data_interval_end = '2026-01-05 03:00:00.000000' "
-        f"WHERE dag_id = '{SCHEDULED}'"
-    )
+    due(scheduled, "2026-01-05 03:00:00.000000")
     scheduled.passes_preflight(SCHEDULED, run_of_type(scheduled, "scheduled"))
 
 
