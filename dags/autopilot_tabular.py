@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
+from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.automl_tabular import AutoMLTabularOperator
 from trainyard_airflow.operators.processing_job import ProcessingJobOperator
 from trainyard_airflow.operators.register_model import RegisterModelOperator
@@ -12,7 +13,6 @@ from trainyard_airflow.tasks.automl import specs
 from trainyard_airflow.tasks.automl.documentation import AUTOPILOT
 from trainyard_airflow.tasks.automl.params import automl_params
 from trainyard_airflow.tasks.automl.report import AutoMLReportOperator
-from trainyard_airflow.tasks.shared import run_state
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
 from trainyard_airflow.tasks.shared.form_schema import give_params
 
@@ -27,19 +27,21 @@ with DAG(
     doc_md=AUTOPILOT,
 ) as autopilot_tabular:
     prepare = ProcessingJobOperator(
-        task_id=run_state.PREPARE, spec=specs.prepare_spec, retries=JOB_RETRIES
+        task_id=TaskId.PREPARE, spec=specs.prepare_spec, retries=JOB_RETRIES
     )
     search = AutoMLTabularOperator(
-        task_id=run_state.SEARCH, spec=specs.search_spec, retries=JOB_RETRIES
+        task_id=TaskId.SEARCH, spec=specs.search_spec, retries=JOB_RETRIES
     )
     evaluate = ProcessingJobOperator(
-        task_id=run_state.EVALUATE, spec=specs.evaluate_spec, retries=JOB_RETRIES
+        task_id=TaskId.EVALUATE, spec=specs.evaluate_spec, retries=JOB_RETRIES
     )
-    register = RegisterModelOperator(task_id=run_state.REGISTER, version=specs.register_version)
+    register = RegisterModelOperator(task_id=TaskId.REGISTER, version=specs.register_version)
     # A teardown runs whatever happened before it, also when somebody marked the run failed.
-    report = AutoMLReportOperator(task_id=run_state.REPORT).as_teardown()
+    report = AutoMLReportOperator(task_id=TaskId.REPORT).as_teardown()
     # The run's state is that of this task: it succeeds only if every task before it did.
-    outcome = EmptyOperator(task_id="outcome", on_execute_callback=None, on_failure_callback=None)
+    outcome = EmptyOperator(
+        task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
+    )
     chain(prepare, search, evaluate, register, report, outcome)
     register >> outcome
 

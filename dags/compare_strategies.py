@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
+from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.cell_job import CellJobOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.retry_policy import TrainingRetryPolicy
@@ -34,14 +35,17 @@ with DAG(
     tags=["trainyard", "sagemaker", "distributed-training", "comparison"],
     doc_md=documentation.COMPARE,
 ) as compare_strategies:
-    preflight = ComparisonPreflightOperator(task_id="preflight")
+    preflight = ComparisonPreflightOperator(task_id=TaskId.PREFLIGHT)
     shard = ShardDatasetOperator(
-        task_id="shard", spec=task_specs.shard_task_spec, asset=SHARDS_ASSET, ledger_uri=_LEDGER_URI
+        task_id=TaskId.SHARD,
+        spec=task_specs.shard_task_spec,
+        asset=SHARDS_ASSET,
+        ledger_uri=_LEDGER_URI,
     )
-    plan = ListCellsOperator(task_id="plan")
+    plan = ListCellsOperator(task_id=TaskId.PLAN)
     # How many run at a time is the pool's to say: plugins/airflow_local_settings.py.
     cells = CellJobOperator.partial(
-        task_id="cells",
+        task_id=TaskId.CELLS,
         spec=cell_task_spec,
         ledger_uri=_LEDGER_URI,
         retries=CELL_RETRIES,
@@ -49,10 +53,12 @@ with DAG(
         map_index_template="{{ task.cell['name'] }}",
     ).expand(cell=plan.output)
     # A teardown runs whatever happened before it, also when somebody marked the run failed.
-    report = ComparisonReportOperator(task_id="report").as_teardown(on_failure_fail_dagrun=True)
+    report = ComparisonReportOperator(task_id=TaskId.REPORT).as_teardown(
+        on_failure_fail_dagrun=True
+    )
     # One training that can be shown makes the run a success; the page says what became of the others.
     outcome = EmptyOperator(
-        task_id="outcome",
+        task_id=TaskId.OUTCOME,
         trigger_rule="one_success",
         on_execute_callback=None,
         on_failure_callback=None,

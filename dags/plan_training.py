@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.planning import PlanOperator, plan_params
 from trainyard_airflow.tasks.shared import documentation
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS
@@ -18,4 +19,4 @@ with DAG(
     tags=["trainyard", "planning"],
     doc_md=documentation.PLAN,
 ) as plan_training:
-    PlanOperator(task_id="plan")
+    PlanOperator(task_id=TaskId.PLAN)

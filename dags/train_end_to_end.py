@@ -11,6 +11,7 @@ from typing import Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, chain
 
+from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.check_rules import CheckRulesOperator
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
@@ -42,23 +43,23 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         default_args=DEFAULT_ARGS,
         **dag_arguments,
     ) as dag:
-        preflight = PreflightOperator(task_id="preflight")
+        preflight = PreflightOperator(task_id=TaskId.PREFLIGHT)
         shard = ShardDatasetOperator(
-            task_id="shard",
+            task_id=TaskId.SHARD,
             spec=task_specs.shard_task_spec,
             asset=SHARDS_ASSET,
             ledger_uri=_LEDGER_URI,
         )
         # Without `tune` preflight skips it. Then the training goes on after the shards.
         tune = TuneHyperparametersOperator(
-            task_id="tune",
+            task_id=TaskId.TUNE,
             spec=task_specs.tune_task_spec,
             trials_uri="{{ ti.xcom_pull(task_ids='preflight')['trials_uri'] }}",
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
         )
         train = WatchedTrainingJobOperator(
-            task_id="train",
+            task_id=TaskId.TRAIN,
             spec=task_specs.train_task_spec,
             ledger_uri=_LEDGER_URI,
             watch=task_specs.watch_task_plan,
@@ -68,32 +69,32 @@ def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
         )
         # Beside the training: rules judge what its ranks tell of it, and stop it where one asks for that.
         watch_rules = CheckRulesOperator(
-            task_id="watch_rules",
+            task_id=TaskId.WATCH_RULES,
             watch=task_specs.watch_task_plan,
-            watched_task_id="train",
+            watched_task_id=TaskId.TRAIN,
             notifier=_NOTIFIER,
             trigger_rule="none_failed_min_one_success",
         )
         # Alarms and dashboard, where the conf asks for them: else preflight skips the first, and so Airflow the second.
         # Beside the training, not before it: what follows a setup may have no trigger rule of its own.
-        set_up = SetUpMonitoringOperator(task_id="set_up_monitoring")
-        tear_down = TearDownMonitoringOperator(task_id="tear_down_monitoring")
+        set_up = SetUpMonitoringOperator(task_id=TaskId.SET_UP_MONITORING)
+        tear_down = TearDownMonitoringOperator(task_id=TaskId.TEAR_DOWN_MONITORING)
         tear_down.as_teardown(setups=set_up)
         evaluate = EvaluationJobOperator(
-            task_id="evaluate",
+            task_id=TaskId.EVALUATE,
             spec=task_specs.evaluate_task_spec,
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
         )
         register = RegisterModelOperator(
-            task_id="register", version=task_specs.register_task_version, asset=MODEL_ASSET
+            task_id=TaskId.REGISTER, version=task_specs.register_task_version, asset=MODEL_ASSET
         )
         # A teardown runs whatever happened before it, also when somebody marked the run failed.
-        report = ReportOperator(task_id="report").as_teardown()
+        report = ReportOperator(task_id=TaskId.REPORT).as_teardown()
         # The run's state is that of this task: it succeeds only if every task before it did. Without
         # callbacks the scheduler settles an empty task itself: no worker is started for it.
         outcome = EmptyOperator(
-            task_id="outcome", on_execute_callback=None, on_failure_callback=None
+            task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
         )
         chain(preflight, shard, tune, train, evaluate, register, report, outcome)
         preflight >> tune

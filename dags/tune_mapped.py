@@ -9,6 +9,7 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 
+from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.operators.training_job import TrainingJobOperator
@@ -44,9 +45,12 @@ with DAG(
     tags=["trainyard", "sagemaker", "distributed-training", "tuning"],
     doc_md=documentation.TUNE_MAPPED,
 ) as tune_mapped:
-    preflight = PreflightOperator(task_id="preflight", more_findings=rounds_findings)
+    preflight = PreflightOperator(task_id=TaskId.PREFLIGHT, more_findings=rounds_findings)
     shard = ShardDatasetOperator(
-        task_id="shard", spec=task_specs.shard_task_spec, asset=SHARDS_ASSET, ledger_uri=_LEDGER_URI
+        task_id=TaskId.SHARD,
+        spec=task_specs.shard_task_spec,
+        asset=SHARDS_ASSET,
+        ledger_uri=_LEDGER_URI,
     )
     # A round without trials is skipped; the next one, and the choice, come all the same.
     rounds = []
@@ -61,28 +65,30 @@ with DAG(
         ).expand(trial=ask.output)
         rounds += [ask, trials]
     tune = ChooseTrialOperator(
-        task_id="tune",
+        task_id=TaskId.TUNE,
         trials_uri="{{ ti.xcom_pull(task_ids='preflight')['trials_uri'] }}",
         trigger_rule="none_failed",
     )
     train = TrainingJobOperator(
-        task_id="train",
+        task_id=TaskId.TRAIN,
         spec=task_specs.train_task_spec,
         ledger_uri=_LEDGER_URI,
         notifier=_NOTIFIER,
         retries=JOB_RETRIES,
     )
     evaluate = EvaluationJobOperator(
-        task_id="evaluate",
+        task_id=TaskId.EVALUATE,
         spec=task_specs.evaluate_task_spec,
         ledger_uri=_LEDGER_URI,
         retries=JOB_RETRIES,
     )
     register = RegisterModelOperator(
-        task_id="register", version=task_specs.register_task_version, asset=MODEL_ASSET
+        task_id=TaskId.REGISTER, version=task_specs.register_task_version, asset=MODEL_ASSET
     )
-    report = ReportOperator(task_id="report", trial_tasks=TRIAL_TASKS).as_teardown()
-    outcome = EmptyOperator(task_id="outcome", on_execute_callback=None, on_failure_callback=None)
+    report = ReportOperator(task_id=TaskId.REPORT, trial_tasks=TRIAL_TASKS).as_teardown()
+    outcome = EmptyOperator(
+        task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
+    )
     chain(preflight, shard, *rounds, tune, train, evaluate, register, report, outcome)
     register >> outcome
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.listeners import hookimpl
 from sqlalchemy.orm import object_session
 
-from trainyard_airflow.tasks.shared import run_state
+from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -55,7 +55,7 @@ def _returned(session: Session, dag_run: Any) -> dict[str, Any]:
     from airflow.models.xcom import XComModel  # noqa: TID251  # the scheduler has the database
 
     query = XComModel.get_many(
-        run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=run_state.REPORT, key="return_value"
+        run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=TaskId.REPORT, key="return_value"
     )
     row = session.execute(query).first()
     returned = XComModel.deserialize_value(row[0]) if row else None

@@ -6,7 +6,8 @@ import pytest
 
 from chaos.audit import check_ledger, check_run, check_strikes
 from chaos.jobs import ObservedAttempt
-from chaos.schedule import TRAIN, Strike, StrikeKind, StrikeMoment
+from chaos.schedule import Strike, StrikeKind, StrikeMoment
+from trainyard.task_ids import TaskId
 
 JOB = ObservedAttempt(name="train-0123456789", status="Completed", created_at=0.0, ended_at=60.0)
 SETTLED = {"name": JOB.name, "settled_at": 61.0}
@@ -34,7 +35,9 @@ def test_a_ledger_that_is_open_or_incomplete_is_told(
 
 
 def test_a_strike_that_found_no_moment_is_told() -> None:
-    strike = Strike(number=3, kind=StrikeKind.ENGINE, moment=StrikeMoment(task=TRAIN, step=9))
+    strike = Strike(
+        number=3, kind=StrikeKind.ENGINE, moment=StrikeMoment(task=TaskId.TRAIN, step=9)
+    )
     assert check_strikes([]).holds
     assert check_strikes([strike]).found == "did not strike: 3. engine killed, at step 9"
 

@@ -11,12 +11,12 @@ from chaos.schedule import (
     ATTEMPT_ENDS,
     INTERRUPTIONS,
     TASKS,
-    TRAIN,
     Strike,
     StrikeKind,
     StrikeMoment,
     draw,
 )
+from trainyard.task_ids import TaskId
 
 MAX_STEPS = 600
 seeds = strategies.integers(min_value=0, max_value=2**63 - 1)
@@ -81,7 +81,7 @@ def test_fifty_seeds_hold_every_kind_and_every_task() -> None:
 @pytest.mark.parametrize(
     ("moment", "text"),
     [
-        (StrikeMoment(task=TRAIN, step=143), "at step 143"),
+        (StrikeMoment(task=TaskId.TRAIN, step=143), "at step 143"),
         (StrikeMoment(task="shard"), "as shard starts"),
     ],
     ids=["step", "task"],

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from chaos.fault_injector import Blow
 from chaos.jobs import ObservedAttempt
-from chaos.schedule import TRAIN, Strike, StrikeKind, StrikeMoment
+from chaos.schedule import Strike, StrikeKind, StrikeMoment
 from chaos.story import job_lines, story
 from chaos.training_log import LogMark
+from trainyard.task_ids import TaskId
 
 
-def blow(number: int, kind: StrikeKind, *, at: float, task: str = TRAIN, **members: object) -> Blow:
-    moment = StrikeMoment(task=task, step=int(at) if task == TRAIN else None)
+def blow(
+    number: int, kind: StrikeKind, *, at: float, task: str = TaskId.TRAIN, **members: object
+) -> Blow:
+    moment = StrikeMoment(task=task, step=int(at) if task == TaskId.TRAIN else None)
     strike = Strike(number=number, kind=kind, moment=moment)
     return Blow(strike=strike, at=at, step=int(at), **members)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.hooks.jobs import SageMakerJobs
@@ -19,7 +20,6 @@ from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparameters
 from trainyard_airflow.tasks.shared.leftover_jobs import job_name_of, stop_leftover_jobs
 from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
-from trainyard_airflow.tasks.shared.run_state import TUNE
 
 pytestmark = pytest.mark.engine
 
@@ -110,12 +110,14 @@ def test_metrics_are_read_without_the_rest_of_a_large_archive():
 
 
 def test_search_is_looked_for_by_the_name_that_its_operator_gives(aws_connection, task):
-    operator = TuneHyperparametersOperator(task_id=TUNE, spec={})
+    operator = TuneHyperparametersOperator(task_id=TaskId.TUNE, spec={})
     paths = paths_of(task, bucket=aws_connection.bucket)
 
-    name = job_name_of(paths, task_id=TUNE, attempt=2)
+    name = job_name_of(paths, task_id=TaskId.TUNE, attempt=2)
 
-    assert name == operator.task_jobs(task.context | {"ti": replace(task, task_id=TUNE)}).name_of(2)
+    assert name == operator.task_jobs(
+        task.context | {"ti": replace(task, task_id=TaskId.TUNE)}
+    ).name_of(2)
     assert len(name) <= 32
 
 

@@ -20,6 +20,7 @@ from trainyard.stack.home import Home
 from trainyard.stack.run import DAG_ID, bring_up
 from trainyard.stack.run_monitor import RunMonitor
 from trainyard.stack.stack import Stack, is_engine_ready
+from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ def _looked_back(
     told = story(fault_injector.blows, endpoint.marks(jobs), fired, began_at=began_at, tries=tries)
     for line in ("", "what struck, when, and what it cost", *told, "jobs", *job_lines(jobs)):
         watched.say(line)
-    prepared = api.xcom(DAG_ID, view.run_id, "preflight", "return_value") or {}
+    prepared = api.xcom(DAG_ID, view.run_id, TaskId.PREFLIGHT, "return_value") or {}
     ledger = endpoint.ledger(str(prepared["ledger_uri"])) if prepared else []
     report = home.reports / view.run_id.replace("/", "_")
     return [

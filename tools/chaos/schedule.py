@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from trainyard.task_ids import TaskId
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-TRAIN = "train"
-TASKS = ("shard", TRAIN, "evaluate", "register", "report")
+TASKS = (TaskId.SHARD, TaskId.TRAIN, TaskId.EVALUATE, TaskId.REGISTER, TaskId.REPORT)
 """The tasks that a strike may find, in the order in which they run."""
 EARLIEST, LATEST = 0.08, 0.92
 """Which part of the training's steps is struck: a run whose training has just ended shows nothing."""
@@ -138,7 +139,7 @@ def _uplink(seed: int, max_steps: int) -> Strike:
     return Strike(
         number=0,
         kind=StrikeKind.SLOW_UPLINK,
-        moment=StrikeMoment(task=TRAIN, step=step),
+        moment=StrikeMoment(task=TaskId.TRAIN, step=step),
         megabytes_per_s=bandwidth,
     )
 
@@ -154,7 +155,7 @@ def _moments(
     draws: random.Random, kinds: Sequence[StrikeKind], max_steps: int
 ) -> Iterator[StrikeMoment]:
     """Yield a moment for each kind, in the kinds' order."""
-    free = [task for task in TASKS if task != TRAIN]
+    free: list[str] = [task for task in TASKS if task != TaskId.TRAIN]
     tasks: list[str | None] = []
     for kind in kinds:
         wanted = _task(draws, kind, free)
@@ -167,14 +168,14 @@ def _moments(
             yield StrikeMoment(task=task)
         else:
             yield StrikeMoment(
-                task=TRAIN, step=_step(draws, parts.pop(), tasks.count(None), max_steps)
+                task=TaskId.TRAIN, step=_step(draws, parts.pop(), tasks.count(None), max_steps)
             )
 
 
 def _task(draws: random.Random, kind: StrikeKind, free: Sequence[str]) -> str | None:
     """Return the task at whose start the kind strikes, None for a step of the training."""
     if kind is StrikeKind.WORKER:  # a task that waits for its job needs no worker
-        return draws.choice((TRAIN, *free))
+        return draws.choice((TaskId.TRAIN, *free))
     if kind in {*SERVICES, StrikeKind.ENGINE, StrikeKind.SCHEDULER} and draws.random() < 1 / 3:
         return draws.choice(free)
     return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainyard.cost.job_cost import CostEstimate, cost_ceiling
 from trainyard.planning.evaluation_plan import Place, plan_evaluation, processing_run_s
 from trainyard.planning.search_cost import search_cost
+from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from trainyard.planning.evaluation_plan import EvaluationPlan
     from trainyard.specs.capacity_rung import CapacityRung
     from trainyard.specs.run_conf import RunConf
-
-TRAIN = "train"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> 
     if conf.budget_usd is None:
         return None
     estimates, search = _estimates(conf), search_cost(conf)
-    others = (each.ceiling_usd for name, each in estimates.items() if name != TRAIN)
+    others = (each.ceiling_usd for name, each in estimates.items() if name != TaskId.TRAIN)
     most = search.ceiling_usd if search else None
     spent = (most or 0.0) if searched_usd is None else searched_usd
     return max(0.01, conf.budget_usd - spent - sum(each for each in others if each is not None))
@@ -114,17 +113,19 @@ def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return one attempt of each job, each for its longest time."""
     rungs = conf.rungs
-    estimates = {TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs)}
+    estimates: dict[str, CostEstimate] = {
+        TaskId.TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs)
+    }
     evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in rungs]
     if evaluating[0].place is Place.PROCESSING:
-        estimates["evaluate"] = _dearest(
+        estimates[TaskId.EVALUATE] = _dearest(
             cost_ceiling(
                 instance_type=each.instance_type, instance_count=1, max_run_s=each.max_run_s
             )
             for each in evaluating
         )
     if conf.shard_instance_count:
-        estimates["shard"] = cost_ceiling(
+        estimates[TaskId.SHARD] = cost_ceiling(
             instance_type=conf.shard_instance_type,
             instance_count=conf.shard_instance_count,
             max_run_s=processing_run_s(conf),

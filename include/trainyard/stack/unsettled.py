@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainyard.task_ids import TaskId
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainyard.stack.airflow_api import AirflowApi
     from trainyard.stack.aws import AwsEndpoint
 
-PREFLIGHT_TASK = "preflight"
 _NEVER_CREATED = "NeverCreated"
 _OVER = frozenset({"Completed", "Failed", "Stopped", None})
 
@@ -33,7 +34,7 @@ class Unsettled:
 
 def find_unsettled(api: AirflowApi, aws: AwsEndpoint, dag_id: str, run_id: str) -> list[Unsettled]:
     """Return what the run's ledger holds that has not ended; nothing if the run never came to have one."""
-    prepared = api.xcom(dag_id, run_id, PREFLIGHT_TASK, "return_value")
+    prepared = api.xcom(dag_id, run_id, TaskId.PREFLIGHT, "return_value")
     uri = prepared.get("ledger_uri") if isinstance(prepared, dict) else None
     return list(_unsettled(aws, str(uri))) if uri else []
 

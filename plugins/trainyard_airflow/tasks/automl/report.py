@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
 from trainyard.runs.tabular.record import TabularRecord
+from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.automl import specs
-from trainyard_airflow.tasks.shared import run_state
 from trainyard_airflow.tasks.shared.closing_report import ClosingReportOperator, unsettled_names
 from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
 from trainyard_airflow.tasks.shared.run_facts import first_failure, gather
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.tasks.shared.run_facts import TaskFacts
     from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
-_TASKS = (run_state.PREPARE, run_state.SEARCH, run_state.EVALUATE, run_state.REGISTER)
+_TASKS = (TaskId.PREPARE, TaskId.SEARCH, TaskId.EVALUATE, TaskId.REGISTER)
 
 
 class AutoMLReportOperator(ClosingReportOperator):
@@ -72,12 +72,12 @@ class AutoMLReportOperator(ClosingReportOperator):
         ledger: Ledger | None,
     ) -> TabularRecord:
         dag_run: Any = context["dag_run"]
-        search = facts[run_state.SEARCH].result
+        search = facts[TaskId.SEARCH].result
         board = self._json(search["leaderboard_uri"]) if search else None
         explained = search["explainability_uri"] if search else None
         analysis = self._json(f"{explained}/analysis.json") if explained else None
-        evaluated = facts[run_state.EVALUATE].result
-        prepared = facts[run_state.PREPARE].result
+        evaluated = facts[TaskId.EVALUATE].result
+        prepared = facts[TaskId.PREPARE].result
         return TabularRecord(
             dag_id=context["ti"].dag_id,
             run_id=context["ti"].run_id,
@@ -92,7 +92,7 @@ class AutoMLReportOperator(ClosingReportOperator):
             evaluation=self._json(f"{paths.evaluation}/{specs.EVALUATION_FILE}")
             if evaluated
             else None,
-            model=facts[run_state.REGISTER].result,
+            model=facts[TaskId.REGISTER].result,
             ledger=None if ledger is None else ledger.to_dict(),
             failure=first_failure(list(facts.values())),
         )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from trainyard.specs.automl_conf import OWN, AutoMLConf
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
+from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.register_model import ModelVersion
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
-from trainyard_airflow.tasks.shared.run_state import EVALUATE, PREPARE, SEARCH, result_of
+from trainyard_airflow.tasks.shared.run_state import result_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -53,7 +54,7 @@ def prepare_spec(context: Context, jinja_env: object) -> ProcessingJobSpec:
 def search_spec(context: Context, jinja_env: object) -> AutoMLJobSpec:
     """Return the AutoML job on the training rows."""
     conf, paths, role = run_of(context)
-    data = result_of(context, PREPARE)["outputs"]
+    data = result_of(context, TaskId.PREPARE)["outputs"]
     return AutoMLJobSpec(
         role=role,
         train=f"{data['train']}/",
@@ -74,7 +75,7 @@ def search_spec(context: Context, jinja_env: object) -> AutoMLJobSpec:
 def evaluate_spec(context: Context, jinja_env: object) -> ProcessingJobSpec:
     """Return the job that measures the best candidate on the test rows."""
     conf, paths, role = run_of(context)
-    data, found = result_of(context, PREPARE)["outputs"], result_of(context, SEARCH)
+    data, found = result_of(context, TaskId.PREPARE)["outputs"], result_of(context, TaskId.SEARCH)
     environment = found["best"]["containers"][-1]["environment"]
     arguments = {
         "--target": conf.target,
@@ -102,7 +103,7 @@ def evaluate_spec(context: Context, jinja_env: object) -> ProcessingJobSpec:
 def register_version(context: Context, jinja_env: object) -> ModelVersion:
     """Return the model version of the best candidate, with its lineage."""
     conf, paths, _ = run_of(context)
-    ti, found = context["ti"], result_of(context, SEARCH)
+    ti, found = context["ti"], result_of(context, TaskId.SEARCH)
     best = found["best"]
     return ModelVersion(
         group=conf.model_package_group,
@@ -119,7 +120,7 @@ def register_version(context: Context, jinja_env: object) -> ModelVersion:
             "problem_type": found["problem_type"],
             f"metric.{found['objective']['metric_name']}": best["value"],
             "data_uri": data_uri(paths),
-            "evaluation_job": result_of(context, EVALUATE)["job_name"],
+            "evaluation_job": result_of(context, TaskId.EVALUATE)["job_name"],
             "explainability": found["explainability_uri"],
         },
     )

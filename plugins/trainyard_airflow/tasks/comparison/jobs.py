@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 from trainyard.errors import SpecError
 from trainyard.planning.linter.linter import lint
 from trainyard.specs.comparison_conf import ComparisonConf
+from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.script_check import ScriptJob, script_findings
 from trainyard_airflow.operators.source_check import entry_point_findings
 from trainyard_airflow.tasks.end_to_end.jobs import training_hyperparameters, training_spec
 from trainyard_airflow.tasks.end_to_end.lint import SAID_BY_THE_PLAN, UNSET_PATHS, UNSET_ROLE
-from trainyard_airflow.tasks.shared.run_state import SHARD, RunState, result_of
+from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ def cell_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # n
         Cell.from_dict(task.cell),
         run=ComparisonConf.from_params(state.plan["comparison"]).run,
         paths=state.paths,
-        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         role=state.role,
     )
 

@@ -11,7 +11,7 @@ from trainyard.runs.comparison.cells import cell_record
 from trainyard.runs.comparison.findings import findings_of
 from trainyard.runs.comparison.measures import Measures, measures_in
 from trainyard.runs.comparison.record import ComparisonRecord
-from trainyard_airflow.tasks.shared import run_state
+from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.shared.closing_report import ClosingReportOperator, unsettled_names
 from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
 from trainyard_airflow.tasks.shared.output_archive import texts_in_archive
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.tasks.shared.run_facts import TaskFacts
 
 CELLS = "cells"
-_TASKS = (run_state.PREFLIGHT, run_state.SHARD)
+_TASKS = (TaskId.PREFLIGHT, TaskId.SHARD)
 _MODEL_FILE, _OUTPUT_FILE = "model.tar.gz", "output.tar.gz"
 _PARQUET = "application/vnd.apache.parquet"
 
@@ -123,7 +123,7 @@ class ComparisonReportOperator(ClosingReportOperator):
         plan = dict(state.get("plan") or {})
         conf = plan.pop("comparison", None) or dict(context["params"])
         is_empty = not any(each.is_measured for each in cells)
-        dataset = next((e.result for e in facts if e.task_id == run_state.SHARD and e.result), {})
+        dataset = next((e.result for e in facts if e.task_id == TaskId.SHARD and e.result), {})
         return ComparisonRecord(
             dag_id=context["ti"].dag_id,
             run_id=context["ti"].run_id,

@@ -14,6 +14,7 @@ from trainyard.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, w
 from trainyard.specs.service_debugger import Debugger
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard.specs.tuning_job import HyperbandResources, SearchStrategy, TuningJobSpec
+from trainyard.task_ids import TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,7 +183,7 @@ def tuning_spec(conf: RunConf, *, paths: RunPaths, dataset_uri: str, role: str) 
         paths=paths,
         dataset_uri=dataset_uri,
         role=role,
-        task_id="tune",
+        task_id=TaskId.TUNE,
     )
     static = {name: v for name, v in trial.hyperparameters.items() if name not in search.ranges}
     evaluations = -(-search.num_steps // search.eval_interval)

@@ -10,9 +10,10 @@ from trainyard.runs.run_tags import Owner
 from trainyard.sagemaker_api.monitoring_requests import MonitoredTraining
 from trainyard.sagemaker_api.names import job_name
 from trainyard.specs.monitoring import Dashboard, Monitoring
+from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
-from trainyard_airflow.tasks.shared.run_state import TRAIN, RunState
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ def monitored_training(state: RunState) -> MonitoredTraining:
             job_name(
                 dag_id=state.paths.dag_id,
                 run_id=state.paths.run_id,
-                task_id=TRAIN,
+                task_id=TaskId.TRAIN,
                 attempt=attempt,
                 deployment=state.paths.deployment,
             )

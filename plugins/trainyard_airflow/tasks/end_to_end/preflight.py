@@ -18,6 +18,7 @@ from trainyard.errors import (
 )
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
+from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
 from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.operators.connected import ConnectedOperator
@@ -33,12 +34,7 @@ from trainyard_airflow.tasks.end_to_end.params import schema_findings
 from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
-from trainyard_airflow.tasks.shared.run_state import (
-    SET_UP_MONITORING,
-    TUNE,
-    WATCH_RULES,
-    RunState,
-)
+from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -202,11 +198,11 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def _absent_task_findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what is asked for beside the training, and has no task in this DAG."""
         asked = {
-            "monitoring": (SET_UP_MONITORING, params.get("monitoring")),
-            "watch_rules": (WATCH_RULES, params.get("watch_rules")),
-            "on_rule_error": (WATCH_RULES, params.get("on_rule_error", "stop") != "stop"),
-            "on_rule_stop": (WATCH_RULES, params.get("on_rule_stop")),
-            "debugger": (WATCH_RULES, params.get("debugger", "own") != "own"),
+            "monitoring": (TaskId.SET_UP_MONITORING, params.get("monitoring")),
+            "watch_rules": (TaskId.WATCH_RULES, params.get("watch_rules")),
+            "on_rule_error": (TaskId.WATCH_RULES, params.get("on_rule_error", "stop") != "stop"),
+            "on_rule_stop": (TaskId.WATCH_RULES, params.get("on_rule_stop")),
+            "debugger": (TaskId.WATCH_RULES, params.get("debugger", "own") != "own"),
         }
         for name, (task, is_asked) in asked.items():
             if is_asked and task not in self.downstream_task_ids:
@@ -221,10 +217,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         """Skip the search of a run that has none, and what it does not ask for beside its training."""
         conf = self._result["conf"]
         is_watched = Monitoring(**(conf.get("monitoring") or {})).is_on
-        idle = {
-            TUNE: not conf["tune"],
-            SET_UP_MONITORING: not is_watched,
-            WATCH_RULES: not conf["watch_rules"],
+        idle: Mapping[str, bool] = {
+            TaskId.TUNE: not conf["tune"],
+            TaskId.SET_UP_MONITORING: not is_watched,
+            TaskId.WATCH_RULES: not conf["watch_rules"],
         }
         skipped = [each for each in self.downstream_list if idle.get(each.task_id)]
         if not skipped:

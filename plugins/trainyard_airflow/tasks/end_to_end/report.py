@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.runs.builder import build_run_record
 from trainyard.runs.run_note import run_note
+from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.end_to_end.jobs import EVALUATION_FILE
 from trainyard_airflow.tasks.end_to_end.search_account import (
     SearchAccount,
     conf_as_trained,
     write_search_account,
 )
-from trainyard_airflow.tasks.shared import run_state
 from trainyard_airflow.tasks.shared.closing_report import ClosingReportOperator, unsettled_names
 from trainyard_airflow.tasks.shared.leftover_jobs import stop_leftover_jobs
 from trainyard_airflow.tasks.shared.output_archive import lines_in_archive
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from trainyard_airflow.tasks.end_to_end.evidence import Proof
 
 _TASKS = (
-    run_state.PREFLIGHT,
-    run_state.SHARD,
-    run_state.TUNE,
-    run_state.TRAIN,
-    run_state.WATCH_RULES,
-    run_state.EVALUATE,
-    run_state.REGISTER,
+    TaskId.PREFLIGHT,
+    TaskId.SHARD,
+    TaskId.TUNE,
+    TaskId.TRAIN,
+    TaskId.WATCH_RULES,
+    TaskId.EVALUATE,
+    TaskId.REGISTER,
 )
 _METRICS_FILE = "metrics.jsonl"
 _MODEL_FILE = "model.tar.gz"
@@ -78,12 +78,12 @@ class ReportOperator(ClosingReportOperator):
         """
         gathered = [*gather(context, _TASKS), *gather_failed(context, besides=_TASKS)]
         facts = {each.task_id: each for each in gathered}
-        asked = (facts[run_state.PREFLIGHT].result or {}).get("conf") or context["params"]
+        asked = (facts[TaskId.PREFLIGHT].result or {}).get("conf") or context["params"]
         if not asked.get("tune"):  # the run has no search: its task was skipped, or never reached
-            del facts[run_state.TUNE]
-        if facts[run_state.WATCH_RULES].state is None:  # the DAG has no such task
-            del facts[run_state.WATCH_RULES]
-        state = facts[run_state.PREFLIGHT].result
+            del facts[TaskId.TUNE]
+        if facts[TaskId.WATCH_RULES].state is None:  # the DAG has no such task
+            del facts[TaskId.WATCH_RULES]
+        state = facts[TaskId.PREFLIGHT].result
         with self._unless_preflight_failed(state):
             return self._reported(context, facts, self._paths(context, state))
 
@@ -109,7 +109,7 @@ class ReportOperator(ClosingReportOperator):
         }
 
     def _stop_leftover_jobs(self, facts: dict[str, TaskFacts]) -> None:
-        state = facts[run_state.PREFLIGHT].result
+        state = facts[TaskId.PREFLIGHT].result
         if state:  # without it no task has come to a job
             unfinished = [each.task_id for each in facts.values() if not each.result]
             stop_leftover_jobs(
@@ -127,9 +127,9 @@ class ReportOperator(ClosingReportOperator):
         paths: RunPaths,
         ledger: Ledger | None,
     ) -> RunRecord:
-        state = facts[run_state.PREFLIGHT].result or {}
-        dataset = facts[run_state.SHARD].result or {}
-        training = facts[run_state.TRAIN].result or facts[run_state.TRAIN].failed_job or {}
+        state = facts[TaskId.PREFLIGHT].result or {}
+        dataset = facts[TaskId.SHARD].result or {}
+        training = facts[TaskId.TRAIN].result or facts[TaskId.TRAIN].failed_job or {}
         dag_run: Any = context["dag_run"]
         index = self._json(f"{dataset['dataset_uri']}/index/index.json") if dataset else None
         artifact = training.get("model_artifact") if training.get("succeeded") else None
@@ -140,13 +140,13 @@ class ReportOperator(ClosingReportOperator):
             for each in facts.values()
             for record in (
                 search.jobs
-                if each.task_id == run_state.TUNE
+                if each.task_id == TaskId.TUNE
                 else each.job_records(
-                    artifact_sha256=sha256 if each.task_id == run_state.TRAIN else None
+                    artifact_sha256=sha256 if each.task_id == TaskId.TRAIN else None
                 )
             )
         ]
-        tune = facts.get(run_state.TUNE)
+        tune = facts.get(TaskId.TUNE)
         asked = state.get("conf") or dict(context["params"])
         conf = conf_as_trained(asked, tune.result if tune else None)
         proof = self._proof(jobs, index, conf, paths)
@@ -165,10 +165,10 @@ class ReportOperator(ClosingReportOperator):
             was_dataset_reused=bool(dataset.get("was_reused")),
             metric_lines=list(self._metric_lines(training)),
             evaluation=self._json(f"{paths.evaluation}/{EVALUATION_FILE}")
-            if facts[run_state.EVALUATE].result
+            if facts[TaskId.EVALUATE].result
             else None,
             code_sha256=(training.get("code") or {}).get("sha256"),
-            model=facts[run_state.REGISTER].result,
+            model=facts[TaskId.REGISTER].result,
             continuity=proof.continuity.to_dict(),
             rules=proof.rules,
             profile=self._profile(training, conf, paths),
@@ -182,7 +182,7 @@ class ReportOperator(ClosingReportOperator):
         self, facts: dict[str, TaskFacts], conf: Mapping[str, Any], paths: RunPaths
     ) -> SearchAccount:
         return write_search_account(
-            self.clients, self.objects, conf=conf, paths=paths, facts=facts.get(run_state.TUNE)
+            self.clients, self.objects, conf=conf, paths=paths, facts=facts.get(TaskId.TUNE)
         )
 
     def _proof(
@@ -197,7 +197,7 @@ class ReportOperator(ClosingReportOperator):
         return write_proof(
             self.clients.client("logs"),
             self.objects,
-            jobs=[job for job in jobs if job.task_id == run_state.TRAIN],
+            jobs=[job for job in jobs if job.task_id == TaskId.TRAIN],
             shard_index=index,
             conf=conf,
             to=paths.report,
@@ -216,7 +216,7 @@ class ReportOperator(ClosingReportOperator):
         """Notify the conf's topic of a run that failed."""
         from trainyard_airflow.tasks.end_to_end.failure_message import tell_failure
 
-        state = facts[run_state.PREFLIGHT].result or {}
+        state = facts[TaskId.PREFLIGHT].result or {}
         task = facts.get(str((record.failure or {}).get("task_id")))
         tell_failure(
             self.clients,

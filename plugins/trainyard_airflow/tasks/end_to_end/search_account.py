@@ -11,12 +11,12 @@ from trainyard.errors import SpecError, TrainingRunError
 from trainyard.runs.builder import job_record
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_tuning import search_of, with_values
+from trainyard.task_ids import TaskId
 from trainyard.tuning.ask_tell import LONG, rung_steps
 from trainyard.tuning.provenance import provenance
 from trainyard.tuning.result import TuningResult
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.tasks.end_to_end.jobs import training_hyperparameters
-from trainyard_airflow.tasks.shared import run_state
 from trainyard_airflow.tasks.shared.leftover_jobs import job_name_of
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def _account(
     text = json.dumps(document, indent=1, allow_nan=False).encode()
     objects.write(f"{paths.report}/{DOCUMENT_NAME}", text, content_type="application/json")
     records = [
-        job_record(run_state.TUNE, each.to_dict(), attempts=number, links=facts.links)
+        job_record(TaskId.TUNE, each.to_dict(), attempts=number, links=facts.links)
         for number, each in enumerate(jobs, 1)
-    ] or [job_record(run_state.TUNE, each.to_dict()) for each in _trainings(clients, trials)]
+    ] or [job_record(TaskId.TUNE, each.to_dict()) for each in _trainings(clients, trials)]
     return SearchAccount(jobs=tuple(records), document=document)
 
 
@@ -146,7 +146,7 @@ def _tuning_jobs(clients: AwsClients, paths: RunPaths) -> Iterator[JobSnapshot]:
     from trainyard_airflow.hooks.jobs import SageMakerJobs
 
     service, attempt = SageMakerJobs(clients, JobKind.TUNING), 1
-    while snapshot := service.describe(job_name_of(paths, task_id=run_state.TUNE, attempt=attempt)):
+    while snapshot := service.describe(job_name_of(paths, task_id=TaskId.TUNE, attempt=attempt)):
         yield snapshot
         attempt += 1
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.rules.rule import RuleAction
 from trainyard.rules.watch_plan import WatchPlan
 from trainyard.specs.run_conf_tuning import with_values
+from trainyard.task_ids import TaskId
 from trainyard.tuning.provenance import provenance
 from trainyard.tuning.result import TuningResult
 from trainyard_airflow.jobs.sharding import ShardingSpec
@@ -24,14 +25,7 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
     with_judge,
 )
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
-from trainyard_airflow.tasks.shared.run_state import (
-    EVALUATE,
-    SHARD,
-    TRAIN,
-    TUNE,
-    RunState,
-    result_of,
-)
+from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -101,7 +95,7 @@ def tune_task_spec(context: Context, jinja_env: object) -> TuningJobSpec:
     return tuning_spec(
         state.conf,
         paths=state.paths,
-        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         role=state.role,
     )
 
@@ -113,13 +107,13 @@ def train_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:
 
     conf, searched_usd = state.conf, None
     if conf.tune:
-        found = TuningResult.from_dict(result_of(context, TUNE))
+        found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
         conf, searched_usd = with_values(conf, found.best.tuned_values), found.paid_usd
         _tell_winner(state, found, conf)
     spec = training_spec(
         conf,
         paths=state.paths,
-        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         role=state.role,
         task_id=context["ti"].task_id,
         budget_usd=training_budget_usd(state.conf, searched_usd=searched_usd),
@@ -162,7 +156,7 @@ def evaluate_task_spec(
     context: Context, jinja_env: object
 ) -> ProcessingJobSpec | LastStepEvaluation:
     """Return the processing job that measures the model on the test split, or where the training left that."""
-    state, training = RunState.of(context), result_of(context, TRAIN)
+    state, training = RunState.of(context), result_of(context, TaskId.TRAIN)
     planned = state.plan.get("evaluation") or {}
     fallback = None
     if planned.get("may_fall_back", True):
@@ -176,7 +170,7 @@ def evaluate_task_spec(
     return evaluation_spec(
         state.conf,
         paths=state.paths,
-        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         training=training,
         role=state.role,
         fallback=fallback,
@@ -190,7 +184,7 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
     image of this PyTorch.
     """
     state = RunState.of(context)
-    training, dataset = result_of(context, TRAIN), result_of(context, SHARD)
+    training, dataset = result_of(context, TaskId.TRAIN), result_of(context, TaskId.SHARD)
     return ModelVersion(
         group=state.conf.model_package_group,
         model_artifact=training["model_artifact"],
@@ -203,7 +197,7 @@ def register_task_version(context: Context, jinja_env: object) -> ModelVersion:
 
 def _lineage(context: Context, training: dict[str, Any], dataset: dict[str, Any]) -> dict[str, Any]:
     ti, state = context["ti"], RunState.of(context)
-    evaluation = result_of(context, EVALUATE)
+    evaluation = result_of(context, TaskId.EVALUATE)
     return {
         "dag_id": ti.dag_id,
         "run_id": ti.run_id,
@@ -224,6 +218,6 @@ def _search_lineage(context: Context) -> dict[str, Any]:
     """Return the search that chose the hyperparameters, and which; nothing without one."""
     if not RunState.of(context).conf.tune:
         return {}
-    found = TuningResult.from_dict(result_of(context, TUNE))
+    found = TuningResult.from_dict(result_of(context, TaskId.TUNE))
     tuned = {f"tuned.{name}": value for name, value in found.best.tuned_hyperparameters.items()}
     return {"tuning_job": found.tuning_job_name, **tuned}

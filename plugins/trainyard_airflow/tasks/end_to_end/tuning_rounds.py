@@ -11,6 +11,7 @@ from trainyard.planning.search_cost import search_cost
 from trainyard.specs.run_conf import RunConf
 from trainyard.specs.run_conf_tuning import SearchSettings, search_of
 from trainyard.specs.tuning_job import SearchStrategy
+from trainyard.task_ids import TaskId
 from trainyard.tuning.ask_tell import (
     LONG,
     NUM_ROUNDS,
@@ -27,7 +28,7 @@ from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.retry_policy import TrainingRetryPolicy
 from trainyard_airflow.tasks.end_to_end.jobs import trial_training_spec
-from trainyard_airflow.tasks.shared.run_state import SHARD, RunState, result_of
+from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -237,7 +238,7 @@ def trial_task_spec(context: Context, jinja_env: object) -> TrainingJobSpec:  # 
     return trial_training_spec(
         state.conf,
         paths=state.paths,
-        dataset_uri=result_of(context, SHARD)["dataset_uri"],
+        dataset_uri=result_of(context, TaskId.SHARD)["dataset_uri"],
         role=state.role,
         trial_id=f"trial-{asked.number:03d}-{'long' if asked.rung == LONG else 'short'}",
         num_steps=asked.num_steps,

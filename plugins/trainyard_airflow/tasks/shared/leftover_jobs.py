@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from trainyard.errors import TrainingRunError
 from trainyard.sagemaker_api.names import job_name
+from trainyard.task_ids import TaskId
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobKind
-from trainyard_airflow.tasks.shared import run_state
 from trainyard_airflow.triggers.pace import backoff_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.aws_clients import AwsClients
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-JOB_TASKS = {
-    run_state.SHARD: JobKind.PROCESSING,
-    run_state.TUNE: JobKind.TUNING,
-    run_state.TRAIN: JobKind.TRAINING,
-    run_state.EVALUATE: JobKind.PROCESSING,
-    run_state.PREPARE: JobKind.PROCESSING,
-    run_state.SEARCH: JobKind.AUTOML,
+JOB_TASKS: Mapping[str, JobKind] = {
+    TaskId.SHARD: JobKind.PROCESSING,
+    TaskId.TUNE: JobKind.TUNING,
+    TaskId.TRAIN: JobKind.TRAINING,
+    TaskId.EVALUATE: JobKind.PROCESSING,
+    TaskId.PREPARE: JobKind.PROCESSING,
+    TaskId.SEARCH: JobKind.AUTOML,
 }
 _MOST_TRIES = 4
 

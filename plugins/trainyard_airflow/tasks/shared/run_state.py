@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trainyard.errors import ContractError
 from trainyard.runs.notifier import Notifier
 from trainyard.specs.run_conf import RunConf
+from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
 if TYPE_CHECKING:
@@ -16,21 +17,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainyard.specs.monitoring import Notifications
-
-PREFLIGHT = "preflight"
-SHARD = "shard"
-TUNE = "tune"
-TRAIN = "train"
-WATCH_RULES = "watch_rules"
-EVALUATE = "evaluate"
-REGISTER = "register"
-SET_UP_MONITORING = "set_up_monitoring"
-TEAR_DOWN_MONITORING = "tear_down_monitoring"
-REPORT = "report"
-OUTCOME = "outcome"
-# Of `autopilot_tabular`, which shares the other names.
-PREPARE = "prepare"
-SEARCH = "search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +36,7 @@ class RunState:
         Raises:
             ContractError: `preflight` has not returned anything.
         """
-        return cls.from_dict(result_of(context, PREFLIGHT))
+        return cls.from_dict(result_of(context, TaskId.PREFLIGHT))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as JSON-safe data; `from_dict` reads it back."""

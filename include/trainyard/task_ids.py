@@ -1,0 +1,25 @@
+"""`TaskId`: the ids of the tasks of Trainyard's DAGs, as Airflow, REST clients and reports know them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class TaskId(StrEnum):
+    """A task of a run; DAGs that do the same step share its id."""
+
+    PREFLIGHT = "preflight"
+    SHARD = "shard"
+    TUNE = "tune"
+    TRAIN = "train"
+    WATCH_RULES = "watch_rules"
+    EVALUATE = "evaluate"
+    REGISTER = "register"
+    SET_UP_MONITORING = "set_up_monitoring"
+    TEAR_DOWN_MONITORING = "tear_down_monitoring"
+    REPORT = "report"
+    OUTCOME = "outcome"
+    PLAN = "plan"
+    CELLS = "cells"
+    PREPARE = "prepare"
+    SEARCH = "search"
