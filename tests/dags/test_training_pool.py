@@ -9,8 +9,8 @@ import pytest
 
 from airflow_local_settings import task_instance_mutation_hook
 from trainyard.planning.pool_slots import PoolDemand
+from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.operators.training_job import TrainingJobOperator
-from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -22,7 +22,7 @@ SLOTS = {
     PoolDemand.TRIAL: 4,
     PoolDemand.CELL: 8,
 }
-TAKE_INSTANCES = (TrainingJobOperator, TuneHyperparametersOperator)
+TRAINING_KINDS = {JobKind.TRAINING, JobKind.TUNING}
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,10 @@ def scheduled(dag: Any, task_id: str, conf: dict[str, Any] | None = CONF) -> Any
     return instance
 
 
+def takes_instances(task: Any) -> bool:
+    return getattr(operator_class(task), "job_kind", None) in TRAINING_KINDS
+
+
 def every_task(bag: Any) -> list[tuple[Any, Any]]:
     return [(dag, task) for dag in bag.dags.values() for task in dag.tasks]
 
@@ -65,7 +69,7 @@ def test_every_task_that_takes_training_instances_is_in_the_pool_and_no_other(ba
     }
     wanted = {
         f"{dag.dag_id}.{task.task_id}": POOL
-        if issubclass(operator_class(task), TAKE_INSTANCES)
+        if takes_instances(task)
         else "default_pool"
         for dag, task in every_task(bag)
     }
@@ -77,7 +81,7 @@ def test_every_task_that_takes_training_instances_is_in_the_pool_and_no_other(ba
 
 def test_each_of_them_has_the_slots_of_its_instances(bag: Any) -> None:
     for dag, task in every_task(bag):
-        if issubclass(operator_class(task), TAKE_INSTANCES):
+        if takes_instances(task):
             demand = PoolDemand(operator_class(task).custom_operator_name)
             assert scheduled(dag, task.task_id).pool_slots == SLOTS[demand], task.task_id
 
