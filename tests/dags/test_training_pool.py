@@ -68,9 +68,7 @@ def test_every_task_that_takes_training_instances_is_in_the_pool_and_no_other(ba
         for dag, task in every_task(bag)
     }
     wanted = {
-        f"{dag.dag_id}.{task.task_id}": POOL
-        if takes_instances(task)
-        else "default_pool"
+        f"{dag.dag_id}.{task.task_id}": POOL if takes_instances(task) else "default_pool"
         for dag, task in every_task(bag)
     }
 

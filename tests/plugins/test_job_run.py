@@ -102,7 +102,6 @@ class FakeJobs(TaskJobs):
 class PlainJobs(JobType):
     """Jobs of as many rungs as asked for, which tell their log."""
 
-    kind = JobKind.TRAINING
     rungs = 1
 
     def render(self, name: str, *, place: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -131,8 +130,11 @@ class Host:
     failed: list[Any] = field(default_factory=list)
     is_over: bool = False
 
-    def announce(self, job_name: str, *, output: str | None = None) -> None:
+    def name_job(self, job_name: str) -> None:
         self.announced.append(job_name)
+
+    def link_job(self, job_name: str, *, output: str | None) -> None:
+        assert job_name == self.announced[-1]
 
     def note_failed(self, job: Any) -> None:
         self.failed.append(job)
@@ -182,10 +184,10 @@ class Task:
             clients=clients,  # type: ignore[arg-type]
             service=self.service,
         )
-        kind = PlainJobs(jobs, {})
-        kind.rungs = self.rungs
+        plain = PlainJobs(jobs, {})
+        plain.rungs = self.rungs
         memory = TaskMemory(self.store)
-        return JobRun(kind=kind, memory=memory, ledger=self.ledger, host=self.host)  # type: ignore[arg-type]
+        return JobRun(job_type=plain, memory=memory, ledger=self.ledger, host=self.host)  # type: ignore[arg-type]
 
     def name(self, attempt: int) -> str:
         return self.start().jobs.name_of(attempt)
@@ -285,7 +287,7 @@ def test_kill_while_the_job_is_created_stops_it(task: Task) -> None:
         run.is_killed = True
         return {}
 
-    run.kind.create = create  # type: ignore[method-assign]
+    run.job_type.create = create  # type: ignore[method-assign]
     with pytest.raises(JobStoppedError, match="while its job started"):
         run.next()
     assert task.service.calls[-1] == f"stop {task.name(1)}"
@@ -369,6 +371,20 @@ def test_name_that_is_taken_and_not_described_is_refused_after_some_tries(
     with pytest.raises(RejectedRequestError, match="describes no job of that name"):
         task.start().next()
     assert pauses == [1, 2, 3, 4]
+
+
+def test_wait_for_a_stopping_job_keeps_what_was_waited_for_quota(task: Task) -> None:
+    task.rungs = 2
+    task.service.refusals = [FULL]
+    run = task.start()
+    waiting = run.next()
+    assert isinstance(waiting, AwaitQuota)
+    task.follow()
+    task.service.end(task.name(1), "Stopping")
+
+    step = run.next(waiting.quota)
+
+    assert step == AwaitStop(job_name=task.name(1), quota=waiting.quota)
 
 
 def test_time_that_is_over_stops_the_job_and_returns_one_that_ended_just_before(task: Task) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ from trainyard_airflow.jobs.model_trainer import (
     launched_by,
     trainer_job,
 )
+from trainyard_airflow.operators.cell_job import CellJobOperator
 from trainyard_airflow.operators.training_job import TrainingJobOperator
+from trainyard_airflow.operators.trial_job import TrialJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,13 +269,19 @@ def test_a_function_that_returns_something_else_is_refused(clients: AwsClients) 
         told_by(clients, trainer)
 
 
-def test_a_trainer_made_while_the_dag_is_read_is_refused(source: str, clients: AwsClients) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [TrainingJobOperator, partial(TrialJobOperator, trial={}), partial(CellJobOperator, cell={})],
+)
+def test_a_trainer_made_while_the_dag_is_read_is_refused(
+    source: str, clients: AwsClients, kind: Any
+) -> None:
     from trainyard_airflow.hooks.trainer_session import trainer_session
 
     made = changed(source)(trainer_session(clients))
 
     with pytest.raises(SpecError, match="made while the DAG file is read"):
-        TrainingJobOperator(task_id="train", spec=made)
+        kind(task_id="train", spec=made)
 
 
 def test_airflow_keeps_the_functions_name_and_no_address_of_memory(source: str) -> None:

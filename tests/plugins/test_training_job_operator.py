@@ -559,3 +559,12 @@ def test_killed_rank_is_retried_on_its_checkpoints(aws_connection, task, script,
 
     assert result["attempt"] == 2
     assert "resumed from step 7" in caplog.text
+
+
+@pytest.mark.parametrize("notifier", [{"topic_arn": "no such topic"}, "None"])
+def test_wrong_notifier_is_found_before_a_job_is_paid(
+    aws_connection, task, script, sagemaker, notifier
+):
+    with pytest.raises((SpecError, KeyError, ValueError)):
+        execute(operator(script(PRINTS), notifier=notifier), task)
+    assert job_names(sagemaker, task) == []

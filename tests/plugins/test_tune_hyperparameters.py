@@ -289,7 +289,7 @@ def test_search_whose_cost_nobody_tells_is_not_settled_in_the_ledger(connection,
     run = operator(search(code)).job_run(task.context)
     run.ledger.intend("gone")
     snapshot = JobSnapshot(kind="tuning", name="gone", arn="arn", status="Completed")
-    run.ledger.settle(snapshot, run.kind.billed)
+    run.ledger.settle(snapshot, run.job_type.billed)
 
     root = f"s3://{connection.bucket}/trainyard"
     uri = ledger_uri(root=root, dag_id=task.dag_id, run_id=task.run_id)

@@ -77,8 +77,17 @@ class ProcessingJobSpec:
         """Check what the job can know by itself.
 
         Raises:
-            SpecError: it has a volume key on an instance type with local storage, which the service refuses.
+            SpecError: it has a volume key on an instance type with local storage, which the service refuses, or a
+                `code_location` that is no S3 URI.
         """
+        if self.code_location is not None and not self.code_location.startswith("s3://"):
+            place = Finding(
+                where="code_location",
+                what="is no S3 URI",
+                got=repr(self.code_location),
+                allowed="s3://bucket/prefix",
+            )
+            raise SpecError([place], subject="processing job")
         known = catalogue().types.get(self.instance_type)
         if self.volume_kms_key and known is not None and known.has_local_storage:
             wrong = Finding(

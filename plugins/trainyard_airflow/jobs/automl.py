@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.job_cost import job_cost
 from trainyard.errors import ContractError
@@ -15,7 +15,6 @@ from trainyard.sagemaker_api.automl_snapshot import leaderboard, ranked
 from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.units import format_duration, format_usd
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.automl_result import automl_result, runtime_ceiling
 from trainyard_airflow.jobs.job_type import JobType
 
@@ -37,8 +36,6 @@ class AutoMLJobType(JobType):
         given: the spec or its mapping.
         leaderboard_uri: where all candidates are written; below the run's folder when absent.
     """
-
-    kind: ClassVar[JobKind] = JobKind.AUTOML
 
     def __init__(self, jobs: TaskJobs, given: Any, *, leaderboard_uri: str | None = None) -> None:
         super().__init__(jobs, given)

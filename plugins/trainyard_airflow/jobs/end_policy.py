@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trainyard.errors import ContractError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.errors import TrainingRunError
+    from trainyard.rules.rule_retry import RetryRemedy
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.jobs.attempts import Standing
     from trainyard_airflow.jobs.steps import Again, Step
@@ -41,6 +44,20 @@ class EndPolicy:
         """Return what follows a job that failed with an error.
 
         Raises:
-            TrainingRunError: nothing does: the error.
+            TrainingRunError: the error as it is; this policy has nothing else.
         """
         raise error
+
+    def answered(
+        self,
+        chosen: RetryRemedy,
+        by: str,
+        result: Mapping[str, Any],  # noqa: ARG002
+        verdict: Mapping[str, Any],  # noqa: ARG002
+    ) -> Step | Again:
+        """Return what follows a person's answer.
+
+        Raises:
+            ContractError: this policy asks nobody.
+        """
+        raise ContractError("an answer to no question", got=f"{chosen} by {by}")

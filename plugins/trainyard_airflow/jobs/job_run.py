@@ -1,7 +1,7 @@
 """`JobRun`: one task's work with its SageMaker jobs, from the first look at the service to the task's result.
 
-Each method returns a step (`steps.py`): what the task does next. No method waits, and none knows who schedules the
-task, so that a test walks through a whole life with a service of its own.
+Each method returns a step (`steps.py`): what the task does next. None waits for a job, and none knows who schedules
+the task, so that a test walks through a whole life with a service of its own.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from trainyard_airflow.triggers.pace import backoff_s, jittered
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from trainyard.rules.rule_retry import RetryRemedy
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.jobs import SageMakerJobs
     from trainyard_airflow.jobs.attempts import Standing
@@ -54,8 +55,11 @@ _MOST_SUBMITS = 5
 class TaskHost(Protocol):
     """The scheduler's side of the task, as far as a run needs it."""
 
-    def announce(self, job_name: str, *, output: str | None = None) -> None:
-        """Show the task's job; `output` is the S3 prefix it writes to, once it is known."""
+    def name_job(self, job_name: str) -> None:
+        """Show the task's job."""
+
+    def link_job(self, job_name: str, *, output: str | None) -> None:
+        """Show where the job can be seen; `output` is the S3 prefix it writes to, once it is known."""
 
     def note_failed(self, job: Mapping[str, Any]) -> None:
         """Keep what is known of a failed job for the tasks after this one."""
@@ -73,9 +77,10 @@ class JobRun:
     capacity ladder at most one for each rung.
 
     Attributes:
-        kind: what is different about the task's kind of job.
+        job_type: what is different about the task's kind of job.
         policy: what the task makes of ends but `Completed`.
         memory: of the task, across its starts.
+        ledger: its notes of what is paid.
         host: the scheduler's side of the task.
         poll_interval_s: shortest pause between two Create calls that a full quota refuses.
         time_limit: of the task; None for none.
@@ -83,7 +88,7 @@ class JobRun:
         waits_for: name of the job that this start has created, or is about to create, or waits for.
     """
 
-    kind: JobType
+    job_type: JobType
     memory: TaskMemory
     ledger: TaskLedger
     host: TaskHost
@@ -96,7 +101,7 @@ class JobRun:
     @property
     def jobs(self) -> TaskJobs:
         """The task's jobs."""
-        return self.kind.jobs
+        return self.job_type.jobs
 
     @property
     def service(self) -> SageMakerJobs:
@@ -129,7 +134,7 @@ class JobRun:
                 case NextAction.AWAIT_END:
                     log.info("Job %s is stopping: the next attempt starts after it", name)
                     self.waits_for = name
-                    return AwaitStop(job_name=name)
+                    return AwaitStop(job_name=name, quota=quota)
                 case NextAction.ATTACH:
                     log.info("Job %s runs already: waiting for it", name)
                     return self._follow(name, self._facts(standing), was_attached=True)
@@ -155,7 +160,7 @@ class JobRun:
             JobFailedError: the job ended otherwise than `Completed`; its class says why.
         """
         self.waits_for = None
-        self.ledger.settle(snapshot, self.kind.billed)
+        self.ledger.settle(snapshot, self.job_type.billed)
         is_stopped = snapshot.status == "Stopped"
         if was_attached and is_stopped and self.service.was_killed(snapshot.arn):
             log.info("Job %s belonged to a killed try: next attempt", snapshot.name)
@@ -167,20 +172,36 @@ class JobRun:
             **facts,
             "job_name": snapshot.name,
             "earlier_attempts": [
-                {**job.to_dict(), **self.kind.place_of(job, earlier[:index])}
+                {**job.to_dict(), **self.job_type.place_of(job, earlier[:index])}
                 for index, job in enumerate(earlier)
             ],
         }
         if line := spot_line(result):
             log.info("Job %s: %s", snapshot.name, line)
         if (step := self.policy.ended(snapshot, result)) is not None:
-            return self.go_on(step)
-        if snapshot.succeeded or (is_stopped and self.kind.hands_on(snapshot)):
+            return self._go_on(step)
+        if snapshot.succeeded or (is_stopped and self.job_type.hands_on(snapshot)):
             log.info("Job %s %s", snapshot.name, snapshot.status.lower())
-            return Done(result=self.kind.completed(result))
+            return Done(result=self.job_type.completed(result))
         return self._failed(snapshot, result, earlier)
 
-    def go_on(self, step: Step | Again) -> Step:
+    def answered(
+        self, chosen: RetryRemedy, by: str, result: Mapping[str, Any], verdict: Mapping[str, Any]
+    ) -> Step:
+        """Go on after a person, or the policy in its place, has answered an `AskHuman`.
+
+        Args:
+            chosen: how the training goes on.
+            by: who chose it.
+            result: of the stopped job, as the question had it.
+            verdict: likewise.
+
+        Raises:
+            TrainingRunError: as `next`; or the service refused to note the choice: then nothing has gone on.
+        """
+        return self._go_on(self.policy.answered(chosen, by, result, verdict))
+
+    def _go_on(self, step: Step | Again) -> Step:
         """Return a policy's step, the next attempt's first one if the training goes on."""
         return self.next() if isinstance(step, Again) else step
 
@@ -216,7 +237,7 @@ class JobRun:
         )
 
     def kill(self) -> None:
-        """Stop the job that this start waits for. A job that is only about to be created will not be."""
+        """Stop the job that this start waits for; one that is about to be created is not, or is stopped at once."""
         from botocore.exceptions import BotoCoreError
 
         self.is_killed = True
@@ -233,14 +254,14 @@ class JobRun:
         standing = find_standing(
             self.jobs.of_attempt,
             reported=self.memory.reported_attempt,
-            hands_on=lambda job: self.kind.hands_on(job) or self.policy.hands_on(job),
+            hands_on=lambda job: self.job_type.hands_on(job) or self.policy.hands_on(job),
         )
         return self.policy.standing(standing)
 
     def _check_own(self, snapshot: JobSnapshot) -> None:
         check_own_job(
             snapshot,
-            destinations=self.kind.destinations(),
+            destinations=self.job_type.destinations(),
             tags=self.service.tags_known(snapshot.arn),
             deployment=self.jobs.clients.deployment,
         )
@@ -251,18 +272,19 @@ class JobRun:
 
     def _facts(self, standing: Standing) -> dict[str, Any]:
         job = standing.snapshot
-        place = self.kind.place_of(job, standing.earlier) if job else {}
+        place = self.job_type.place_of(job, standing.earlier) if job else {}
         noted = self.memory.facts_of(self.jobs.name_of(standing.attempt))
         return {"attempt": standing.attempt, **place, **noted}
 
     def _announce(self, name: str, facts: Mapping[str, Any], *, output: str | None = None) -> None:
-        # The task names its job even if it is interrupted right after this line.
-        self.host.announce(name, output=output)
+        # An interruption meanwhile leaves a task that names its job and knows its facts.
+        self.host.name_job(name)
         self.memory.note_job(name, facts)
+        self.host.link_job(name, output=output)
 
     def _placed(self, standing: Standing, quota: QuotaWait | None) -> dict[str, Any]:
         full_rungs = quota.full_rungs if quota else ()
-        place = self.kind.place(standing.earlier, full_rungs=full_rungs)
+        place = self.job_type.place(standing.earlier, full_rungs=full_rungs)
         if "rung" in place:
             log.info(
                 "Attempt %d on rung %d, %s: %s",
@@ -309,7 +331,7 @@ class JobRun:
         self.ledger.intend(name)
         self.waits_for = name
         try:
-            return {**facts, **self.kind.create(request, facts)}
+            return {**facts, **self.job_type.create(request, facts)}
         except NameTakenError:
             log.info("Job %s appeared meanwhile", name)
             return None
@@ -327,7 +349,7 @@ class JobRun:
             name: the job's.
             place: its capacity, as `JobType.place` returned it.
         """
-        request, facts = self.kind.render(name, place=place)
+        request, facts = self.job_type.render(name, place=place)
         return request, {**facts, **self.policy.change(request, name=name)}
 
     def _pause_before_submit(self, name: str, submits: int) -> None:
@@ -366,7 +388,7 @@ class JobRun:
         return Follow(
             job_name=name,
             facts=facts,
-            patience=self.kind.patience(facts),
+            patience=self.job_type.patience(facts),
             was_attached=was_attached,
         )
 
@@ -394,7 +416,7 @@ class JobRun:
         """
         now = time.time()
         quota = quota or QuotaWait.begin(now)
-        if quota.is_over(place.get("rung_max_wait_s") or self.kind.max_quota_wait_s, now=now):
+        if quota.is_over(place.get("rung_max_wait_s") or self.job_type.max_quota_wait_s, now=now):
             if place.get("is_last_rung", True):
                 raise refusal
             log.warning("Quota for %s stayed full: the next rung is tried", place["rung_name"])
@@ -415,19 +437,21 @@ class JobRun:
         self, snapshot: JobSnapshot, result: dict[str, Any], earlier: Sequence[JobSnapshot]
     ) -> Step:
         """Go on to the next rung if the job got no capacity and there is one; else by its error."""
+        if known := self.job_type.known_error(snapshot, earlier):
+            raise known
         attempt = int(result["attempt"])
-        lines = self.kind.telling_log(snapshot.name)
+        lines = self.job_type.telling_log(snapshot.name)
         self.host.note_failed({**result, "log_tail": telling_lines(lines)})
         where = f"log group {self.jobs.api.log_group}, above in this log"
         cause = self.service.stop_cause(snapshot.arn) if snapshot.status == "Stopped" else None
         error = failure_error(snapshot, log_lines=lines, log_hint=where, stopped_for=cause)
         if isinstance(error, _LACKS_CAPACITY) and result.get("is_last_rung") is False:
-            place = self.kind.place([*earlier, snapshot])
+            place = self.job_type.place([*earlier, snapshot])
             if place["rung"] > result["rung"]:
                 log.warning("%s", error.what)
                 self.memory.note_reported(attempt)
                 return self.next()
-        judged = self.kind.judged(snapshot, error, earlier)
+        judged = self.job_type.judged(snapshot, error)
         # Last: what raises before it must not pass for a reported failure.
         self.memory.note_reported(attempt)
         return self.policy.failed(snapshot, result, judged)

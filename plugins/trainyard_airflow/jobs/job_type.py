@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.failures import NO_CAUSE, cause_rank, names_exception
 from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from trainyard.errors import TrainingRunError
     from trainyard.sagemaker_api.snapshot import JobSnapshot
-    from trainyard_airflow.hooks.job_kinds import JobKind
     from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 _MOST_CHILDREN = 8
@@ -30,11 +29,14 @@ class JobType(ABC):
         given: the operator's spec, a mapping of fields or a spec object.
     """
 
-    kind: ClassVar[JobKind]
-
     def __init__(self, jobs: TaskJobs, given: Any) -> None:
         self.jobs = jobs
         self.given = given
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values of the spec that no log may show."""
+        return tuple(spec_secrets(self.given))
 
     @abstractmethod
     def render(
@@ -94,13 +96,20 @@ class JobType(ABC):
         """Return the task's result, from the result of the job that ended well."""
         return result
 
+    def known_error(
+        self,
+        snapshot: JobSnapshot,  # noqa: ARG002
+        earlier: Sequence[JobSnapshot],  # noqa: ARG002
+    ) -> TrainingRunError | None:
+        """Return the error of a job that did not complete if this kind knows it without the job's log."""
+        return None
+
     def judged(
         self,
         snapshot: JobSnapshot,  # noqa: ARG002
         error: TrainingRunError,
-        earlier: Sequence[JobSnapshot],  # noqa: ARG002
     ) -> TrainingRunError:
-        """Return the error of a job that did not complete, more exact if this kind knows more."""
+        """Return the error that the job's end and log tell, more exact if this kind knows more."""
         return error
 
     def billed(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -122,7 +131,7 @@ class JobType(ABC):
         telling = min(ends, key=lambda each: cause_rank(each.lines))
         if cause_rank(telling.lines) == NO_CAUSE:
             telling = ends[-1]
-        secrets = secret_forms(spec_secrets(self.given))
+        secrets = secret_forms(self.secrets)
         return [masked(line, secrets) for line in telling.lines]
 
     def _log_of_children(self, failed: Iterable[tuple[str, str | None]]) -> Sequence[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.job_code import job_image, uploaded_code
 from trainyard_airflow.jobs.job_type import JobType
 
@@ -22,8 +21,6 @@ class ProcessingJobType(JobType):
         jobs: the task's.
         given: the spec or its mapping.
     """
-
-    kind: ClassVar[JobKind] = JobKind.PROCESSING
 
     @cached_property
     def spec(self) -> ProcessingJobSpec:

@@ -40,7 +40,7 @@ class RuleStopPolicy(EndPolicy):
 
     Args:
         jobs: the task's.
-        memory: likewise.
+        memory: of the task.
         watch: the `WatchPlan` of the rules beside the job, or the mapping of its fields; None for no rules beside it.
     """
 
@@ -241,7 +241,7 @@ class RuleStopPolicy(EndPolicy):
     def _stops(self) -> RuleStops:
         from trainyard_airflow.jobs.rule_stops import RuleStops
 
-        return RuleStops(self._jobs.service, self._jobs.clients)
+        return RuleStops(self._jobs)
 
 
 def _verdict_step(result: Mapping[str, Any], verdict: Mapping[str, Any]) -> Done:

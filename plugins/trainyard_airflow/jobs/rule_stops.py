@@ -18,16 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainyard.sagemaker_api.snapshot import JobSnapshot
-    from trainyard_airflow.hooks.aws_clients import AwsClients
-    from trainyard_airflow.hooks.jobs import SageMakerJobs
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStops:
     """The stops of one task's jobs."""
 
-    jobs: SageMakerJobs
-    clients: AwsClients
+    jobs: TaskJobs
 
     def of(self, snapshot: JobSnapshot) -> tuple[RuleStop, str] | None:
         """Return the rule that stopped a job, with the service's words where it was one of its; None where none did."""
@@ -36,7 +34,7 @@ class RuleStops:
         service = service_stop(snapshot.rule_evaluations)
         if service is not None:
             return service
-        stop = RuleStop.from_tags(self.jobs.tags(snapshot.arn))
+        stop = RuleStop.from_tags(self.jobs.service.tags(snapshot.arn))
         return None if stop is None else (stop, "")
 
     def earlier(self, name: str, *, is_verdict: bool, asks: bool) -> EarlierStop | None:
@@ -47,13 +45,13 @@ class RuleStops:
             is_verdict: whether it was the task's result.
             asks: whether a human is asked after a stop, and so may have chosen.
         """
-        job = self.jobs.describe(name)
+        job = self.jobs.service.describe(name)
         if job is None:
             return None
         found, diverged = self.of(job), divergence_of(job.failure_reason)
         if not found and not diverged:
             return None
-        chosen = remedy_of(self.jobs.tags(job.arn)) if asks else None
+        chosen = remedy_of(self.jobs.service.tags(job.arn)) if asks else None
         return EarlierStop(
             step=found[0].step if found else (diverged or (None,))[0],
             onset=found[0].onset if found else None,
@@ -64,7 +62,7 @@ class RuleStops:
 
     def evidence(self, snapshot: JobSnapshot) -> str:
         """Return what the watcher wrote down when it stopped the job; empty where it cannot be read."""
-        objects, uri = S3Objects(self.clients.client("s3")), document_uri(snapshot)
+        objects, uri = S3Objects(self.jobs.clients.client("s3")), document_uri(snapshot)
         if not objects.exists(uri):
             return ""
         document: Mapping[str, Any] = json.loads(objects.read(uri))
@@ -73,7 +71,7 @@ class RuleStops:
     def verdict(self, snapshot: JobSnapshot, stop: RuleStop, evidence: str) -> dict[str, Any]:
         """Return the verdict on a job as the task's result has it: also its last whole checkpoint, None for none."""
         found = (
-            checkpoints_in(self.clients.client("s3"), snapshot.checkpoint_s3_uri)
+            checkpoints_in(self.jobs.clients.client("s3"), snapshot.checkpoint_s3_uri)
             if snapshot.checkpoint_s3_uri
             else {}
         )

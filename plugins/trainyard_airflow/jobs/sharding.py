@@ -7,10 +7,9 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.job_code import job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.sharding_job import (
@@ -49,11 +48,9 @@ class ShardingJobType(JobType):
 
     Args:
         jobs: the task's.
-        given: what to shard; its `job` is not None.
+        given: what to shard; its `job` is None if the worker does it, which takes only `objects` from here.
         scratch: where shards are written before they are uploaded; the system's own folder when absent.
     """
-
-    kind: ClassVar[JobKind] = JobKind.PROCESSING
 
     def __init__(self, jobs: TaskJobs, given: ShardingSpec, *, scratch: Path | None) -> None:
         super().__init__(jobs, given)

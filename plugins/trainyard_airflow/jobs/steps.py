@@ -44,9 +44,10 @@ class Follow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitStop:
-    """The task waits until a stopping job has ended and goes on with `JobRun.next`."""
+    """The task waits until a stopping job has ended and goes on with `JobRun.next(quota)`."""
 
     job_name: str
+    quota: QuotaWait | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class TaskJobs:
     """The jobs of one task.
 
     Attributes:
-        kind: of all of them.
+        kind: training, processing, tuning or AutoML.
         clients: of the task's connection.
     """
 

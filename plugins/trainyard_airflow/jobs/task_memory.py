@@ -33,15 +33,15 @@ class TaskMemory:
     def __init__(self, store: Any, *, forever: Any = None) -> None:
         self._store = store
         self._forever = forever
-        self._last_reported = 0
+        self._reported: int | None = None
 
     @property
     def reported_attempt(self) -> int | None:
         """The last attempt whose failure Airflow has seen, 0 for none; None when no store tells."""
-        noted = self._get(_REPORTED, absent=0)
-        if noted is None:
-            return self._last_reported or None
-        return max(self._last_reported, int(noted))
+        if self._reported is None:
+            noted = self._get(_REPORTED, absent=0)
+            self._reported = None if noted is None else int(noted)
+        return self._reported
 
     @property
     def verdict_attempt(self) -> int:
@@ -63,7 +63,7 @@ class TaskMemory:
 
     def note_reported(self, attempt: int) -> None:
         """Remember that the failure of this attempt is about to be raised."""
-        self._last_reported = attempt
+        self._reported = attempt
         self._set(_REPORTED, attempt, never_expires=True)
 
     def note_verdict(self, attempt: int) -> None:

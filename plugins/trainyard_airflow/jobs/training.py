@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainyard.cost.attempt_budget import check_budget
 from trainyard.errors import ResumableTimeLimitError, TimeLimitError, TrainingRunError
 from trainyard.planning.linter.linter import lint
 from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.hooks.job_kinds import JobKind
+from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
 from trainyard_airflow.jobs.job_code import job_image, training_code
 from trainyard_airflow.jobs.job_type import JobType
@@ -39,12 +39,10 @@ class TrainingJobType(JobType):
 
     Args:
         jobs: the task's.
-        given: the spec, its mapping, or a function that returns a ModelTrainer.
+        given: the spec, its mapping, a ModelTrainer, or a function that returns one.
         context: what that function may ask for by its parameters' names.
         mask: keeps the secrets of the trainer's spec out of every log.
     """
-
-    kind: ClassVar[JobKind] = JobKind.TRAINING
 
     def __init__(
         self,
@@ -66,14 +64,18 @@ class TrainingJobType(JobType):
         if is_model_trainer(given):  # what a function (context, jinja_env) returned
             given = from_model_trainer(lambda: self.given)
         if isinstance(given, TrainerFunction):
-            given = self._trainer_spec(given)
-            self.given = given
+            return self._trainer_spec(given)
         if isinstance(given, TrainingJobSpec):
             return given
         mapping = {**given, "role": self.jobs.clients.execution_role(given.get("role"))}
         if not mapping.get("output_path"):
             mapping["output_path"] = f"{self.jobs.run_uri}/output"
         return TrainingJobSpec.from_mapping(mapping, where="spec")
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values of the spec that no log may show; a trainer's are known once it is made."""
+        return tuple(spec_secrets(self.spec))
 
     def render(
         self, name: str, *, place: Mapping[str, Any]
@@ -151,7 +153,6 @@ class TrainingJobType(JobType):
         self,
         snapshot: JobSnapshot,
         error: TrainingRunError,
-        earlier: Sequence[JobSnapshot],  # noqa: ARG002
     ) -> TrainingRunError:
         """Tell a job that max_run ended after it wrote checkpoints from one that would end there again."""
         from trainyard_airflow.hooks.objects import newest_object_at
@@ -165,11 +166,6 @@ class TrainingJobType(JobType):
         resumable = ResumableTimeLimitError(error.what, job_name=snapshot.name)
         resumable.__dict__.update(error.__dict__)
         return resumable
-
-    def telling_log(self, name: str) -> Sequence[str]:
-        """Return the end of the job's log."""
-        _ = self.spec  # A trainer's secrets are known, and kept out of the lines, once it is made.
-        return super().telling_log(name)
 
     def _trainer_spec(self, function: TrainerFunction) -> TrainingJobSpec:
         """Return the spec of the trainer, made once in a process; its secrets are kept out of every log."""

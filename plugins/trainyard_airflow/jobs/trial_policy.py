@@ -44,10 +44,11 @@ class TrialPolicy(EndPolicy):
         """Return the job with `failure` if its hyperparameters can be blamed.
 
         Raises:
-            TrainingRunError: they cannot: the error.
+            TrainingRunError: the error as it is; they cannot.
         """
         if not isinstance(error, FAULTS_OF_VALUES):
             raise error
+        # Not reported: a later start of the task returns this trial again in place of another attempt.
         self._memory.note_reported(int(result["attempt"]) - 1)
         log.warning("Trial %s failed, the search goes on: %s", self._number, error)
         return Done(result={**result, "failure": error.what})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import BudgetExceededError, TrainingRunError
 from trainyard.sagemaker_api.snapshot import JobSnapshot
@@ -19,7 +19,6 @@ from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trial_table import trial_table
 from trainyard.tuning.trials import to_parquet
 from trainyard.units import format_usd
-from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.job_code import job_image, training_code
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
@@ -45,8 +44,6 @@ class TuningJobType(JobType):
         given: the spec or its mapping.
         trials_uri: where the table of all trials is written; below the run's folder when absent.
     """
-
-    kind: ClassVar[JobKind] = JobKind.TUNING
 
     def __init__(self, jobs: TaskJobs, given: Any, *, trials_uri: str | None = None) -> None:
         super().__init__(jobs, given)
@@ -181,13 +178,13 @@ class TuningJobType(JobType):
         )
         return found.to_dict()
 
-    def judged(
-        self, snapshot: JobSnapshot, error: TrainingRunError, earlier: Sequence[JobSnapshot]
-    ) -> TrainingRunError:
-        """Tell a search that used up its budget before a trial had a result from one that a person stopped."""
+    def known_error(
+        self, snapshot: JobSnapshot, earlier: Sequence[JobSnapshot]
+    ) -> TrainingRunError | None:
+        """Return the error of a search that used up its budget before a trial had a result."""
         spec = self.spec
         if spec.budget_usd is None or self._ended_by(snapshot) is not EndedBy.BUDGET:
-            return error
+            return None
         paid = self._paid_usd([*earlier, snapshot])
         return BudgetExceededError(
             f"the budget of search {snapshot.name} was used up before a trial had a result",

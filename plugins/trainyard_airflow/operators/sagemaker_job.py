@@ -17,10 +17,12 @@ from trainyard.sagemaker_api.snapshot import JobSnapshot
 from trainyard.units import format_duration
 from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.end_policy import EndPolicy
+from trainyard_airflow.jobs.model_trainer import checked_spec
 from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.jobs.steps import AwaitQuota, AwaitStop, Done, Follow
 from trainyard_airflow.jobs.task_jobs import TaskJobs, TaskKey
 from trainyard_airflow.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
+from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.retry_policy import TrainingRetryPolicy
 from trainyard_airflow.triggers.pace import trigger_pause_s
 from trainyard_airflow.triggers.watch import Patience
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
+    from trainyard.runs.notifier import Notifier
     from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
     from trainyard_airflow.hooks.job_kinds import JobKind
     from trainyard_airflow.jobs.job_run import JobRun
@@ -98,7 +101,7 @@ class SageMakerJobOperator(BaseOperator):
     ) -> None:
         kwargs.setdefault("retry_policy", TrainingRetryPolicy())
         super().__init__(**kwargs)
-        self.spec = spec
+        self.spec = checked_spec(spec)
         self.deferrable = deferrable
         self.poll_interval_s = poll_interval_s
         self.stream_logs = stream_logs
@@ -110,6 +113,7 @@ class SageMakerJobOperator(BaseOperator):
         self.notifier = notifier
         self.links: dict[str, str] = {}
         self._run: JobRun | None = None
+        self._notifier: Notifier | None = None
         self._is_killed = False
 
     @abstractmethod
@@ -182,8 +186,7 @@ class SageMakerJobOperator(BaseOperator):
         except TaskDeferralTimeout:
             return self.go(context, lambda run: run.resume_late())
         except TaskDeferralError as error:
-            memory = self.job_run(context).memory
-            delay_s = trigger_pause_s(memory.count_trigger_failure(time.time()))
+            delay_s = trigger_pause_s(task_memory(context).count_trigger_failure(time.time()))
             self.log.warning(
                 "The trigger failed (%s): looking at the job again in %s",
                 error,
@@ -198,7 +201,9 @@ class SageMakerJobOperator(BaseOperator):
         to be created is met there, by the note that the task is killed.
         """
         self._is_killed = True
-        if self._run is not None:
+        if self._run is None:
+            self.log.warning("Task was killed: it has no job to stop")
+        else:
             self._run.kill()
 
     def render_template_fields(
@@ -246,15 +251,21 @@ class SageMakerJobOperator(BaseOperator):
         return TaskJobs(task=key, kind=self.job_kind, clients=self.clients)
 
     def job_run(self, context: Context) -> JobRun:
-        """Return the work with the task's jobs in this start of the task."""
+        """Return the work with the task's jobs in this start of the task.
+
+        Raises:
+            SpecError: the connection or the notifier is wrong.
+        """
+        from trainyard.runs.notifier import Notifier
         from trainyard_airflow.jobs.job_run import JobRun
         from trainyard_airflow.jobs.task_ledger import TaskLedger
-        from trainyard_airflow.operators.task_state import task_memory
 
+        # Whatever may be wrong with the arguments is found before a job is created.
+        self._notifier = Notifier.from_dict(self.notifier)
         jobs = self.task_jobs(context)
         memory = task_memory(context)
         run = self._run = JobRun(
-            kind=self.job_type(jobs, context),
+            job_type=self.job_type(jobs, context),
             memory=memory,
             ledger=TaskLedger(jobs, uri=self.ledger_uri),
             host=_AirflowTask(self, context, jobs),
@@ -304,7 +315,7 @@ class SageMakerJobOperator(BaseOperator):
             case AwaitStop():
                 followed = self._followed(run, step.job_name, Patience())
                 self._wait(context, followed, self.execute_again.__name__, {"facts": {}})
-                return run.next()
+                return run.next(step.quota)
             case AwaitQuota():
                 self._pause(context, run, step)
                 return run.next(step.quota)
@@ -313,7 +324,6 @@ class SageMakerJobOperator(BaseOperator):
 
     def _followed(self, run: JobRun, name: str, patience: Patience) -> Followed:
         """Return how a job is followed, in the triggerer as in the worker."""
-        from trainyard.runs.notifier import Notifier
         from trainyard_airflow.triggers.follow import Followed
 
         return Followed(
@@ -322,8 +332,8 @@ class SageMakerJobOperator(BaseOperator):
             poll_interval_s=self.poll_interval_s,
             stream_logs=self.stream_logs,
             patience=patience,
-            notifier=Notifier.from_dict(self.notifier),
-            has_secrets=any(True for _ in spec_secrets(run.kind.given)),
+            notifier=self._notifier,
+            has_secrets=bool(run.job_type.secrets),
             connection=self.connection,
         )
 
@@ -390,10 +400,13 @@ class _AirflowTask:
         self._ti: Any = context["ti"]
         self._jobs = jobs
 
-    def announce(self, job_name: str, *, output: str | None = None) -> None:
-        """Push the job's name and the addresses of its pages."""
-        api, clients = self._jobs.api, self._jobs.clients
+    def name_job(self, job_name: str) -> None:
+        """Push the job's name."""
         self._ti.xcom_push(key=JOB_XCOM_KEY, value=job_name)
+
+    def link_job(self, job_name: str, *, output: str | None) -> None:
+        """Push the addresses of the job's pages."""
+        api, clients = self._jobs.api, self._jobs.clients
         links = job_links(
             job_name=job_name,
             console_path=api.console_path,

@@ -78,11 +78,14 @@ class ShardDatasetOperator(SageMakerJobOperator):
         """Return what the job's parts make, and tell the asset."""
         return self._told(context, done.result)
 
+    def _job_type(self, context: Context) -> ShardingJobType:
+        return self.job_type(self.task_jobs(context), context)
+
     def _found_in_place(self, context: Context) -> dict[str, Any] | None:
         """Return the data set if it is whole already: then no job is needed."""
         from trainyard.sharding.plan import finished_index
 
-        sharding = self.job_type(self.task_jobs(context), context)
+        sharding = self._job_type(context)
         index = finished_index(sharding.plan, sharding.objects)
         if index is None:
             return None
@@ -97,7 +100,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
         result = shard_dataset(
             spec.source,
             spec.settings,
-            self.job_type(self.task_jobs(context), context).objects,
+            self._job_type(context).objects,
             destination=spec.destination,
             work_dir=self._scratch,
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from trainyard.planning.pool_slots import PoolDemand
 from trainyard_airflow.hooks.job_kinds import JobKind
-from trainyard_airflow.jobs.model_trainer import checked_spec
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
 
 if TYPE_CHECKING:
@@ -38,9 +37,6 @@ class TrainingJobOperator(SageMakerJobOperator):
     job_kind: ClassVar[JobKind] = JobKind.TRAINING
     custom_operator_name: ClassVar[str] = PoolDemand.TRAINING.value
     ui_color = "#e6f0fa"
-
-    def __init__(self, *, spec: Any, **kwargs: Any) -> None:
-        super().__init__(spec=checked_spec(spec), **kwargs)
 
     def job_type(self, jobs: TaskJobs, context: Context) -> TrainingJobType:
         """Return what is different about training jobs."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import SkipMixin
 
 from trainyard.planning.pool_slots import PoolDemand
 from trainyard_airflow.hooks.job_kinds import JobKind
-from trainyard_airflow.jobs.model_trainer import checked_spec
 from trainyard_airflow.jobs.steps import AskHuman
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
+from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.operators.training_job import training_job_type
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
     custom_operator_name: ClassVar[str] = PoolDemand.TRAINING.value
     ui_color = "#e6f0fa"
 
-    def __init__(self, *, spec: Any, watch: Any = None, **kwargs: Any) -> None:
-        super().__init__(spec=checked_spec(spec), **kwargs)
+    def __init__(self, *, watch: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.watch = watch
         self._verdict: dict[str, Any] | None = None
 
@@ -96,12 +96,9 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         from trainyard.rules.rule_retry import ASK, RuleRetry
         from trainyard_airflow.operators.rule_question import answer_of
 
-        def begin(run: JobRun) -> Step:
-            policy = cast("RuleStopPolicy", run.policy)
-            chosen, by = answer_of(event, policy.retry or RuleRetry(action=ASK), verdict)
-            return run.go_on(policy.answered(chosen, by, result, verdict))
-
-        return self.go(context, begin)
+        policy = self.end_policy(self.task_jobs(context), task_memory(context))
+        chosen, by = answer_of(event, policy.retry or RuleRetry(action=ASK), verdict)
+        return self.go(context, lambda run: run.answered(chosen, by, result, verdict))
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002
         """Return the job's result; with its verdict if a rule ended it."""
