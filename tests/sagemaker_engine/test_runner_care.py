@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sagemaker_engine.jobs import runners as runner_care
+from sagemaker_engine.jobs import launching, runners as runner_care
 from sagemaker_engine.jobs.runners import RunnerCare
 from sagemaker_engine.sandbox.processes import start_ticks_of
 from sagemaker_engine.state.settings import EngineSettings
@@ -78,3 +80,19 @@ def test_new_job_that_is_about_to_be_launched_is_not_failed_by_an_old_engine(
     care.look_after([new], settings)
 
     assert store.get(TRAINING, "job").status == "InProgress"
+
+
+def test_runners_are_collected_by_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each Create call collects the runners that ended: two at once must not both take the same one out."""
+    pids = [os.posix_spawn("/bin/true", ["true"], {}) for _ in range(100)]
+    for pid in pids:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(launching, "_started", type(launching._started)(pids))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: launching.reap(), range(16)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert not launching._started

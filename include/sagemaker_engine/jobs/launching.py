@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,8 @@ BOOTSTRAP = (
 JOB_VARIABLE = "TRAINYARD_JOB_FOLDER"
 """Set for every process of a job, so that leftovers can be found on machines without namespaces."""
 
-_started: list[int] = []
+_started: set[int] = set()
+_reaping = threading.Lock()
 
 
 def launch(root: Path, kind: ResourceKind, name: str, *, settings: EngineSettings) -> None:
@@ -63,19 +65,20 @@ def launch(root: Path, kind: ResourceKind, name: str, *, settings: EngineSetting
         )
     finally:
         os.close(output)
-    _started.append(pid)
+    _started.add(pid)
     log.info("runner of %s job %s is process %s (root %s)", kind.value, name, pid, root)
 
 
 def reap() -> None:
-    """Collect runners that ended, so that none stays behind as a zombie of the engine."""
-    for pid in list(_started):
-        try:
-            ended, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            ended = pid
-        if ended:
-            _started.remove(pid)
+    """Collect runners that ended, so that none stays behind as a zombie of the engine. Safe to call from any thread."""
+    with _reaping:
+        for pid in list(_started):
+            try:
+                ended, _ = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                ended = pid
+            if ended:
+                _started.discard(pid)
 
 
 def recover(
