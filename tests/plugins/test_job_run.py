@@ -124,7 +124,7 @@ class PlainJobs(JobType):
 
 @dataclass
 class Host:
-    """What the task's jobs told Airflow."""
+    """Airflow's side of the task: it records every call."""
 
     announced: list[str] = field(default_factory=list)
     failed: list[Any] = field(default_factory=list)

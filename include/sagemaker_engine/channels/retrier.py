@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LIMIT_S = 300.0
-"""How long one object is asked for again. The service does not say its own limit; ours outlasts the longest S3 event
-that AWS's own clients are told to bear (minutes), and ends long before a job's time limit."""
+"""Seconds for which the request of one object is repeated. The service documents no limit; this one is longer than the
+S3 events for which AWS advises its clients to retry (minutes), and far below a job's time limit."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 _LOOK_S = 0.2

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class AutoMLJobType(JobType):
-    """AutoML jobs; `AutoMLTabularOperator` says what a spec may leave out.
+    """AutoML jobs; see `AutoMLTabularOperator` for the fields that a spec may leave out.
 
     Args:
         jobs: the task's.

@@ -60,8 +60,8 @@ def uploaded_code(
     return UploadedCode(s3_uri=uri, sha256=archive.sha256)
 
 
-def training_code(clients: AwsClients, spec: TrainingJobSpec) -> UploadedCode | None:
-    """Return the code of a training, uploaded; None where it has no entry point, or its source is on S3 already.
+def job_code(clients: AwsClients, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
+    """Return the code of a job, uploaded; None if it has no entry point, or its source is on S3 already.
 
     Raises:
         SpecError: no such folder, or the entry point is not in it.

@@ -293,8 +293,9 @@ class JobRun:
                 place["rung_name"],
                 place["rung_reason"],
             )
-        waited_s = None if quota is None else time.time() - quota.began_at
-        return {**place, **({} if waited_s is None else {"quota_waited_s": round(waited_s, 1)})}
+        if quota is None:
+            return place
+        return {**place, "quota_waited_s": round(time.time() - quota.began_at, 1)}
 
     def _create(
         self, standing: Standing, name: str, quota: QuotaWait | None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.sagemaker_api.processing_request import render_processing_job
 from trainyard.specs.processing_job import ProcessingJobSpec
-from trainyard_airflow.jobs.job_code import job_image, uploaded_code
+from trainyard_airflow.jobs.job_code import job_code, job_image
 from trainyard_airflow.jobs.job_type import JobType
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ProcessingJobType(JobType):
-    """Processing jobs; `ProcessingJobOperator` says what a spec may leave out.
+    """Processing jobs; see `ProcessingJobOperator` for the fields that a spec may leave out.
 
     Args:
         jobs: the task's.
@@ -39,14 +39,7 @@ class ProcessingJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         spec, clients = self.spec, self.jobs.clients
-        code = None
-        if spec.entry_point and not (spec.source_dir or "").startswith("s3://"):
-            code = uploaded_code(
-                clients,
-                source_dir=spec.source_dir,
-                entry_point=spec.entry_point,
-                prefix_uri=spec.code_location or f"{clients.root}/code",
-            )
+        code = job_code(clients, spec)
         image = job_image(spec, region=clients.region)
         request = render_processing_job(
             spec,

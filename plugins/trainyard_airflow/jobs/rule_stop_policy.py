@@ -54,7 +54,7 @@ class RuleStopPolicy(EndPolicy):
         if standing.step is not NextAction.SUBMIT or not standing.earlier:
             return standing
         *earlier, last = standing.earlier
-        if self._was_told(last) or not self._awaits_answer(last):
+        if self._was_reported(last) or not self._awaits_answer(last):
             return standing
         return replace(
             standing,
@@ -80,11 +80,11 @@ class RuleStopPolicy(EndPolicy):
         return change_request(self._jobs.clients.client("s3"), request, self.retry, stops=stops)
 
     def hands_on(self, snapshot: JobSnapshot) -> bool:
-        """Return whether a rule stopped the job, and nobody was told so yet: then that is the task's result.
+        """Return whether the verdict of a rule that stopped the job is the task's result.
 
-        Not if a human has said that the training goes on.
+        It is not if an earlier start has returned it already, or if a human has let the training go on.
         """
-        return not self._was_told(snapshot) and self._verdict_of(snapshot) is not None
+        return not self._was_reported(snapshot) and self._verdict_of(snapshot) is not None
 
     def ended(self, snapshot: JobSnapshot, result: Mapping[str, Any]) -> Step | Again | None:
         """Return what follows a job that a rule stopped, or that its script ended for a NaN; None for any other.
@@ -128,7 +128,7 @@ class RuleStopPolicy(EndPolicy):
     @cached_property
     def retry(self) -> RuleRetry | None:
         """The plan's reaction to a rule's stop; None for none."""
-        return None if self._watch is None else read_retry(WatchPlan.of(self._watch).on_stop)
+        return planned_retry(self._watch)
 
     def _ended_by_rule(
         self, snapshot: JobSnapshot, result: Mapping[str, Any], stop: RuleStop, evidence: str
@@ -201,8 +201,8 @@ class RuleStopPolicy(EndPolicy):
         goes_on = found is not None and self._chosen(job) not in {None, RetryRemedy.END}
         return None if goes_on else found
 
-    def _was_told(self, job: JobSnapshot) -> bool:
-        """Return whether the job's end was the result of a start before: then a clear of the task goes on from it."""
+    def _was_reported(self, job: JobSnapshot) -> bool:
+        """Return whether an earlier start of the task has already returned or raised the job's end."""
         told = self._memory.reported_attempt or 0
         return job.name in {self._jobs.name_of(attempt) for attempt in range(1, told + 1)}
 
@@ -242,6 +242,11 @@ class RuleStopPolicy(EndPolicy):
         from trainyard_airflow.jobs.rule_stops import RuleStops
 
         return RuleStops(self._jobs)
+
+
+def planned_retry(watch: Any) -> RuleRetry | None:
+    """Return a watch plan's reaction to a rule's stop; None for none."""
+    return None if watch is None else read_retry(WatchPlan.of(watch).on_stop)
 
 
 def _verdict_step(result: Mapping[str, Any], verdict: Mapping[str, Any]) -> Done:

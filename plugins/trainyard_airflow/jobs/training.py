@@ -13,7 +13,7 @@ from trainyard.sagemaker_api.training_request import render_training_job
 from trainyard.specs.training_job import TrainingJobSpec
 from trainyard_airflow.hooks.redaction import spec_secrets
 from trainyard_airflow.jobs.debugged_job import create_debugged, debugged
-from trainyard_airflow.jobs.job_code import job_image, training_code
+from trainyard_airflow.jobs.job_code import job_code, job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.ladder import place_next, place_of, rungs_of, spec_on_rung
 from trainyard_airflow.jobs.model_trainer import (
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class TrainingJobType(JobType):
-    """Training jobs; `TrainingJobOperator` says what a spec may leave out.
+    """Training jobs; see `TrainingJobOperator` for the fields that a spec may leave out.
 
     Args:
         jobs: the task's.
@@ -88,7 +88,7 @@ class TrainingJobType(JobType):
             log.warning("%s: %s", finding.severity.value, finding)
         image = job_image(spec, region=clients.region)
         spec, judge = debugged(spec, region=clients.region, image_uri=image)
-        code = training_code(clients, spec)
+        code = job_code(clients, spec)
         request = render_training_job(
             spec,
             name=name,

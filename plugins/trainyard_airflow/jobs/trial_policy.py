@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAULTS_OF_VALUES = (ScriptError, DeviceMemoryError, TimeLimitError)
-"""What a trial's hyperparameters alone can be blamed for."""
+"""Errors that a trial's hyperparameters alone can cause."""
 
 
 class TrialPolicy(EndPolicy):

@@ -19,7 +19,7 @@ from trainyard.tuning.result import EndedBy
 from trainyard.tuning.trial_table import trial_table
 from trainyard.tuning.trials import to_parquet
 from trainyard.units import format_usd
-from trainyard_airflow.jobs.job_code import job_image, training_code
+from trainyard_airflow.jobs.job_code import job_code, job_image
 from trainyard_airflow.jobs.job_type import JobType
 from trainyard_airflow.jobs.tuning_result import ended_by, tuning_result, usable_best
 from trainyard_airflow.triggers.watch import Patience
@@ -37,7 +37,7 @@ PARQUET = "application/vnd.apache.parquet"
 
 
 class TuningJobType(JobType):
-    """Searches under a ceiling; `TuneHyperparametersOperator` says what a spec may leave out.
+    """Searches under a ceiling; see `TuneHyperparametersOperator` for the fields that a spec may leave out.
 
     Args:
         jobs: the task's.
@@ -73,7 +73,7 @@ class TuningJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
         clients, training = self.jobs.clients, self.spec.training
-        code = training_code(clients, training)
+        code = job_code(clients, training)
         image = job_image(training, region=clients.region)
         request = render_tuning_job(
             self.spec,

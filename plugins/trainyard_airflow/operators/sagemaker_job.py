@@ -54,7 +54,7 @@ class SageMakerJobOperator(BaseOperator):
     The job's name is derived from DAG, run, task, map index and attempt. A start looks at the service first: a
     running job is re-attached, a completed one is the result (clearing a finished task pays nothing; to train
     again start a new run), a failed or stopped one is followed by the next attempt. One start creates at most one
-    job, so `retries` bounds what is paid; `trainyard.retry_table` says which errors are retried. If the spec
+    job, so `retries` bounds what is paid; `trainyard.retry_table` lists the errors that are retried. If the spec
     has a capacity ladder, a job that got no capacity is followed by one on the next rung in the same start: at
     most as many jobs as there are rungs, each within the spec's budget.
 

@@ -23,7 +23,7 @@ class ShardDatasetOperator(SageMakerJobOperator):
     """Shards a data set in the worker, or by a processing job over several instances with the same code.
 
     The same source and settings upload nothing again, and start no job. A job's instances write the parts, the
-    worker then merges them; what a retry, a clear and a kill do stands at `SageMakerJobOperator`.
+    worker then merges them; see `SageMakerJobOperator` for what a retry, a clear and a kill do.
 
     Returns `dataset_uri`, the fingerprint, what the shards are, and the `job` (None in the worker).
 

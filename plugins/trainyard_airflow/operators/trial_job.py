@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class TrialJobOperator(SageMakerJobOperator):
     """Trains one trial; what its hyperparameters alone can be blamed for is a result, `{"failure": ...}`.
 
-    Everything else (the service, a lost machine, a stop) is an error as for any training: retried where that helps.
+    Everything else (the service, a lost machine, a stop) is an error as for any training: retried if that helps.
 
     Args:
         trial: which trial this is (`AskedTrials.to_dict()`), for the function that makes its `spec`. Mapped over.

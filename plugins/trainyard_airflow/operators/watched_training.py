@@ -10,7 +10,6 @@ from trainyard.planning.pool_slots import PoolDemand
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.jobs.steps import AskHuman
 from trainyard_airflow.operators.sagemaker_job import SageMakerJobOperator
-from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.operators.training_job import training_job_type
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
 
     A job that a rule stopped, ours or the service's Debugger's, is the task's result: `ended_by` is `rule`, and
     `verdict` has the rule, the step, the evidence and the last checkpoint. So is a job that its script's own guard
-    against NaN ended, where the plan would stop it for that. The tasks after it are skipped; those that run whatever
-    happened, run. Where the rule's action is `fail`, the task fails by `RuleViolatedError`.
+    against NaN ended, if the plan would stop it for that. The tasks after it are skipped; those that run whatever
+    happened, run. If the rule's action is `fail`, the task fails by `RuleViolatedError`.
 
     With the plan's `on_stop` the training goes on by itself, or a human is asked how: then the task waits in
     `awaiting_input`, without a worker, and `execute_answered` does what was chosen. No job begins before the stopped
@@ -88,16 +87,17 @@ class WatchedTrainingJobOperator(SageMakerJobOperator, SkipMixin):
         result: dict[str, Any],
         verdict: dict[str, Any],
     ) -> dict[str, Any]:
-        """Go on as a human chose, or the plan where nobody did; the stopped job keeps the choice as a tag.
+        """Go on as a human chose, or the plan if nobody did; the stopped job keeps the choice as a tag.
 
         Raises:
             TrainingRunError: as `execute`; or the service refused the tag: then nothing has gone on.
         """
         from trainyard.rules.rule_retry import ASK, RuleRetry
+        from trainyard_airflow.jobs.rule_stop_policy import planned_retry
         from trainyard_airflow.operators.rule_question import answer_of
 
-        policy = self.end_policy(self.task_jobs(context), task_memory(context))
-        chosen, by = answer_of(event, policy.retry or RuleRetry(action=ASK), verdict)
+        retry = planned_retry(self.watch) or RuleRetry(action=ASK)
+        chosen, by = answer_of(event, retry, verdict)
         return self.go(context, lambda run: run.answered(chosen, by, result, verdict))
 
     def returned(self, context: Context, done: Done) -> dict[str, Any]:  # noqa: ARG002

@@ -30,9 +30,9 @@ _ONE_TRY_S = 8.0
 _LONGEST_PAUSE_S = 4.0
 _LOOK_S = 2.0
 STATE_LIMIT_S = 8.0
-"""How long a cancelled trigger waits for Airflow to report its task's state."""
+"""Seconds that a cancelled trigger waits for Airflow to report its task's state."""
 NOTE_LIMIT_S = 8.0
-"""How long it waits then for the note of the trigger that follows its job now. What is left is for the stop."""
+"""Seconds that it then waits for a note of another trigger that follows the job; the rest is for the stop."""
 
 
 async def kill_job(
