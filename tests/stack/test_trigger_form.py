@@ -99,8 +99,8 @@ class TriggerForm:
 
     def error(self) -> str:
         """Return what the page says against the values; empty while it says nothing."""
-        found = self._browser.find_elements(By.CSS_SELECTOR, "[data-scope=alert]")
-        return " ".join(each.text for each in found)
+        page = self._browser.find_element(By.TAG_NAME, "body").text
+        return next((line for line in page.splitlines() if "Invalid input" in line), "")
 
     def _holds(self, name: str, text: str, browser: WebDriver) -> bool:
         """Type a text and return whether the field has it: a page that is still being built may put its own back."""
@@ -169,4 +169,5 @@ def test_the_form_refuses_what_rest_refuses_with_the_same_message(
     form.submit()
 
     assert form.shows(message)
+    assert message in form.error()
     assert stack.runs(DAG_ID) == before
