@@ -8,7 +8,7 @@ from airflow.sdk import DAG, chain
 from trainyard.task_ids import TaskId
 from trainyard_airflow.operators.cell_job import CellJobOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import RETRIES
 from trainyard_airflow.tasks.comparison.jobs import cell_task_spec
 from trainyard_airflow.tasks.comparison.params import comparison_params
 from trainyard_airflow.tasks.comparison.preflight import (
@@ -43,13 +43,13 @@ with DAG(
         ledger_uri=_LEDGER_URI,
     )
     plan = ListCellsOperator(task_id=TaskId.PLAN)
-    # How many run at a time is the pool's to say: plugins/airflow_local_settings.py.
+    # How many run at a time is the pool's to say: trainyard_airflow.cluster_policy.
     cells = CellJobOperator.partial(
         task_id=TaskId.CELLS,
         spec=cell_task_spec,
         ledger_uri=_LEDGER_URI,
         retries=CELL_RETRIES,
-        retry_policy=TrainingRetryPolicy(),  # `partial` sets none over the operator's own
+        **RETRIES,  # `partial` sets none over the operator's own
         map_index_template="{{ task.cell['name'] }}",
     ).expand(cell=plan.output)
     # A teardown runs whatever happened before it, also when somebody marked the run failed.

@@ -14,7 +14,7 @@ from trainyard_airflow.operators.register_model import RegisterModelOperator
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 from trainyard_airflow.operators.trial_job import TrialJobOperator
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import RETRIES
 from trainyard_airflow.tasks.end_to_end import task_specs
 from trainyard_airflow.tasks.end_to_end.evaluation_job import EvaluationJobOperator
 from trainyard_airflow.tasks.end_to_end.params import run_params
@@ -61,7 +61,7 @@ with DAG(
             spec=trial_task_spec,
             ledger_uri=_LEDGER_URI,
             retries=JOB_RETRIES,
-            retry_policy=TrainingRetryPolicy(),  # `partial` sets none over the operator's own
+            **RETRIES,  # `partial` sets none over the operator's own
         ).expand(trial=ask.output)
         rounds += [ask, trials]
     tune = ChooseTrialOperator(

@@ -1,16 +1,32 @@
-"""Airflow's retry decision, read from `trainyard.retry_table`."""
+"""Airflow's retry decision, read from `trainyard.retry_table`.
+
+Airflow 3.3 asks a task's `retry_policy`. Airflow 3.2 has none: there an error that must not be retried fails the task
+for good, and all others are retried after the task's own `retry_delay`.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+from airflow.sdk import BaseOperator
 
+from trainyard.errors import TrainingRunError
 from trainyard.retry_table import retry_rule
 
+try:
+    from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+except ModuleNotFoundError:  # Airflow 3.2
+    RetryDecision, RetryPolicy = None, object  # type: ignore[assignment, misc]
+HAS_RETRY_POLICIES = RetryPolicy is not object
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from airflow.sdk import Context
+
+Operator = TypeVar("Operator", bound=BaseOperator)
 
 
 class TrainingRetryPolicy(RetryPolicy):
@@ -35,3 +51,37 @@ class TrainingRetryPolicy(RetryPolicy):
         if not rule.retry:
             return RetryDecision.fail(reason)
         return RetryDecision.retry(timedelta(seconds=rule.delay_for(try_number)), reason)
+
+
+RETRIES: Mapping[str, Any] = {"retry_policy": TrainingRetryPolicy()} if HAS_RETRY_POLICIES else {}
+"""The arguments of an operator whose tasks are retried by the class of their error; `partial` needs them, too."""
+
+
+def retried_by_error(operator: type[Operator]) -> type[Operator]:
+    """Let the tasks of an operator that takes `RETRIES` fail for good by the same errors on Airflow 3.2 (decorator)."""
+    if not HAS_RETRY_POLICIES:
+        for name in ("execute", "resume_execution"):
+            setattr(operator, name, final_errors_fail(getattr(operator, name)))
+    return operator
+
+
+def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method, with errors that must not be retried as the one that Airflow never retries.
+
+    Raises:
+        AirflowFailException: in place of such an error, which is its cause.
+    """
+
+    @wraps(method)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        from airflow.sdk.exceptions import AirflowFailException
+
+        try:
+            return method(*args, **kwargs)
+        except TrainingRunError as error:
+            rule = retry_rule(error)
+            if rule is None or rule.retry:
+                raise
+            raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+
+    return run

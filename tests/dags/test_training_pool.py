@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_local_settings import task_instance_mutation_hook
 from trainyard.planning.pool_slots import PoolDemand
+from trainyard_airflow.cluster_policy import task_instance_mutation_hook
 from trainyard_airflow.hooks.job_kinds import JobKind
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 

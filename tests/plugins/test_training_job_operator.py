@@ -27,6 +27,7 @@ from trainyard.errors import (
     SpecError,
     TimeLimitError,
 )
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.operators.training_job import TrainingJobOperator
 
@@ -414,7 +415,7 @@ def test_execution_timeout_counts_over_all_deferrals(aws_connection, task, scrip
 
 
 def test_what_was_reported_is_remembered_for_ever(task):
-    memory = task_memory(task.context)
+    memory = task_memory(task.context, AwsClients(ConnectionArguments()))
     memory.note_reported(2)
     memory.note_verdict(1)
     memory.note_job("job", {})

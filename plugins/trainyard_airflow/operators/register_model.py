@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainyard.sagemaker_api.request_check import validate_request
 from trainyard_airflow.operators.connected import ConnectedOperator
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,6 +87,7 @@ def _model(version: ModelVersion) -> dict[str, Any]:
     }
 
 
+@retried_by_error
 class RegisterModelOperator(ConnectedOperator):
     """Registers a model once, however often the task is started; returns the version's ARN.
 
@@ -109,9 +110,8 @@ class RegisterModelOperator(ConnectedOperator):
         asset: Asset | None = None,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
         outlets = [*kwargs.pop("outlets", []), *([asset] if asset else [])]
-        super().__init__(outlets=outlets, **kwargs)
+        super().__init__(outlets=outlets, **{**RETRIES, **kwargs})
         self.version = version
         self.asset = asset
 

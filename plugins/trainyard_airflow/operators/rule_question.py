@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainyard.rules.rule_retry import RetryRemedy
@@ -43,19 +43,30 @@ def ask_human(
 
     Raises:
         TaskAwaitingInput: always; Airflow parks the task by it.
+        TaskDeferred: in its place on Airflow 3.2, where the triggerer waits for the answer.
     """
-    from airflow.sdk.exceptions import TaskAwaitingInput
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
+    choice: dict[str, Any] = {
+        "ti_id": context["ti"].id,
+        "options": [OPTIONS[each] for each in remedies_of(verdict)],
+        "defaults": [OPTIONS[default_of(retry, verdict)]],
+        "params": {},  # Airflow 3.3 refuses None
+    }
     upsert_hitl_detail(
-        ti_id=context["ti"].id,
-        options=[OPTIONS[each] for each in remedies_of(verdict)],
+        **choice,
         subject=f"Rule {verdict['rule']} stopped the training at step {verdict['step']}: how does it go on?",
         body=question(verdict, retry),
-        defaults=[OPTIONS[default_of(retry, verdict)]],
-        params={},  # Airflow 3.3 refuses None
     )
     timeout = timedelta(seconds=retry.timeout_s)
+    try:
+        from airflow.sdk.exceptions import TaskAwaitingInput
+    except ImportError:  # Airflow 3.2
+        from airflow.providers.standard.triggers.hitl import HITLTrigger
+        from airflow.sdk.exceptions import TaskDeferred
+
+        trigger = HITLTrigger(**choice, timeout_datetime=datetime.now(UTC) + timeout)
+        raise TaskDeferred(trigger=trigger, method_name=then, kwargs=kwargs) from None
     raise TaskAwaitingInput(method_name=then, kwargs=kwargs, timeout=timeout)
 
 

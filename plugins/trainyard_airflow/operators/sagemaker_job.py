@@ -23,7 +23,7 @@ from trainyard_airflow.jobs.steps import AwaitQuota, AwaitStop, Done, Follow
 from trainyard_airflow.jobs.task_jobs import TaskJobs, TaskKey
 from trainyard_airflow.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
 from trainyard_airflow.operators.task_state import task_memory
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.triggers.pace import trigger_pause_s
 from trainyard_airflow.triggers.watch import Patience
 
@@ -48,6 +48,7 @@ FAILED_JOB_XCOM_KEY = "failed_job"
 _SHORTEST_DEFERRAL_S = 2.0
 
 
+@retried_by_error
 class SageMakerJobOperator(BaseOperator):
     """Runs one SageMaker job per task, however often the task itself is started.
 
@@ -99,8 +100,7 @@ class SageMakerJobOperator(BaseOperator):
         notifier: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
-        super().__init__(**kwargs)
+        super().__init__(**{**RETRIES, **kwargs})
         self.spec = checked_spec(spec)
         self.deferrable = deferrable
         self.poll_interval_s = poll_interval_s
@@ -186,7 +186,9 @@ class SageMakerJobOperator(BaseOperator):
         except TaskDeferralTimeout:
             return self.go(context, lambda run: run.resume_late())
         except TaskDeferralError as error:
-            delay_s = trigger_pause_s(task_memory(context).count_trigger_failure(time.time()))
+            delay_s = trigger_pause_s(
+                task_memory(context, self.clients).count_trigger_failure(time.time())
+            )
             self.log.warning(
                 "The trigger failed (%s): looking at the job again in %s",
                 error,
@@ -263,7 +265,7 @@ class SageMakerJobOperator(BaseOperator):
         # Whatever may be wrong with the arguments is found before a job is created.
         self._notifier = Notifier.from_dict(self.notifier)
         jobs = self.task_jobs(context)
-        memory = task_memory(context)
+        memory = task_memory(context, self.clients)
         run = self._run = JobRun(
             job_type=self.job_type(jobs, context),
             memory=memory,

@@ -1,7 +1,8 @@
-"""The memory of a running task, kept in Airflow's task state store."""
+"""The memory of a running task: in Airflow's task state store, or in S3 on Airflow 3.2, which has no such store."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from trainyard_airflow.jobs.task_memory import TaskMemory
@@ -9,12 +10,66 @@ from trainyard_airflow.jobs.task_memory import TaskMemory
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.hooks.objects import S3Objects
 
-def task_memory(context: Context) -> TaskMemory:
-    """Return what a task remembers across its tries; nothing if this Airflow has no task state store."""
+
+def task_memory(context: Context, clients: AwsClients) -> TaskMemory:
+    """Return what a task remembers across its tries.
+
+    Args:
+        context: the task's.
+        clients: of the connection, below whose root the memory is where Airflow keeps none.
+    """
     store: Any = context.get("task_state_store")
     if store is None:
-        return TaskMemory(None)
+        return TaskMemory(StateObject.of(context, clients))
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     return TaskMemory(store, forever=NEVER_EXPIRE)
+
+
+class StateObject:
+    """Stands in for the task state store by one JSON object in S3, which only its own task writes.
+
+    Args:
+        objects: that may be read and written.
+        uri: of the object.
+    """
+
+    def __init__(self, objects: S3Objects, uri: str) -> None:
+        self._objects = objects
+        self._uri = uri
+
+    @classmethod
+    def of(cls, context: Context, clients: AwsClients) -> StateObject:
+        """Return the state of a running task."""
+        from trainyard.sagemaker_api.names import run_slug
+        from trainyard_airflow.hooks.objects import S3Objects
+
+        ti = context["ti"]
+        name = ti.task_id if ti.map_index in (None, -1) else f"{ti.task_id}-{ti.map_index}"
+        run = f"{clients.root}/runs/{ti.dag_id}/{run_slug(ti.run_id)}"
+        return cls(S3Objects(clients.client("s3")), f"{run}/task-state/{name}.json")
+
+    def get(self, key: str) -> Any:
+        """Return a value, None if there is none.
+
+        Raises:
+            TrainingRunError: S3 refused to tell.
+        """
+        return self._all().get(key)
+
+    def set(self, key: str, value: Any, **_retention: Any) -> None:
+        """Keep a value for as long as the bucket keeps the object.
+
+        Raises:
+            TrainingRunError: S3 refused it.
+        """
+        content = json.dumps({**self._all(), key: value}).encode()
+        self._objects.write(self._uri, content, content_type="application/json")
+
+    def _all(self) -> dict[str, Any]:
+        if not self._objects.exists(self._uri):
+            return {}
+        return dict(json.loads(self._objects.read(self._uri)))

@@ -10,7 +10,7 @@ from trainyard.planning.plan_request import PRECISIONS, PlanRequest
 from trainyard.planning.plan_table import plan_table
 from trainyard.planning.plans import make_plans
 from trainyard.planning.shapes import EAGER, FLASH, GPT, LLAMA, PUBLISHED, TRAINYARD
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.tasks.shared.form_schema import bounded
 
 if TYPE_CHECKING:
@@ -158,14 +158,14 @@ def plan_params() -> dict[str, Param]:
     return bounded(params)
 
 
+@retried_by_error
 class PlanOperator(BaseOperator):
     """Ranks ways to train a model; returns `Plans.to_dict()` and logs the table."""
 
     ui_color = "#e8f4fd"
 
     def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
-        super().__init__(**kwargs)
+        super().__init__(**{**RETRIES, **kwargs})
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the plans of the run's params.

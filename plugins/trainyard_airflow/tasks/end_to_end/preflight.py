@@ -23,7 +23,7 @@ from trainyard.units import format_usd
 from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.operators.source_check import entry_point_findings
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_ENTRY_POINT,
     SOURCE_DIR,
@@ -54,6 +54,7 @@ _PLACES = ("bucket", "role", "source", "tokenizer", "notifications")
 _OF_AIRFLOW = {"from_rest_api", "from_trigger", "payload"}
 
 
+@retried_by_error
 class PreflightOperator(ConnectedOperator, SkipMixin):
     """Checks a run's conf, code, account and data, and fixes what holds for the whole run.
 
@@ -71,8 +72,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         **kwargs: Any,
     ) -> None:
         """`more_findings` yields what of the run's params this DAG cannot do."""
-        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
-        super().__init__(**kwargs)
+        super().__init__(**{**RETRIES, **kwargs})
         self.more_findings = more_findings
         self._result: dict[str, Any] = {}
 

@@ -26,7 +26,7 @@ from trainyard.tuning.result import BestTrial, EndedBy, Objective, TuningResult
 from trainyard.tuning.trials import Trial, to_parquet
 from trainyard.units import format_usd
 from trainyard_airflow.operators.connected import ConnectedOperator
-from trainyard_airflow.retry_policy import TrainingRetryPolicy
+from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.tasks.end_to_end.jobs import trial_training_spec
 from trainyard_airflow.tasks.shared.run_state import RunState, result_of
 
@@ -43,6 +43,7 @@ TRIAL_TASKS = tuple(f"trials_{number}" for number in range(1, NUM_ROUNDS + 1))
 _PARQUET = "application/vnd.apache.parquet"
 
 
+@retried_by_error
 class AskTrialsOperator(ConnectedOperator):
     """Tells the study what the round before came to, and asks it for the trials of this round.
 
@@ -57,8 +58,7 @@ class AskTrialsOperator(ConnectedOperator):
     ui_color = "#f3ecfa"
 
     def __init__(self, *, number: int, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
-        super().__init__(**kwargs)
+        super().__init__(**{**RETRIES, **kwargs})
         self.number = number
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
@@ -111,6 +111,7 @@ class AskTrialsOperator(ConnectedOperator):
             )
 
 
+@retried_by_error
 class ChooseTrialOperator(ConnectedOperator):
     """Tells the study the last round, and chooses: the best long training, else the best short one.
 
@@ -121,8 +122,7 @@ class ChooseTrialOperator(ConnectedOperator):
     template_fields: Sequence[str] = ("trials_uri",)
 
     def __init__(self, *, trials_uri: str, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", TrainingRetryPolicy())
-        super().__init__(**kwargs)
+        super().__init__(**{**RETRIES, **kwargs})
         self.trials_uri = trials_uri
 
     def execute(self, context: Context) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
+
 from trainyard.errors import TrainingRunError, shortened
 
 if TYPE_CHECKING:
@@ -33,9 +35,11 @@ def note_start(context: Context) -> None:
 
 
 def note_failure(context: Context) -> None:
-    """Leave the error that failed the task (an `on_failure_callback`)."""
+    """Leave the error that failed the task (an `on_failure_callback`); of one that never retries, its cause."""
     ti: Any = context["ti"]
     error = context.get("exception")
+    if isinstance(error, AirflowFailException) and error.__cause__ is not None:
+        error = error.__cause__
     if isinstance(error, TrainingRunError):
         told = error.to_dict()
     else:

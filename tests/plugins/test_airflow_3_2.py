@@ -1,0 +1,71 @@
+"""What Airflow 3.2 lacks and Trainyard makes of what it has; `tests/deployment` runs a whole DAG on Airflow 3.2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from trainyard.errors import CapacityError, Finding, PlanError, SpecError, TrainingRunError
+from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
+from trainyard_airflow.operators.task_state import task_memory
+from trainyard_airflow.retry_policy import final_errors_fail
+from trainyard_airflow.tasks.shared.task_notes import FAILURE_XCOM_KEY, note_failure
+
+WRONG_SPEC = SpecError([Finding(where="instance_count", what="is too low", got=0)])
+
+
+def run(error: Exception) -> Any:
+    @final_errors_fail
+    def execute() -> None:
+        raise error
+
+    return execute()
+
+
+def memory_without_store(task: Any) -> Any:
+    context = {key: each for key, each in task.context.items() if key != "task_state_store"}
+    return task_memory(context, AwsClients(ConnectionArguments()))
+
+
+@pytest.mark.parametrize(
+    "error", [WRONG_SPEC, PlanError([Finding(where="memory", what="is too small")])]
+)
+def test_an_error_that_would_come_again_fails_the_task_for_good(error: TrainingRunError) -> None:
+    with pytest.raises(AirflowFailException, match=type(error).__name__) as raised:
+        run(error)
+
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [CapacityError("no instances"), ValueError("of a library")])
+def test_other_errors_are_left_to_airflows_retries(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised:
+        run(error)
+
+    assert raised.value is error
+
+
+def test_the_report_names_the_error_behind_a_final_failure(task: Any) -> None:
+    with pytest.raises(AirflowFailException) as raised:
+        run(WRONG_SPEC)
+    note_failure({**task.context, "exception": raised.value})
+
+    assert task.xcoms[FAILURE_XCOM_KEY] == WRONG_SPEC.to_dict()
+
+
+@pytest.mark.engine
+def test_memory_without_a_store_outlives_the_process(aws_connection: Any, task: Any) -> None:
+    first = memory_without_store(task)
+    assert first.reported_attempt == 0
+    first.note_reported(2)
+    first.note_job("job-1", {"rung": 1})
+    first.note_verdict(1)
+
+    again = memory_without_store(task)
+
+    assert (again.reported_attempt, again.verdict_attempt) == (2, 1)
+    assert again.facts_of("job-1") == {"rung": 1}
+    task.map_index = 3
+    assert memory_without_store(task).reported_attempt == 0, "each mapped task has its own"
