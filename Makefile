@@ -81,6 +81,7 @@ check: $(DEV_READY) ## lint, types, floors, dependencies, prose
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/deptry .
+	$(VENV)/bin/deptry --config include/sagemaker_engine/pyproject.toml include/sagemaker_engine images
 	$(PY) .ci/prose.py
 
 format: $(DEV_READY) ## rewrite the sources in their one format

@@ -214,7 +214,7 @@ def set_up(folder: Path, console: Console) -> Scene:
     for name in ("include", "plugins", "training_scripts"):
         (tree / name).symlink_to(REPOSITORY / name)
     (tree / "dags").symlink_to(REPOSITORY / "benchmarks" / "stock_operators_dags")
-    home = Home(path=folder / "home", repository=tree)
+    home = Home(path=folder / "home", project=tree)
     stack = Stack(home, say=lambda line: console.print(line, style="dim", markup=False))
     stack.start()
     api = Rest(stack.addresses.ui, password=load_or_create(home).password)

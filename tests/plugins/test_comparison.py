@@ -8,15 +8,15 @@ import pytest
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 from trainyard.errors import Severity
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.planning.comparison_plan import plan_comparison
 from trainyard.specs.comparison_conf import Comparison, is_of_other_runs
 from trainyard.specs.run_conf import RunConf
-from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.tasks.comparison.jobs import cell_spec, comparison_findings
 from trainyard_airflow.tasks.comparison.params import comparison_params
 from trainyard_airflow.tasks.end_to_end.lint import UNSET_PATHS, UNSET_ROLE
 
-SCRIPTS = project_root() / "training_scripts"
+SCRIPTS = TRAINING_SCRIPTS
 
 
 @pytest.fixture

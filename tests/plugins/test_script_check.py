@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import tests.dags.airflow_home  # noqa: F401  # before the first import of airflow
 from trainyard.errors import Severity
-from trainyard_airflow.jobs.job_code import project_root
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard_airflow.operators.script_check import ScriptJob, script_findings
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-SCRIPTS = project_root() / "training_scripts"
+SCRIPTS = TRAINING_SCRIPTS
 
 
 def job(entry_point: str, **hyperparameters: object) -> ScriptJob:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainyard_airflow.jobs.job_code import project_root
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard_airflow.operators.source_check import entry_point_findings
 
 
@@ -46,4 +46,4 @@ def test_import_of_an_own_module_that_is_not_there_is_told(tmp_path):
 
 @pytest.mark.parametrize("entry_point", ["train_ddp.py", "evaluate.py"])
 def test_the_scripts_of_this_project_are_sound(entry_point):
-    assert told(project_root() / "training_scripts", entry_point) == []
+    assert told(TRAINING_SCRIPTS, entry_point) == []

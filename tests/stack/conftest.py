@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.limits import EVENT_LIMIT_S
 from trainyard.stack import leftovers
 from trainyard.stack.airflow_api import AirflowApi
-from trainyard.stack.home import REPOSITORY, Home
+from trainyard.stack.home import Home
 from trainyard.stack.identity import load_or_create
 from trainyard.stack.stack import read_record
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.limits import EVENT_LIMIT_S
 from trainyard.stack import leftovers
-from trainyard.stack.home import REPOSITORY, Home
+from trainyard.stack.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.limits import EVENT_LIMIT_S
 from tests.stack.conftest import launcher
 from tests.stack.small_run import SMALL_RUN
 from trainyard.stack import leftovers
-from trainyard.stack.home import REPOSITORY, Home
+from trainyard.stack.home import Home
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -50,7 +50,7 @@ def chaos(home: Home, *, seed: int, conf: Mapping[str, Any], console: Console) -
             next_step="raise max_steps in the conf",
         )
     strikes = draw(seed, max_steps=steps)
-    own = Home(path=home.path.with_name(f"{home.path.name}-chaos"), repository=home.repository)
+    own = Home(path=home.path.with_name(f"{home.path.name}-chaos"), project=home.project)
     with display_for(console) as display:
         display.say(f"seed {seed} draws {len(strikes)} strikes:")
         for strike in strikes:
@@ -119,5 +119,5 @@ def _looked_back(
         audit.check_run(view.state),
         audit.check_jobs(jobs),
         audit.check_ledger(ledger, jobs),
-        audit.check_continuity(report, home.repository),
+        audit.check_continuity(report, home.project),
     ]

@@ -54,14 +54,12 @@ RESPONSIVE = {
 
 def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses) -> dict[str, str]:
     """Return the variables that make Airflow's commands run this stack and nothing else."""
-    repository = str(home.repository)
     return {
         **RECOVERY,
         **RESPONSIVE,
         "AIRFLOW_HOME": str(home.airflow),
-        "PYTHONPATH": f"{repository}/include",
-        "AIRFLOW__CORE__DAGS_FOLDER": f"{repository}/dags",
-        "AIRFLOW__CORE__PLUGINS_FOLDER": f"{repository}/plugins",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home.project / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home.project / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__AUTH_MANAGER": (
@@ -85,8 +83,8 @@ def airflow_environment(*, home: Home, identity: Identity, addresses: Addresses)
 
 
 def _bundles(home: Home) -> list[dict[str, object]]:
-    """Return where Airflow looks for DAG files: the repository's folder, and this home's own if there is one."""
-    folders = {"dags-folder": home.repository / "dags", "home": home.dags}
+    """Return where Airflow looks for DAG files: the project's folder, and this home's own if there is one."""
+    folders = {"dags-folder": home.project / "dags", "home": home.dags}
     return [
         {
             "name": name,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from trainyard.errors import TrainingRunError
 from trainyard.stack import processes
 from trainyard.stack.airflow_api import AirflowApi
+from trainyard.stack.components import import_path
 from trainyard.stack.engine_alone import exports
 from trainyard.stack.identity import USER, load_or_create
 from trainyard.stack.leftovers import end_leftovers
@@ -86,8 +87,8 @@ def _start_supervisor(home: Home) -> subprocess.Popen[bytes]:
     with (home.logs / "supervisor.log").open("wb") as log:
         return subprocess.Popen(  # noqa: S603 - this module, by its own interpreter
             [sys.executable, "-m", "trainyard.stack", "--home", str(home.path), "supervise"],
-            cwd=home.repository,
-            env={**os.environ, "PYTHONPATH": str(home.library)},
+            cwd=home.project,
+            env={**os.environ, "PYTHONPATH": import_path()},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainyard.installation import IMPORT_PATH
 from trainyard.stack.addresses import LOOPBACK, Addresses
 from trainyard.stack.leftovers import MARK
 
@@ -55,7 +56,7 @@ def engine(home: Home, addresses: Addresses) -> Component:
             "--root",
             str(home.engine),
         ),
-        env=with_environment(home, {"PYTHONPATH": str(home.library)}),
+        env=with_environment(home, {}),
         log=home.logs / "engine.log",
         stop_grace_s=10,
         is_airflow=False,
@@ -90,6 +91,12 @@ def airflow_services(home: Home, addresses: Addresses, env: Mapping[str, str]) -
     ]
 
 
+def import_path() -> str:
+    """Return the `PYTHONPATH` of a process that needs Trainyard's packages: this process's, too."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([*map(str, IMPORT_PATH), *([given] if given else [])])
+
+
 def with_environment(home: Home, changes: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment with `changes`, without its Airflow and AWS settings.
 
@@ -101,6 +108,7 @@ def with_environment(home: Home, changes: Mapping[str, str]) -> dict[str, str]:
     search_path = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", "")))
     own = {
         "PATH": search_path,
+        "PYTHONPATH": import_path(),
         "PYTHONUNBUFFERED": "1",
         MARK: str(home.path),
         "SPT_NOENV": "1",  # setproctitle writes its title over the environment, and the mark with it

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard.errors import TrainingRunError
+from trainyard.stack.components import import_path
 
 if TYPE_CHECKING:
     from trainyard.stack.home import Home
@@ -52,12 +53,11 @@ def check(path: str | Path, home: Home) -> None:
     Raises:
         TrainingRunError: what `make lint-run` prints.
     """
-    folder = home.repository
     linted = subprocess.run(  # noqa: S603  # our own module
         [sys.executable, "-m", "trainyard_airflow.tasks.end_to_end.lint_command", str(path)],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(folder / "include"), str(folder / "plugins")]),
+            "PYTHONPATH": import_path(),
             "AIRFLOW_HOME": str(home.airflow),
         },
         capture_output=True,

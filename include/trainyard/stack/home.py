@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+from trainyard import installation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """The folder of one stack and the places in it."""
+    """The folder of one stack and the places in it.
+
+    Attributes:
+        path: of the folder.
+        project: the folder whose `dags` and `plugins` the stack's Airflow runs.
+    """
 
     path: Path
-    repository: Path = REPOSITORY
+    project: Path = field(default_factory=installation.project)
 
     @classmethod
     def of(cls, path: str | Path | None = None) -> Home:
-        """Return the home at `path`, else `TRAINYARD_HOME`, else the repository's `.trainyard/`."""
-        chosen = path or os.environ.get("TRAINYARD_HOME") or REPOSITORY / ".trainyard"
+        """Return the home at `path`, else `TRAINYARD_HOME`, else the project's `.trainyard/`."""
+        chosen = path or os.environ.get("TRAINYARD_HOME") or installation.project() / ".trainyard"
         return cls(path=Path(chosen).resolve())
-
-    @property
-    def library(self) -> Path:
-        """The folder on the import path of every process: it holds `trainyard` and `sagemaker_engine`."""
-        return self.repository / "include"
 
     @property
     def airflow(self) -> Path:
@@ -39,7 +39,7 @@ class Home:
 
     @property
     def dags(self) -> Path:
-        """DAGs of this home's own, read beside the repository's where the folder is there at the start."""
+        """DAGs of this home's own, read beside the project's where the folder is there at the start."""
         return self.path / "dags"
 
     @property

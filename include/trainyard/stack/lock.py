@@ -23,6 +23,8 @@ HEADERS = {
         "'make check' use beside requirements.txt."
     ),
 }
+PACKAGES = ("pyproject.toml", "include/sagemaker_engine/pyproject.toml")
+NOT_ITSELF = ("--no-emit-package", "sagemaker-engine")
 # What torch's CUDA builds bring along; a CPU machine must be able to install without it.
 CUDA_ONLY = re.compile(r"^(nvidia-|cuda-|triton==)")
 LOCAL_VERSION = re.compile(r"(==[^+\s;]+)\+[\w.]+")
@@ -30,7 +32,7 @@ LOCAL_VERSION = re.compile(r"(==[^+\s;]+)\+[\w.]+")
 
 def main() -> None:
     """Rewrite both files, keeping the versions that still fit."""
-    _compile("requirements.txt", "pyproject.toml")
+    _compile("requirements.txt", *PACKAGES, "--all-extras", "--group", "pinned", *NOT_ITSELF)
     _compile("requirements-dev.txt", "--group", "dev", "--constraint", "requirements.txt")
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import trainyard
+from trainyard.errors import Finding, SpecError
+from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_uri
 from trainyard.sagemaker_api.source_archive import source_archive
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.training_job import TrainingJobSpec
     from trainyard_airflow.hooks.aws_clients import AwsClients
+    from trainyard_airflow.jobs.task_jobs import TaskJobs
 
 ARCHIVE_NAME = "sourcedir.tar.gz"
 
@@ -30,19 +33,38 @@ class UploadedCode:
         return {"s3_uri": self.s3_uri, "sha256": self.sha256}
 
 
-def project_root() -> Path:
-    """Return the folder that relative source folders are relative to: the checkout."""
-    return Path(str(trainyard.__file__)).resolve().parents[2]
+def source_folder(source_dir: str, *, project: Path) -> Path:
+    """Return the folder of a job's code.
+
+    Args:
+        source_dir: absolute, relative to the project, or `shipped:` and a folder of Trainyard's own training scripts.
+        project: the folder that holds Airflow's `dags` folder.
+
+    Raises:
+        SpecError: it holds Airflow's configuration, which has secrets.
+    """
+    if source_dir.startswith(SHIPPED):
+        return TRAINING_SCRIPTS / source_dir.removeprefix(SHIPPED)
+    folder = project / source_dir
+    if (folder / "airflow.cfg").exists():
+        wrong = Finding(
+            where="source_dir",
+            what="holds airflow.cfg, and all of the folder would go to the job's hosts",
+            got=str(folder),
+            next_step="give the scripts a folder of their own",
+        )
+        raise SpecError([wrong], subject="code")
+    return folder
 
 
 def uploaded_code(
-    clients: AwsClients, *, source_dir: str | None, entry_point: str, prefix_uri: str
+    clients: AwsClients, folder: Path, *, entry_point: str, prefix_uri: str
 ) -> UploadedCode:
-    """Return the code of a local source folder, uploaded unless the same bytes are there already.
+    """Return the code of a local folder, uploaded unless the same bytes are there already.
 
     Args:
         clients: of the connection that may write there.
-        source_dir: absolute, or relative to the project's root; None for the root itself.
+        folder: with the code.
         entry_point: must be in it.
         prefix_uri: `s3://bucket/prefix/code`; the archive goes to
             `<prefix>/<sha256>/sourcedir.tar.gz`.
@@ -52,7 +74,7 @@ def uploaded_code(
     """
     from trainyard_airflow.hooks.objects import S3Objects
 
-    archive = source_archive(project_root() / (source_dir or "."), entry_point=entry_point)
+    archive = source_archive(folder, entry_point=entry_point)
     uri = f"{prefix_uri.rstrip('/')}/{archive.sha256}/{ARCHIVE_NAME}"
     objects = S3Objects(clients.client("s3"))
     if not objects.exists(uri):
@@ -60,19 +82,20 @@ def uploaded_code(
     return UploadedCode(s3_uri=uri, sha256=archive.sha256)
 
 
-def job_code(clients: AwsClients, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
+def job_code(jobs: TaskJobs, spec: TrainingJobSpec | ProcessingJobSpec) -> UploadedCode | None:
     """Return the code of a job, uploaded; None if it has no entry point, or its source is on S3 already.
 
     Raises:
         SpecError: no such folder, or the entry point is not in it.
     """
-    if not spec.entry_point or (spec.source_dir or "").startswith("s3://"):
+    source_dir = spec.source_dir or "."
+    if not spec.entry_point or source_dir.startswith("s3://"):
         return None
     return uploaded_code(
-        clients,
-        source_dir=spec.source_dir,
+        jobs.clients,
+        source_folder(source_dir, project=jobs.project),
         entry_point=spec.entry_point,
-        prefix_uri=spec.code_location or f"{clients.root}/code",
+        prefix_uri=spec.code_location or f"{jobs.clients.root}/code",
     )
 
 

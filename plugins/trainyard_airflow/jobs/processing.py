@@ -39,7 +39,7 @@ class ProcessingJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         spec, clients = self.spec, self.jobs.clients
-        code = job_code(clients, spec)
+        code = job_code(self.jobs, spec)
         image = job_image(spec, region=clients.region)
         request = render_processing_job(
             spec,

@@ -127,7 +127,7 @@ def uploaded_sharding_code(clients: AwsClients, *, prefix_uri: str) -> UploadedC
         Path(folder, "requirements.txt").write_text(_REQUIREMENTS)
         return uploaded_code(
             clients,
-            source_dir=folder,
+            Path(folder),
             entry_point=f"{_MODULE.replace('.', '/')}.py",
             prefix_uri=prefix_uri,
         )

@@ -11,6 +11,8 @@ from trainyard.sagemaker_api.names import job_name, run_slug
 from trainyard_airflow.hooks.job_kinds import JOB_APIS, JobApi, JobKind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.hooks.aws_clients import AwsClients
     from trainyard_airflow.hooks.jobs import SageMakerJobs
@@ -33,11 +35,13 @@ class TaskJobs:
     Attributes:
         kind: training, processing, tuning or AutoML.
         clients: of the task's connection.
+        project: the folder that relative source folders are relative to.
     """
 
     task: TaskKey
     kind: JobKind
     clients: AwsClients
+    project: Path
 
     @cached_property
     def service(self) -> SageMakerJobs:

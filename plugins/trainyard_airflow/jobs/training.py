@@ -88,7 +88,7 @@ class TrainingJobType(JobType):
             log.warning("%s: %s", finding.severity.value, finding)
         image = job_image(spec, region=clients.region)
         spec, judge = debugged(spec, region=clients.region, image_uri=image)
-        code = job_code(clients, spec)
+        code = job_code(self.jobs, spec)
         request = render_training_job(
             spec,
             name=name,

@@ -73,7 +73,7 @@ class TuningJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
         clients, training = self.jobs.clients, self.spec.training
-        code = job_code(clients, training)
+        code = job_code(self.jobs, training)
         image = job_image(training, region=clients.region)
         request = render_tuning_job(
             self.spec,

@@ -22,6 +22,7 @@ from trainyard_airflow.jobs.quota_wait import QuotaWait
 from trainyard_airflow.jobs.steps import AwaitQuota, AwaitStop, Done, Follow
 from trainyard_airflow.jobs.task_jobs import TaskJobs, TaskKey
 from trainyard_airflow.links import JOB_LINKS, LINKS_XCOM_KEY, job_links
+from trainyard_airflow.operators.project import project_folder
 from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.triggers.pace import trigger_pause_s
@@ -250,7 +251,9 @@ class SageMakerJobOperator(BaseOperator):
             task_id=ti.task_id,
             map_index=-1 if ti.map_index is None else ti.map_index,
         )
-        return TaskJobs(task=key, kind=self.job_kind, clients=self.clients)
+        return TaskJobs(
+            task=key, kind=self.job_kind, clients=self.clients, project=project_folder()
+        )
 
     def job_run(self, context: Context) -> JobRun:
         """Return the work with the task's jobs in this start of the task.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trainyard.installation import SHIPPED
 from trainyard.specs.automl_conf import OWN, AutoMLConf
 from trainyard.specs.automl_job import AutoMLJobSpec
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
-SOURCE_DIR = "training_scripts/tabular"
+SOURCE_DIR = f"{SHIPPED}tabular"
 EVALUATION_FILE = "evaluation.json"
 SKLEARN_VERSION = "1.2-1"
 _INPUT, _OUTPUT = "/opt/ml/processing/input", "/opt/ml/processing/output"

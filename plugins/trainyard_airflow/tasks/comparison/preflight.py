@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from trainyard_airflow.jobs.job_code import project_root
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard_airflow.tasks.comparison.jobs import comparison_findings
-from trainyard_airflow.tasks.end_to_end.jobs import SOURCE_DIR
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator, run_state
 from trainyard_airflow.tasks.shared.run_state import RunState
 
@@ -50,7 +49,7 @@ class ComparisonPreflightOperator(PreflightOperator):
 
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what specs, linter and scripts say of the cells."""
-        yield from comparison_findings(params, scripts=project_root() / SOURCE_DIR)
+        yield from comparison_findings(params, scripts=TRAINING_SCRIPTS)
 
     def quota_findings(self, plan: Any) -> Iterator[Finding]:  # noqa: ARG002  # as preflight asks
         """Yield nothing: a cell that is refused for a quota waits for the others to end."""

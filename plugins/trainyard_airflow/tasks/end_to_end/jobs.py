@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainyard.catalog.hardware import has_bf16
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import ContractError
+from trainyard.installation import SHIPPED
 from trainyard.specs.metrics import TRAINYARD_METRICS
 from trainyard.specs.processing_job import ProcessingInput, ProcessingJobSpec, ProcessingOutput
 from trainyard.specs.run_conf_tuning import EVALUATIONS_OF_A_TRIAL, search_of, with_values
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from trainyard.specs.run_conf_tuning import SearchSettings
     from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
-SOURCE_DIR = "training_scripts"
 TRAINING_ENTRY_POINTS = {"ddp": "train_ddp.py", "fsdp": "train_fsdp.py"}
 """The script of each strategy."""
 EVALUATION_ENTRY_POINT = "evaluate.py"
@@ -127,7 +127,7 @@ def training_spec(
         image_uri=conf.image_uri,
         forward_sigterm=True,
         entry_point=TRAINING_ENTRY_POINTS[conf.strategy],
-        source_dir=SOURCE_DIR,
+        source_dir=SHIPPED,
         code_location=paths.code,
         hyperparameters=hyperparameters,
         distribution={"torch_distributed": {"enabled": True, **_processes(conf)}},
@@ -323,7 +323,7 @@ def _evaluation_job(
         image_uri=_evaluation_image(conf, training, plan.instance_type),
         command=_command(plan.num_processes),
         entry_point=EVALUATION_ENTRY_POINT,
-        source_dir=SOURCE_DIR,
+        source_dir=SHIPPED,
         code_location=paths.code,
         arguments=(
             f"--max-samples={plan.max_samples}",

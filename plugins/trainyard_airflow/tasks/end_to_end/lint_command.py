@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.strategy_support import support_table
 from trainyard.errors import BudgetExceededError, Finding, FindingsError, Severity, distinct
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.planning.auto_plan import resolve_auto
 from trainyard.planning.linter.linter import lint
 from trainyard.planning.run_plan import plan_run
 from trainyard.sharding.local_files import local_files
 from trainyard.specs.training_job import TrainingJobSpec
-from trainyard_airflow.jobs.job_code import project_root
-from trainyard_airflow.tasks.end_to_end.jobs import SOURCE_DIR
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
 from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
 
@@ -56,7 +55,7 @@ def run_findings(params: Mapping[str, Any]) -> list[Finding]:
     try:
         params, _ = resolve_auto(params)
         findings += params_findings(params)
-        findings += run_script_findings(params, scripts=project_root() / SOURCE_DIR)
+        findings += run_script_findings(params, scripts=TRAINING_SCRIPTS)
         findings += plan_run(params).warnings
     except FindingsError as error:
         findings += error.findings

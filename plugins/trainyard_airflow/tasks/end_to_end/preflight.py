@@ -16,17 +16,16 @@ from trainyard.errors import (
     SpecError,
     ThrottledError,
 )
+from trainyard.installation import TRAINING_SCRIPTS
 from trainyard.specs.monitoring import Monitoring, Notifications
 from trainyard.specs.reading import read_spec
 from trainyard.task_ids import TaskId
 from trainyard.units import format_usd
-from trainyard_airflow.jobs.job_code import project_root
 from trainyard_airflow.operators.connected import ConnectedOperator
 from trainyard_airflow.operators.source_check import entry_point_findings
 from trainyard_airflow.retry_policy import RETRIES, retried_by_error
 from trainyard_airflow.tasks.end_to_end.jobs import (
     EVALUATION_ENTRY_POINT,
-    SOURCE_DIR,
     TRAINING_ENTRY_POINTS,
 )
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
@@ -142,7 +141,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
     def findings(self, params: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield what of the run's jobs and scripts a plan does not look at."""
         yield from params_findings(params)
-        scripts = project_root() / SOURCE_DIR
+        scripts = TRAINING_SCRIPTS
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(scripts, entry_point)
         yield from run_script_findings(params, scripts=scripts)

@@ -1,0 +1,32 @@
+"""Place of Trainyard's own files: an installed package has all of them within itself, a checkout beside `include`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_WITHIN = _PACKAGE / "shipped"
+
+IS_CHECKOUT = not _WITHIN.is_dir()
+"""Whether this code runs from a checkout of the repository."""
+
+_SHIPPED = _PACKAGE.parents[1] if IS_CHECKOUT else _WITHIN
+
+TRAINING_SCRIPTS = _SHIPPED / "training_scripts"
+"""The folder of Trainyard's own training scripts."""
+
+SHIPPED = "shipped:"
+"""Begin of a job's `source_dir` that is a folder of them: `shipped:` is all of them, `shipped:tabular` one."""
+
+DAGS = _SHIPPED / "dags"
+"""The folder of Trainyard's own DAG files."""
+
+IMPORT_PATH: tuple[Path, ...] = (
+    (_PACKAGE.parent, _PACKAGE.parents[1] / "plugins") if IS_CHECKOUT else ()
+)
+"""The folders that a process needs on its import path to find the packages; none where they are installed."""
+
+
+def project() -> Path:
+    """Return the folder whose `dags` and `plugins` the launcher runs: the checkout, else the working directory."""
+    return _SHIPPED if IS_CHECKOUT else Path.cwd()
