@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +183,7 @@ class Task:
             task=TaskKey(dag_id="dag", run_id="run", task_id="train"),
             kind=JobKind.TRAINING,
             clients=clients,  # type: ignore[arg-type]
+            project=Path("/project"),
             service=self.service,
         )
         plain = PlainJobs(jobs, {})
