@@ -23,6 +23,10 @@ class Command:
 
 _STACK = "trainyard.stack.__main__"
 COMMANDS = {
+    "init": Command(
+        module="trainyard.new_project.__main__",
+        help="write a first DAG, script and connection into your project",
+    ),
     "run": Command(module=_STACK, arguments=("run",), help="run a DAG once, from start to report"),
     "up": Command(
         module=_STACK,

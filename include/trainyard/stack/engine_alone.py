@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from typing import TYPE_CHECKING
 
-from trainyard.stack.airflow_environment import ENGINE_LOGIN, ENGINE_SECRET, REGION
+from trainyard.stack.airflow_environment import (
+    ENGINE_LOGIN,
+    ENGINE_SECRET,
+    REGION,
+    aws_connection,
+)
 from trainyard.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -23,6 +29,12 @@ def exports(url: str) -> tuple[str, str]:
     )
 
 
+def airflow_export(url: str, home: Home) -> str:
+    """Return the shell line with which any Airflow of this machine uses the engine."""
+    connection = json.dumps(aws_connection(url, home=home))
+    return f"export AIRFLOW_CONN_AWS_DEFAULT={shlex.quote(connection)}"
+
+
 def engine_alone(home: Home, *, console: Console) -> int:
     """Run the engine until interrupted, printing its export lines once it answers.
 
@@ -31,7 +43,10 @@ def engine_alone(home: Home, *, console: Console) -> int:
     stack = Stack(home, say=lambda line: console.print(line, markup=False), purpose="up")
     try:
         stack.start_engine()
-        for line in exports(stack.addresses.engine):
+        for line in (
+            *exports(stack.addresses.engine),
+            airflow_export(stack.addresses.engine, home),
+        ):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         console.print("engine is running; Ctrl-C ends it", style="dim")
         while True:

@@ -1,0 +1,36 @@
+"""An example of Trainyard: a training script of your own as a SageMaker training job. Yours to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow.sdk import DAG, Param
+
+from trainyard_airflow.operators.training_job import TrainingJobOperator
+
+SCRIPTS = Path(__file__).parent / "SCRIPTS"
+
+with DAG(
+    dag_id="trainyard_example",
+    schedule=None,
+    catchup=False,
+    params={"max_steps": Param(40, type="integer", minimum=1)},
+    tags=["trainyard"],
+) as dag:
+    TrainingJobOperator(
+        task_id="train",
+        spec={
+            "entry_point": "train.py",
+            "source_dir": str(SCRIPTS),
+            "hyperparameters": {"max_steps": "{{ params.max_steps }}"},
+            "distribution": {"torch_distributed": {"enabled": True}},
+            "instance_type": "ml.m5.xlarge",  # "ml.g5.12xlarge": one rank on each of its four GPUs
+            "instance_count": 2,
+            "use_spot_instances": True,
+            "max_run": 3600,
+            "max_wait": 7200,
+            "checkpoint_s3_uri": "s3://{{ conn.aws_default.extra_dejson.trainyard.bucket }}"
+            "/checkpoints/{{ dag.dag_id }}/{{ run_id }}/",
+        },
+        retries=2,
+    )

@@ -1,0 +1,128 @@
+"""Trainyard in an Airflow that is not ours: AWS's pins, a project with its own folders, the wheel and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.deployment.airflow_cell import AirflowCell, build_wheels, resolved
+from tests.stack.small_run import SMALL_RUN, SUCCEEDED
+from trainyard.stack import leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sagemaker_engine.testing import RunningEngine
+
+VERSIONS = ["3.2.1", pytest.param("3.3.1", marks=pytest.mark.slow)]
+OWN_FILES = {
+    "include/__init__.py": "",
+    "include/helpers.py": "GREETING = 'ours'\n",
+    "plugins/own_plugin.py": """
+from airflow.plugins_manager import AirflowPlugin
+class OwnPlugin(AirflowPlugin):
+    name = "own"
+""",
+    "dags/own.py": """
+import sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from airflow.sdk import DAG
+from airflow.providers.standard.operators.empty import EmptyOperator
+from include.helpers import GREETING
+with DAG("own", schedule=None):
+    EmptyOperator(task_id=GREETING)
+""",
+}
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes by mark: Linux only"),
+    pytest.mark.skipif(importlib.util.find_spec("uv") is None, reason="not installed: uv"),
+]
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def cell(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    wheels: dict[str, Path],
+    engine: RunningEngine,
+) -> Iterator[AirflowCell]:
+    cell = AirflowCell(folder=tmp_path_factory.mktemp("cell"), version=request.param)
+    for name, text in OWN_FILES.items():
+        (cell.project / name).parent.mkdir(parents=True, exist_ok=True)
+        (cell.project / name).write_text(text)
+    try:
+        assert cell.install(wheels["trainyard"]) < 600, "MWAA gives requirements ten minutes"
+        cell.run("trainyard", "init", "--dag", "train_end_to_end")
+        cell.start(engine.endpoint_url)
+        yield cell
+    finally:
+        cell.stop()
+        assert leftovers.marked(cell.home) == []
+
+
+def run(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> dict[str, str]:
+    """Run a DAG as a user does, and return the states of its tasks."""
+    cell.wait(lambda: cell.api.has_dag(dag_id) or cell.api.import_errors(), "parsing of the DAG")
+    assert cell.api.import_errors() == []
+    cell.api.set_paused(dag_id, paused=False)
+    run_id = cell.api.trigger(dag_id, conf=conf)
+    ended = ("success", "failed")
+    cell.wait(lambda: cell.api.run(dag_id, run_id)["state"] in ended, "the run's end")
+    return {task["task_id"]: task["state"] for task in cell.api.tasks(dag_id, run_id)}
+
+
+def test_init_touched_nothing_of_the_project(cell: AirflowCell) -> None:
+    files = {name: (cell.project / name).read_text() for name in OWN_FILES}
+    cell.run("trainyard", "init")
+
+    assert files == OWN_FILES
+    assert {name: (cell.project / name).read_text() for name in OWN_FILES} == OWN_FILES
+
+
+def test_airflow_lists_provider_and_plugin_beside_the_projects_own(cell: AirflowCell) -> None:
+    assert "trainyard" in cell.run("airflow", "providers", "list", "--output", "plain")
+    plugins = cell.run("airflow", "plugins", "--output", "plain")
+    assert "trainyard" in plugins
+    assert "own" in plugins
+
+
+def test_the_example_of_init_is_green(cell: AirflowCell) -> None:
+    assert run(cell, "trainyard_example", {"max_steps": 12}) == {"train": "success"}, cell.log()
+
+
+def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
+    assert run(cell, "train_end_to_end", SMALL_RUN) == SUCCEEDED, cell.log()
+
+
+@pytest.mark.parametrize(
+    ("version", "python", "extras"),
+    [
+        ("3.3.1", "3.12", ""),
+        *(
+            pytest.param(version, python, extras, marks=pytest.mark.slow)
+            for version in ("3.2.1", "3.3.1")
+            for python in ("3.12", "3.13")
+            for extras in ("[data,search]", "[train]")
+        ),
+    ],
+)
+def test_the_pins_of_mwaa_have_room_for_it_on_newer_pythons(
+    wheels: dict[str, Path], version: str, python: str, extras: str
+) -> None:
+    found = resolved(wheels["trainyard"], extras=extras, version=version, python=python)
+
+    assert f"apache-airflow=={version}\n" in found
+    assert ("torch==" in found) == ("train" in extras)
+    assert "sagemaker==" not in found
