@@ -1,20 +1,13 @@
-"""AWS's own images: the catalogue's default, and the SageMaker SDK's table for all others."""
+"""AWS's own images, from the catalogue: the pinned default of PyTorch, and the dated table of all others."""
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
+from trainyard.catalog.aws_images import aws_images
 from trainyard.catalog.instances import catalogue
 from trainyard.catalog.training_images import training_images
 from trainyard.errors import Finding, SpecError
 
-_HUGGING_FACE = "huggingface"
 _MODEL_PARALLEL = "pytorch-smp"
-# The SDK v3 leaves this part of the tag out for it; the versions are those of the SDK v2 (`get_training_image_uri`).
-_CUDA_OF_TORCH = {"2.5": "cu124", **dict.fromkeys(("2.1", "2.2", "2.3", "2.4"), "cu121")}
-_AMAZON_LINUX = "pytorch-amzn2023"
-"""The SDK's table of PyTorch's images from 2.11 on."""
 
 
 def image_uri(
@@ -24,15 +17,14 @@ def image_uri(
     framework: str = "pytorch",
     framework_version: str | None = None,
     py_version: str | None = None,
-    image_scope: str = "training",
     has_model_parallel: bool = False,
 ) -> str:
     """Return the URI of AWS's image for the framework.
 
-    The default of PyTorch is the catalogue's (`trainyard/catalog/training_images.json`). Every other image is looked
-    up by the SageMaker SDK, which takes about 4 s to import: call it inside a task only. Hugging Face's version is that
-    of transformers; its image has the newest torch that AWS offers with it. With `has_model_parallel` it is the image
-    of the model parallel library (SMP v2), which is PyTorch's with more in it.
+    The default of PyTorch is pinned (`trainyard/catalog/training_images.json`), every other image is in the table
+    (`aws_images.json` there). Hugging Face's version is that of transformers; its image has the newest torch that AWS
+    offers with it. With `has_model_parallel` it is the image of the model parallel library (SMP v2), which is PyTorch's
+    with more in it.
 
     Raises:
         SpecError: no such framework, version or region; the message lists the known ones.
@@ -41,36 +33,29 @@ def image_uri(
     is_default = framework == "pytorch" and pinned.has_version(framework_version)
     if is_default and not has_model_parallel and not _is_trainium(instance_type):
         return _pinned_uri(region, instance_type, py_version)
-    from sagemaker.core import image_uris  # type: ignore[import-untyped]  # ships no types
-
-    version = framework_version or training_images().version(framework)
+    images = aws_images()
     try:
-        base = _base_of_hugging_face(image_uris, version) if framework == _HUGGING_FACE else None
-        uri = image_uris.retrieve(
-            framework=_MODEL_PARALLEL
-            if has_model_parallel
-            else _table(image_uris, framework, version),
-            region=region,
-            version=version,
+        name = images.name(
+            _MODEL_PARALLEL if has_model_parallel else framework,
+            version=framework_version or training_images().version(framework),
+            processor=_processor(instance_type),
             py_version=py_version,
-            instance_type=instance_type,
-            image_scope=image_scope,
-            base_framework_version=base,
-            container_version=_cuda(framework_version) if has_model_parallel else None,
         )
-    except (ValueError, KeyError, OSError) as error:
-        raise SpecError(
-            [
-                Finding(
-                    where="framework_version",
-                    what=f"the SageMaker SDK knows no such image: {error}",
-                    got=f"{framework} {framework_version} {py_version} in {region} on {instance_type}",
-                    next_step="set image_uri, or a version the SDK lists",
-                )
-            ],
-            subject="image",
-        ) from error
-    return str(uri)
+        return images.uri(name, region=region, dns_suffix=_dns_suffix(region))
+    except LookupError as error:
+        unknown = Finding(
+            where="framework_version",
+            what=f"is not an image of AWS's in the catalogue of {images.as_of}: {error.args[0]}",
+            got=f"{framework} {framework_version} {py_version} in {region} on {instance_type}",
+            next_step="set image_uri, or a version of the list",
+        )
+        raise SpecError([unknown], subject="image") from error
+
+
+def _processor(instance_type: str) -> str:
+    if _is_trainium(instance_type):
+        return "trainium"
+    return "gpu" if _has_gpu(instance_type) else "cpu"
 
 
 def _pinned_uri(region: str, instance_type: str, py_version: str | None) -> str:
@@ -122,43 +107,17 @@ def _dns_suffix(region: str) -> str:
     return next(str(each["outputs"]["dnsSuffix"]) for each in partitions if each["id"] == name)
 
 
-def _table(image_uris: Any, framework: str, version: str | None) -> str:
-    """Return the SDK's name of the table that has a framework's version."""
-    if framework != "pytorch" or version is None:
-        return framework
-    minor = ".".join(version.split(".")[:2])
-    newer = image_uris.config_for_framework(_AMAZON_LINUX)["training"]["versions"]
-    return _AMAZON_LINUX if minor in newer else framework
-
-
-def _base_of_hugging_face(image_uris: Any, version: str | None) -> str | None:
-    """Return the newest torch that AWS offers with a version of transformers, as the SDK writes it.
-
-    Returns None for an unknown version, which the SDK refuses with a list of the known ones.
-    """
-    table = image_uris.config_for_framework(_HUGGING_FACE)["training"]
-    full = table["version_aliases"].get(version, version)
-    bases = [each for each in table["versions"].get(full, {}) if each.startswith("pytorch")]
-    return max(bases, key=_version_key, default=None)
-
-
-def _version_key(base: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", base))
-
-
 def rule_evaluator_image(region: str) -> str:
-    """Return the image that evaluates Debugger's and Profiler's built-in rules in a region, from the SDK's table.
-
-    Imports the SageMaker SDK (about 4 s): call it inside a task only.
+    """Return the image that evaluates Debugger's and Profiler's built-in rules in a region.
 
     Raises:
         SpecError: AWS evaluates no rules there.
     """
-    from sagemaker.core import image_uris
-
+    images = aws_images()
     try:
-        return str(image_uris.retrieve(framework="debugger", region=region))
-    except (ValueError, KeyError) as error:
+        name = images.name("debugger", version="latest", processor="cpu", py_version=None)
+        return images.uri(name, region=region, dns_suffix=_dns_suffix(region))
+    except LookupError as error:
         raise SpecError(
             [
                 Finding(
@@ -170,15 +129,3 @@ def rule_evaluator_image(region: str) -> str:
             ],
             subject="image",
         ) from error
-
-
-def _cuda(torch_version: str | None) -> str:
-    """Return the CUDA part of the model parallel library's tag.
-
-    Raises:
-        KeyError: nobody wrote it down for this version.
-    """
-    minor = ".".join((torch_version or "").split(".")[:2])
-    if minor not in _CUDA_OF_TORCH:
-        raise KeyError(f"CUDA version of {_MODEL_PARALLEL} {torch_version}")
-    return _CUDA_OF_TORCH[minor]
