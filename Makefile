@@ -20,7 +20,7 @@ SOURCES := include plugins dags images tools training_scripts tests benchmarks
 .DEFAULT_GOAL := help
 # Many short processes import the same code: let the first one keep its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine test test-quick test-engine test-all test-resilience check format bench images lock clean
+.PHONY: help setup run compare lint-run plan verify rules profile chaos up down engine wheels mwaa test test-quick test-engine test-all test-resilience check format bench images lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,14 @@ down: ## stop what 'make up' started
 engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
 	@$(TRAINYARD) engine
 
+wheels: $(DEV_READY) ## build the wheels of trainyard and sagemaker-engine into dist/
+	@$(VENV)/bin/uv build --quiet --wheel --all-packages --out-dir dist && ls dist/*.whl
+
+mwaa: wheels ## put plugins.zip and requirements.txt for Amazon MWAA into dist/mwaa/
+	@mkdir -p dist/mwaa
+	@cd dist && ../$(PY) -m zipfile -c mwaa/plugins.zip trainyard-*.whl
+	@printf '%s\n' '--find-links /usr/local/airflow/plugins' trainyard > dist/mwaa/requirements.txt && ls dist/mwaa/*
+
 test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ARGS)
 
@@ -97,7 +105,7 @@ lock: $(DEV_READY) ## compile the pinned requirements from pyproject.toml
 	$(PY) -P include/trainyard/stack/lock.py
 
 clean: down ## remove .venv, the stack's state and the reports
-	rm -rf $(VENV) .trainyard .trainyard-chaos runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .trainyard .trainyard-chaos runs dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(RUN_READY): requirements.txt
 	@$(PYTHON) include/trainyard/stack/bootstrap.py requirements.txt

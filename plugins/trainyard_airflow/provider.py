@@ -1,4 +1,4 @@
-"""What Airflow's list of providers shows of an installed Trainyard."""
+"""The entry of an installed Trainyard in Airflow's list of providers."""
 
 from __future__ import annotations
 

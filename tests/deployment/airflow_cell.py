@@ -66,7 +66,7 @@ class AirflowCell:
         self.project = self.folder / "project"
         self.home = Home(path=self.folder / "home", project=self.project)
         self.home.prepare()
-        self.addresses = choose(usual=False)
+        self.addresses, self.log_ports = choose(usual=False), choose(usual=False)
         self.api = AirflowApi(self.addresses.ui, password=PASSWORD)
 
     def install(self, wheel: Path) -> float:
@@ -135,6 +135,8 @@ class AirflowCell:
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home.passwords),
                 "AIRFLOW__API__PORT": str(self.addresses.ui_port),
+                "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self.log_ports.ui_port),
+                "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self.log_ports.engine_port),
                 "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home.database}?timeout=30",
                 "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(aws_connection(engine_url, home=self.home)),
                 "PYTHONWARNINGS": "ignore",

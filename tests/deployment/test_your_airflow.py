@@ -73,14 +73,19 @@ def cell(
 
 
 def run(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> dict[str, str]:
-    """Run a DAG as a user does, and return the states of its tasks."""
-    cell.wait(lambda: cell.api.has_dag(dag_id) or cell.api.import_errors(), "parsing of the DAG")
-    assert cell.api.import_errors() == []
-    cell.api.set_paused(dag_id, paused=False)
-    run_id = cell.api.trigger(dag_id, conf=conf)
+    """Run a DAG and return the states of its tasks."""
+    run_id = begin(cell, dag_id, conf)
     ended = ("success", "failed")
     cell.wait(lambda: cell.api.run(dag_id, run_id)["state"] in ended, "the run's end")
     return {task["task_id"]: task["state"] for task in cell.api.tasks(dag_id, run_id)}
+
+
+def begin(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> str:
+    """Trigger a DAG by REST as a user does; return the run's id."""
+    cell.wait(lambda: cell.api.has_dag(dag_id) or cell.api.import_errors(), "parsing of the DAG")
+    assert cell.api.import_errors() == []
+    cell.api.set_paused(dag_id, paused=False)
+    return cell.api.trigger(dag_id, conf=conf)
 
 
 def test_init_touched_nothing_of_the_project(cell: AirflowCell) -> None:
@@ -104,6 +109,23 @@ def test_the_example_of_init_is_green(cell: AirflowCell) -> None:
 
 def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
     assert run(cell, "train_end_to_end", SMALL_RUN) == SUCCEEDED, cell.log()
+
+
+def test_a_run_that_is_marked_failed_stops_its_job(cell: AirflowCell, sagemaker: Any) -> None:
+    run_id = begin(cell, "trainyard_example", {"max_steps": 1_000_000})
+
+    def log() -> str:
+        return str(cell.api.log("trainyard_example", run_id, "train", 1))
+
+    cell.wait(lambda: "step=1 " in log(), "the triggerer's word of the training")
+    job = cell.api.xcom("trainyard_example", run_id, "train", "job_name")
+
+    cell.api.fail_run("trainyard_example", run_id)
+
+    def status() -> str:
+        return str(sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"])
+
+    cell.wait(lambda: status() == "Stopped", "the job's end")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.operators.task_state import task_memory
 from trainyard_airflow.retry_policy import final_errors_fail
 from trainyard_airflow.tasks.shared.task_notes import FAILURE_XCOM_KEY, note_failure
+from trainyard_airflow.triggers import job
+from trainyard_airflow.triggers.observed_task import ObservedTask
 
 WRONG_SPEC = SpecError([Finding(where="instance_count", what="is too low", got=0)])
 
@@ -53,6 +57,45 @@ def test_the_report_names_the_error_behind_a_final_failure(task: Any) -> None:
     note_failure({**task.context, "exception": raised.value})
 
     assert task.xcoms[FAILURE_XCOM_KEY] == WRONG_SPEC.to_dict()
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "triggerer shut down"])
+def test_a_cancelled_trigger_stops_the_job_of_an_ended_task_only(
+    monkeypatch: pytest.MonkeyPatch, is_ended: bool
+) -> None:
+    async def has_left(_task: ObservedTask, _limit_s: float) -> bool:
+        await asyncio.sleep(0.05)
+        return is_ended
+
+    monkeypatch.setattr(job, "HAS_ON_KILL", False)
+    monkeypatch.setattr(ObservedTask, "has_left", has_left)
+
+    assert asyncio.run(cancelled_twice()) == (["stopped"] if is_ended else [])
+
+
+async def cancelled_twice() -> list[str]:
+    """Cancel a trigger as Airflow 3.2 does, with each sync again; return what became of its job."""
+    stops: list[str] = []
+
+    class Trigger(job.JobTrigger):
+        async def _followed_to_end(self) -> Any:
+            await asyncio.Event().wait()
+
+        async def on_kill(self) -> None:
+            stops.append("stopped")
+
+    trigger = Trigger()
+    trigger.task_instance = SimpleNamespace(
+        dag_id="dag", run_id="run", task_id="train", map_index=-1
+    )
+    running = asyncio.ensure_future(anext(trigger.run()))
+    for _ in range(2):
+        await asyncio.sleep(0.01)
+        running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.sleep(0.2)
+    return stops
 
 
 @pytest.mark.engine

@@ -56,7 +56,7 @@ class AwsImages:
 
         Args:
             name: `repository:tag`.
-            region: where the job runs.
+            region: of the job.
             dns_suffix: of the region's partition, such as `amazonaws.com`.
 
         Raises:

@@ -21,7 +21,7 @@ _SCRIPTS_LINE = 'Path(__file__).parent / "SCRIPTS"'
 
 
 class Platform(StrEnum):
-    """What deploys the project's Airflow, which decides where a DAG's other files may lie."""
+    """The tool that deploys the project's Airflow; it decides which folders reach the workers."""
 
     ASTRO = "Astro"
     MWAA = "MWAA"

@@ -42,7 +42,7 @@ class TuningJobType(JobType):
     Args:
         jobs: the task's.
         given: the spec or its mapping.
-        trials_uri: where the table of all trials is written; below the run's folder when absent.
+        trials_uri: address of the table of all trials; below the run's folder when absent.
     """
 
     def __init__(self, jobs: TaskJobs, given: Any, *, trials_uri: str | None = None) -> None:

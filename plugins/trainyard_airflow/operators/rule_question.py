@@ -43,7 +43,7 @@ def ask_human(
 
     Raises:
         TaskAwaitingInput: always; Airflow parks the task by it.
-        TaskDeferred: in its place on Airflow 3.2, where the triggerer waits for the answer.
+        TaskDeferred: in its place on Airflow 3.2, whose triggerer waits for the answer.
     """
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
@@ -71,7 +71,7 @@ def ask_human(
 
 
 def remedies_of(verdict: Mapping[str, Any]) -> list[RetryRemedy]:
-    """Return what may follow a verdict: no batches are left out where the rule told no step."""
+    """Return what may follow a verdict: no batches are left out if the rule named no step."""
     return [each for each in OPTIONS if verdict["step"] or each is not RetryRemedy.SKIP]
 
 

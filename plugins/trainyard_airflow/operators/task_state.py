@@ -19,7 +19,7 @@ def task_memory(context: Context, clients: AwsClients) -> TaskMemory:
 
     Args:
         context: the task's.
-        clients: of the connection, below whose root the memory is where Airflow keeps none.
+        clients: of the connection; the memory is below its root if Airflow keeps none.
     """
     store: Any = context.get("task_state_store")
     if store is None:
@@ -56,7 +56,7 @@ class StateObject:
         """Return a value, None if there is none.
 
         Raises:
-            TrainingRunError: S3 refused to tell.
+            TrainingRunError: S3 refused the question.
         """
         return self._all().get(key)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
 from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger
 
 from trainyard.errors import TrainingRunError
 from trainyard_airflow.triggers.follow import Followed, follow_by_feed, follow_job
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
     from trainyard.sagemaker_api.snapshot import JobSnapshot
     from trainyard_airflow.triggers.job_feed import FeedState
 
+HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
+"""Whether Airflow tells a trigger that its task was ended; 3.2 does not."""
+_CANCELLED_LIMIT_S = 120.0
+"""Seconds that a cancelled trigger waits for Airflow 3.2 to report its task's state; nobody ends it meanwhile."""
 _LATE_S = 60.0
 _EARLIER_LINES_S = 60.0
 """Of a job's log, before its task deferred or its trigger started again, are passed on."""
@@ -57,9 +64,20 @@ class JobTrigger(StoredTrigger):
         """Yield one event: `job`, its name and status, or `error`, with what is to be echoed.
 
         Raises:
+            CancelledError: Airflow ends the trigger.
             Exception: this release cannot read the arguments, or has a fault: Airflow resumes the task with that.
         """
-        yield await self.event(self._followed_to_end())
+        try:
+            yield await self.event(self._followed_to_end())
+        except asyncio.CancelledError:
+            if not HAS_ON_KILL:
+                await uncancelled(self._stop_if_ended())
+            raise
+
+    async def _stop_if_ended(self) -> None:
+        """Stop the job if the task was ended: Airflow 3.2 cancels a trigger for that as for a shutdown."""
+        if self._task is not None and await self._task.has_left(_CANCELLED_LIMIT_S):
+            await self.on_kill()
 
     async def _followed_to_end(self) -> dict[str, Any]:
         """Return the event of the job's end."""

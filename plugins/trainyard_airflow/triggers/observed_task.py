@@ -7,6 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainyard_airflow.triggers.uncancelled import uncancelled
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -43,8 +45,18 @@ class ObservedTask:
         """Return whether the task waits for a trigger, as the triggerer learns it; False if Airflow is silent."""
         return await self._reported_state(limit_s) == "deferred"
 
+    async def has_left(self, limit_s: float) -> bool:
+        """Return whether Airflow reports that the task waits for no trigger any more; False if Airflow is silent."""
+        states = await self._reported(limit_s)
+        return states is not None and self._among(states) != "deferred"
+
     async def _reported_state(self, limit_s: float) -> str | None:
-        """Return the task's state by Airflow's supervisor; None if it has none, or no answer comes in time.
+        """Return the task's state by Airflow's supervisor; None if it has none, or no answer comes in time."""
+        states = await self._reported(limit_s)
+        return None if states is None else self._among(states)
+
+    async def _reported(self, limit_s: float) -> Mapping[str, Any] | None:
+        """Return the states by run and task of Airflow's supervisor; None if no answer comes in time.
 
         Asked on the loop, not in a thread: a thousand triggers that are cancelled at once would wait for threads.
         """
@@ -53,8 +65,9 @@ class ObservedTask:
 
         try:
             asking = task_runner.SUPERVISOR_COMMS.asend(GetTaskStates(**self._question()))
-            answer: Any = await asyncio.wait_for(asking, limit_s)
-            return self._among(answer.task_states)
+            # Airflow 3.2 ends the triggerer if nobody reads the answer to a question.
+            answer: Any = await asyncio.wait_for(uncancelled(asking), limit_s)
+            return dict(answer.task_states)
         except Exception as error:  # noqa: BLE001  # whatever ails Airflow, the caller goes on without its answer
             log.warning("Airflow does not report the state of task %s (%r)", self.task_id, error)
             return None
