@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.plugins.conftest import connection_json
+from trainyard.errors import SpecError
 from trainyard.runs.ledger import PaidKind
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
 from trainyard_airflow.hooks.ledger import RunLedger
 from trainyard_airflow.hooks.objects import S3Objects
 from trainyard_airflow.hooks.trainer_session import staged
+from trainyard_airflow.operators.training_job import TrainingJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +28,43 @@ pytestmark = pytest.mark.engine
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/7b3f0c9e-0000-4000-8000-1234567890ab"
 BEYOND_ONE_PART = 9 * 1024 * 1024
+
+
+JOB_DEFAULTS = {
+    "subnets": ["subnet-0aaaaaaaaaaaaaaaa"],
+    "security_group_ids": ["sg-0aaaaaaaaaaaaaaaa"],
+    "volume_kms_key": "alias/volumes",
+    "encrypt_inter_container_traffic": True,
+    "tags": {"cost-center": "42"},
+}
+
+
+def test_a_job_has_what_the_connection_wants_of_every_job(
+    engine: RunningEngine, monkeypatch: pytest.MonkeyPatch, task: Any, script: Any, sagemaker: Any
+) -> None:
+    connect(monkeypatch, engine, job_defaults=JOB_DEFAULTS)
+    operator = TrainingJobOperator(task_id="train", spec=script("print()"), deferrable=False)
+
+    job = operator.execute(task.context)["job_name"]
+
+    made = sagemaker.describe_training_job(TrainingJobName=job)
+    tags = sagemaker.list_tags(ResourceArn=made["TrainingJobArn"])["Tags"]
+    assert made["VpcConfig"] == {
+        "Subnets": JOB_DEFAULTS["subnets"],
+        "SecurityGroupIds": JOB_DEFAULTS["security_group_ids"],
+    }
+    assert made["ResourceConfig"]["VolumeKmsKeyId"] == "alias/volumes"
+    assert made["EnableInterContainerTrafficEncryption"]
+    assert {"Key": "cost-center", "Value": "42"} in tags
+
+
+def test_wrong_defaults_of_a_connection_name_their_place(
+    engine: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = connect(monkeypatch, engine, job_defaults={"subnet": ["subnet-a"]})
+
+    with pytest.raises(SpecError, match=r"extra trainyard\.job_defaults.*subnets"):
+        _ = clients.job_defaults
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, engine: RunningEngine, **trainyard: Any) -> AwsClients:

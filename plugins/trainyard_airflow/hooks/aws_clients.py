@@ -14,6 +14,7 @@ from botocore.loaders import Loader, create_loader
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.names import deployment_prefix
+from trainyard.specs.account_defaults import AccountDefaults
 from trainyard_airflow.hooks.encryption import encrypt_writes, encrypting
 from trainyard_airflow.hooks.known_members import known_members
 from trainyard_airflow.hooks.retries import patient_config
@@ -157,6 +158,19 @@ class AwsClients:
         """The `trainyard` part of the connection's extra, such as `bucket` and `execution_role_arn`."""
         extra = self._hook("sagemaker").conn_config.extra_config.get("trainyard", {})
         return extra if isinstance(extra, dict) else {}
+
+    @cached_property
+    def job_defaults(self) -> AccountDefaults:
+        """The settings that this connection wants of every job.
+
+        Raises:
+            SpecError: unknown keys or wrong types in `trainyard.job_defaults` of the extra.
+        """
+        given = self.defaults.get("job_defaults", {})
+        where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.job_defaults"
+        if not isinstance(given, dict):
+            raise SpecError([Finding(where=where, what="is no object", got=repr(given))])
+        return AccountDefaults.from_mapping(given, where=where)
 
     @property
     def deployment(self) -> str | None:

@@ -38,7 +38,8 @@ class ProcessingJobType(JobType):
         place: Mapping[str, Any],  # noqa: ARG002
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
-        spec, clients = self.spec, self.jobs.clients
+        clients = self.jobs.clients
+        spec = clients.job_defaults.of(self.spec)
         code = job_code(self.jobs, spec)
         image = job_image(spec, region=clients.region)
         request = render_processing_job(

@@ -95,7 +95,7 @@ class ShardingJobType(JobType):
         )
         image = job_image(job, region=clients.region)
         request = render_processing_job(
-            job,
+            clients.job_defaults.of(job),
             name=name,
             region=clients.region,
             image_uri=image,

@@ -84,6 +84,7 @@ class TrainingJobType(JobType):
         spec, clients = self.spec, self.jobs.clients
         if spec.capacity_ladder:
             spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
+        spec = clients.job_defaults.of(spec)
         for finding in lint(launched_by(spec, self._trainer_launch)):
             log.warning("%s: %s", finding.severity.value, finding)
         image = job_image(spec, region=clients.region)

@@ -72,11 +72,13 @@ class TuningJobType(JobType):
         place: Mapping[str, Any],  # noqa: ARG002
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
-        clients, training = self.jobs.clients, self.spec.training
+        clients = self.jobs.clients
+        spec = clients.job_defaults.of_search(self.spec)
+        training = spec.training
         code = job_code(self.jobs, training)
         image = job_image(training, region=clients.region)
         request = render_tuning_job(
-            self.spec,
+            spec,
             name=name,
             region=clients.region,
             code_s3_uri=code.s3_uri if code else None,

@@ -336,6 +336,7 @@ class _Findings:
         """
         from trainyard_airflow.hooks import account_check
 
+        self.result_of(lambda: clients.job_defaults)
         wrong = {each.where for each in self.found}
         right = {name: params.get(name) for name in _PLACES if name not in wrong}
         bucket = role = None

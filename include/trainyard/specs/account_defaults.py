@@ -1,0 +1,94 @@
+"""`AccountDefaults`: the settings that an account wants of every job, merged into each spec before it is rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from trainyard.catalog.instances import catalogue
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.automl_job import AutoMLJobSpec
+from trainyard.specs.processing_job import ProcessingJobSpec
+from trainyard.specs.reading import read_spec
+from trainyard.specs.training_job import TrainingJobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainyard.specs.tuning_job import TuningJobSpec
+
+Spec = TypeVar("Spec", TrainingJobSpec, ProcessingJobSpec, AutoMLJobSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountDefaults:
+    """What a job gets that does not set it itself; the names are those of the specs.
+
+    Tags and environment are merged, the job's own values win. The volume key is left out for instance types with local
+    NVMe storage, which take none. An AutoML job has no environment and no network isolation.
+    """
+
+    subnets: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    volume_kms_key: str | None = None
+    output_kms_key: str | None = None
+    enable_network_isolation: bool = False
+    encrypt_inter_container_traffic: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse half a network.
+
+        Raises:
+            SpecError: subnets without security groups, or the other way round.
+        """
+        if bool(self.subnets) != bool(self.security_group_ids):
+            missing = "subnets" if self.security_group_ids else "security_group_ids"
+            alone = Finding(
+                where=missing, what="is required: subnets and security groups go together"
+            )
+            raise SpecError([alone], subject="job_defaults")
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
+        """Return the defaults read from plain data.
+
+        A SpecError names every unknown key (with the nearest known one) and wrong type at once, or half a network.
+        """
+        return read_spec(cls, mapping, where=where)
+
+    def of(self, spec: Spec) -> Spec:
+        """Return a job's spec with what it leaves open."""
+        known = {each.name for each in fields(spec)}
+        changes: dict[str, Any] = {}
+        for each in fields(self):
+            default, own = getattr(self, each.name), getattr(spec, each.name, None)
+            if not default or each.name not in known:
+                continue
+            if isinstance(default, Mapping):
+                changes[each.name] = {**default, **(own or {})}
+            elif not own:
+                changes[each.name] = default
+        if any(map(_has_local_storage, _instance_types(spec))):
+            changes.pop("volume_kms_key", None)
+        return replace(spec, **changes)
+
+    def of_search(self, spec: TuningJobSpec) -> TuningJobSpec:
+        """Return a search whose trials have what they leave open."""
+        return replace(spec, training=self.of(spec.training))
+
+
+def _instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -> Iterator[str]:
+    for name in ("instance_type", "candidate_instance_type"):
+        if given := getattr(spec, name, None):
+            yield given
+    for name in ("instance_groups", "instance_preferences", "capacity_ladder"):
+        for each in getattr(spec, name, ()):
+            yield each.instance_type
+
+
+def _has_local_storage(instance_type: str) -> bool:
+    known = catalogue().types.get(instance_type)
+    return known is not None and known.has_local_storage
