@@ -23,7 +23,7 @@ Spec = TypeVar("Spec", TrainingJobSpec, ProcessingJobSpec, AutoMLJobSpec)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountDefaults:
-    """What a job gets that does not set it itself; the names are those of the specs.
+    """Settings of a job that does not set them itself; the names are those of the specs.
 
     Tags and environment are merged, the job's own values win. The volume key is left out for instance types with local
     NVMe storage, which take none. An AutoML job has no environment and no network isolation.
