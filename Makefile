@@ -61,12 +61,13 @@ engine: $(RUN_READY) ## run the engine alone, for any SageMaker client
 	@$(TRAINYARD) engine
 
 wheels: $(DEV_READY) ## build the wheels of trainyard and sagemaker-engine into dist/
+	@rm -f dist/*.whl
 	@$(VENV)/bin/uv build --quiet --wheel --all-packages --out-dir dist && ls dist/*.whl
 
 mwaa: wheels ## put plugins.zip and requirements.txt for Amazon MWAA into dist/mwaa/
 	@mkdir -p dist/mwaa
 	@cd dist && ../$(PY) -m zipfile -c mwaa/plugins.zip trainyard-*.whl
-	@printf '%s\n' '--find-links /usr/local/airflow/plugins' trainyard > dist/mwaa/requirements.txt && ls dist/mwaa/*
+	@cd dist && printf '/usr/local/airflow/plugins/%s\n' trainyard-*.whl > mwaa/requirements.txt && ls mwaa/*
 
 test: $(DEV_READY) ## run the tests  [ARGS='-k shard']
 	$(PY) -m pytest -m "not slow" $(BESIDE) $(ARGS)

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _WITHIN = _PACKAGE / "shipped"
 
 IS_CHECKOUT = not _WITHIN.is_dir()
-"""Whether this code runs from a checkout of the repository."""
+"""True if this code runs from a checkout of the repository."""
 
 _SHIPPED = _PACKAGE.parents[1] if IS_CHECKOUT else _WITHIN
 
@@ -16,7 +16,7 @@ TRAINING_SCRIPTS = _SHIPPED / "training_scripts"
 """The folder of Trainyard's own training scripts."""
 
 SHIPPED = "shipped:"
-"""Begin of a job's `source_dir` that is a folder of them: `shipped:` is all of them, `shipped:tabular` one."""
+"""Prefix of a `source_dir` inside Trainyard's own scripts: `shipped:` for all of them, `shipped:tabular` for one."""
 
 DAGS = _SHIPPED / "dags"
 """The folder of Trainyard's own DAG files."""

@@ -6,14 +6,9 @@ Everything below is plain Python in `trainyard`. Modules that a DAG file imports
 `operators`, `links`, `retry_policy`) load neither boto3 nor the Amazon provider: those are imported
 when a task runs.
 
-Airflow needs, by environment (any deployment; `trainyard.stack` sets these):
-
-- `PYTHONPATH`: the folder `include`, so that `trainyard` is importable in every process.
-- `AIRFLOW__CORE__DAGS_FOLDER`: `<root>/dags`.
-- `AIRFLOW__CORE__PLUGINS_FOLDER`: `<root>/plugins` (`plugins/.airflowignore` hides this package from
-  the plugin loader).
-- `AIRFLOW__CORE__LOAD_EXAMPLES`: `False`.
-- `AIRFLOW_CONN_AWS_DEFAULT`: a connection as JSON; `endpoint_url` is absent on AWS:
+Airflow finds the provider, the plugin and the cluster policy by the wheel's entry points. Run from a checkout, it
+needs the settings that `trainyard.stack.airflow_environment` makes. Either way it needs a connection, here as the JSON
+of `AIRFLOW_CONN_AWS_DEFAULT` (`endpoint_url` is absent on AWS):
 
       {"conn_type": "aws", "login": "...", "password": "...",
        "extra": {"region_name": "...", "endpoint_url": "...",

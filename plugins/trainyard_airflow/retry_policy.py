@@ -6,6 +6,7 @@ for good, and all others are retried after the task's own `retry_delay`.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,15 +59,36 @@ RETRIES: Mapping[str, Any] = {"retry_policy": TrainingRetryPolicy()} if HAS_RETR
 
 
 def retried_by_error(operator: type[Operator]) -> type[Operator]:
-    """Let the tasks of an operator that takes `RETRIES` fail for good by the same errors on Airflow 3.2 (decorator)."""
+    """Let the tasks of an operator that takes `RETRIES` fail for good on Airflow 3.2 by what ends them on 3.3.
+
+    A decorator; the tasks of the subclasses do, too.
+    """
     if not HAS_RETRY_POLICIES:
-        for name in ("execute", "resume_execution"):
-            setattr(operator, name, final_errors_fail(getattr(operator, name)))
+        end_for_good(operator)
     return operator
+
+
+def end_for_good(operator: type[Operator]) -> None:
+    """Make an operator and its subclasses end a task by the errors that must not be retried."""
+
+    def of_subclass(cls: type[Operator], /, **kwargs: Any) -> None:
+        super(operator, cls).__init_subclass__(**kwargs)
+        _wrap_own(cls)
+
+    _wrap_own(operator)
+    operator.__init_subclass__ = classmethod(of_subclass)  # type: ignore[assignment]
+
+
+def _wrap_own(operator: type[Any]) -> None:
+    for name in ("execute", "resume_execution"):
+        if name in vars(operator):
+            setattr(operator, name, final_errors_fail(vars(operator)[name]))
 
 
 def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return the method, with errors that must not be retried as the one that Airflow never retries.
+
+    Only the outermost method of a task does that: what it calls raises what it always does.
 
     Raises:
         AirflowFailException: in place of such an error, which is its cause.
@@ -76,6 +98,9 @@ def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         from airflow.sdk.exceptions import AirflowFailException
 
+        if _is_inside.get():
+            return method(*args, **kwargs)
+        token = _is_inside.set(True)
         try:
             return method(*args, **kwargs)
         except TrainingRunError as error:
@@ -83,5 +108,10 @@ def final_errors_fail(method: Callable[..., Any]) -> Callable[..., Any]:
             if rule is None or rule.retry:
                 raise
             raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+        finally:
+            _is_inside.reset(token)
 
     return run
+
+
+_is_inside: ContextVar[bool] = ContextVar("is_inside_a_task", default=False)

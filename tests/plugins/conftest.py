@@ -68,8 +68,10 @@ class TaskSurroundings:
         return {"ti": self, "task_state_store": self.store, "params": {}}
 
 
-def connection_json(engine: RunningEngine, *, trainyard: dict[str, Any] | None = None) -> str:
-    """Return `AIRFLOW_CONN_AWS_DEFAULT` for an engine."""
+def connection_json(
+    engine: RunningEngine, *, trainyard: dict[str, Any] | None = None, **more: Any
+) -> str:
+    """Return `AIRFLOW_CONN_AWS_DEFAULT` for an engine, with `trainyard` or the usual keys, and `more` of them."""
     defaults = {
         "bucket": engine.bucket,
         "execution_role_arn": engine.role_arn,
@@ -80,7 +82,7 @@ def connection_json(engine: RunningEngine, *, trainyard: dict[str, Any] | None =
     extra = {
         "region_name": engine.region,
         "endpoint_url": engine.endpoint_url,
-        "trainyard": defaults if trainyard is None else trainyard,
+        "trainyard": (defaults if trainyard is None else trainyard) | more,
         "config_kwargs": {"retries": {"total_max_attempts": 2, "mode": "standard"}},
     }
     credentials = {"login": "test-login", "password": "test-password"}

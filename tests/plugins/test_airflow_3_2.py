@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
 from trainyard.errors import CapacityError, Finding, PlanError, SpecError, TrainingRunError
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
 from trainyard_airflow.operators.task_state import task_memory
-from trainyard_airflow.retry_policy import final_errors_fail
+from trainyard_airflow.retry_policy import end_for_good, final_errors_fail
 from trainyard_airflow.tasks.shared.task_notes import FAILURE_XCOM_KEY, note_failure
 from trainyard_airflow.triggers import job
-from trainyard_airflow.triggers.observed_task import ObservedTask
 
 WRONG_SPEC = SpecError([Finding(where="instance_count", what="is too low", got=0)])
 
@@ -59,18 +60,53 @@ def test_the_report_names_the_error_behind_a_final_failure(task: Any) -> None:
     assert task.xcoms[FAILURE_XCOM_KEY] == WRONG_SPEC.to_dict()
 
 
-@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "triggerer shut down"])
-def test_a_cancelled_trigger_stops_the_job_of_an_ended_task_only(
-    monkeypatch: pytest.MonkeyPatch, is_ended: bool
-) -> None:
-    async def has_left(_task: ObservedTask, _limit_s: float) -> bool:
+def test_a_subclass_of_an_operator_fails_for_good_too_and_its_own_code_sees_the_error() -> None:
+    seen: list[Exception] = []
+
+    class Shipped:
+        def execute(self) -> None:
+            raise WRONG_SPEC
+
+    end_for_good(Shipped)  # type: ignore[type-var]
+
+    class Own(Shipped):
+        def execute(self) -> None:
+            try:
+                super().execute()
+            except SpecError as error:
+                seen.append(error)
+                raise
+
+    with pytest.raises(AirflowFailException):
+        Own().execute()
+
+    assert seen == [WRONG_SPEC]
+
+
+class Supervisor:
+    """Airflow's supervisor: it takes a while to report the task's state, or reports none."""
+
+    def __init__(self, state: str | None) -> None:
+        self.state = state
+
+    async def asend(self, msg: GetTaskStates) -> TaskStatesResult:
         await asyncio.sleep(0.05)
-        return is_ended
+        if self.state is None:
+            raise ConnectionError("the supervisor is gone")
+        return TaskStatesResult(task_states={"run": dict.fromkeys(msg.task_ids or (), self.state)})
 
+
+@pytest.mark.parametrize(
+    ("state", "is_stopped"),
+    [("failed", True), ("success", True), ("deferred", False), (None, False)],
+)
+def test_a_cancelled_trigger_stops_the_job_of_an_ended_task_only(
+    monkeypatch: pytest.MonkeyPatch, state: str | None, is_stopped: bool
+) -> None:
     monkeypatch.setattr(job, "HAS_ON_KILL", False)
-    monkeypatch.setattr(ObservedTask, "has_left", has_left)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(state), raising=False)
 
-    assert asyncio.run(cancelled_twice()) == (["stopped"] if is_ended else [])
+    assert asyncio.run(cancelled_twice()) == (["stopped"] if is_stopped else [])
 
 
 async def cancelled_twice() -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from tests.plugins.conftest import IMAGE, TaskSurroundings
+from tests.plugins.conftest import IMAGE, TaskSurroundings, connection_json
 from trainyard.errors import DataError, SpecError
 from trainyard.sharding import ShardIndex, ShardSettings, Source
 from trainyard_airflow.hooks.aws_clients import AwsClients, ConnectionArguments
@@ -141,7 +141,12 @@ def test_two_instances_shard_every_row_once_and_as_the_worker_does(
     assert "job_name" not in later.xcoms
 
 
-def test_deferred_job_is_merged_when_the_trigger_fires(aws_connection, task, s3):
+def test_deferred_job_is_merged_when_the_trigger_fires(
+    aws_connection, task, s3, sagemaker, monkeypatch
+):
+    defaults = {"enable_network_isolation": True, "tags": {"team": "a"}}
+    given = connection_json(aws_connection, job_defaults=defaults)
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", given)
     source = put_source(s3, aws_connection, task.run_id, source_files("jsonl"))
     spec = sharding(aws_connection, source, task.run_id, instance_count=1)
     made = ShardDatasetOperator(task_id="shard", spec=spec, poll_interval_s=1)
@@ -157,6 +162,10 @@ def test_deferred_job_is_merged_when_the_trigger_fires(aws_connection, task, s3)
 
     assert sum(len(each) for each in rows_of(told).values()) == NUM_ROWS
     assert told["job"]["job_name"] == task.xcoms["job_name"]
+    job = sagemaker.describe_processing_job(ProcessingJobName=told["job"]["job_name"])
+    tags = sagemaker.list_tags(ResourceArn=job["ProcessingJobArn"])["Tags"]
+    assert {"Key": "team", "Value": "a"} in tags
+    assert not job.get("NetworkConfig", {}).get("EnableNetworkIsolation"), "it reads S3 itself"
 
 
 def test_part_that_fails_names_the_fault_and_leaves_no_index(aws_connection, task, s3):

@@ -429,10 +429,13 @@ def test_what_was_reported_is_remembered_for_ever(task):
 
 @pytest.mark.parametrize("is_deferred", [False, True], ids=["in-worker", "in-trigger"])
 def test_secrets_are_in_the_job_but_in_no_log(
-    aws_connection, task, script, sagemaker, caplog, is_deferred
+    engine, task, script, sagemaker, caplog, monkeypatch, is_deferred
 ):
+    defaults = {"environment": {"PROXY_PASSWORD": "proxy-very-secret"}}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, job_defaults=defaults))
     spec = script(
-        PRINTS + 'import os\nprint("found " + os.environ["HF_TOKEN"])\n',
+        PRINTS
+        + 'import os\nprint("found", os.environ["HF_TOKEN"], os.environ["PROXY_PASSWORD"])\n',
         environment={"HF_TOKEN": "hf-very-secret", "MODE": "plain-mode"},
         hyperparameters={"api_key": "key-very-secret", "num_layers": 3},
     )
@@ -444,10 +447,10 @@ def test_secrets_are_in_the_job_but_in_no_log(
             result = execute(operator(spec), task)
 
     request = sagemaker.describe_training_job(TrainingJobName=result["job_name"])
-    assert request["Environment"] == spec["environment"]
+    assert request["Environment"] == spec["environment"] | defaults["environment"]
     submitted = next(each for each in caplog.messages if each.startswith("Submitting job"))
     assert "plain-mode" not in submitted
-    assert "[algo-1] found ***" in caplog.text
+    assert "[algo-1] found *** ***" in caplog.text
     assert "very-secret" not in caplog.text
     assert "'num_layers': '3'" in submitted
     assert "very-secret" not in json.dumps(result)

@@ -50,6 +50,15 @@ def test_times_do_not_change_the_hash_and_content_does(folder: Path) -> None:
     assert source_archive(folder).sha256 != before
 
 
+def test_airflows_configuration_does_not_travel(folder: Path) -> None:
+    (folder / "trainer" / "airflow.cfg").write_text(
+        "[core]\nfernet_key = secret\n", encoding="utf-8"
+    )
+
+    with pytest.raises(SpecError, match=r"trainer/airflow\.cfg.*a folder of their own"):
+        source_archive(folder)
+
+
 def test_caches_hidden_files_and_byte_code_are_left_out(folder: Path) -> None:
     clean = source_archive(folder).sha256
     for name in (".git/config", "__pycache__/a.pyc", "trainer/x.pyc", ".env", "venv/lib.py"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import stat
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,7 @@ from trainyard.errors import TrainingRunError
 from trainyard.stack import components
 from trainyard.stack.addresses import LOOPBACK, choose
 from trainyard.stack.airflow_environment import airflow_environment
-from trainyard.stack.engine_alone import exports
+from trainyard.stack.engine_alone import airflow_export, exports
 from trainyard.stack.home import Home
 from trainyard.stack.identity import load_or_create
 from trainyard.stack.stack import acquire, read_record
@@ -117,6 +119,26 @@ def test_a_record_left_by_a_dead_supervisor_is_no_running_stack(home: Home) -> N
     record = {"pid": 2**22 + 1, "start_ticks": 1, "purpose": "up", "ui": "u", "engine": "e"}
     home.record.write_text(json.dumps(record))
     assert read_record(home) is None
+
+
+def test_an_engine_that_is_not_installed_is_named(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sagemaker_engine", None)
+
+    with pytest.raises(TrainingRunError, match=r"install the wheel sagemaker-engine"):
+        components.engine(home, choose(usual=False))
+
+
+def test_another_airflow_may_read_nothing_of_this_machine(home: Home) -> None:
+    line = airflow_export("http://127.0.0.1:4566", home)
+
+    name, _, text = line.partition("=")
+    (connection,) = shlex.split(text)
+    own = json.loads(connection)["extra"]["trainyard"]
+    assert name == "export AIRFLOW_CONN_AWS_DEFAULT"
+    assert {"bucket", "execution_role_arn"} <= own.keys()
+    assert not {"source_roots", "private_folders"} & own.keys()
 
 
 def test_the_engine_prints_two_export_lines() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 
 import pytest
 
@@ -50,6 +51,12 @@ def test_a_hyperparameter_that_never_varied_has_no_share() -> None:
     trials = [({**values, "decay": 0.1}, loss) for values, loss in bowl(12)]
 
     assert importance(trials).to_dict()["decay"] == 0
+
+
+def test_without_optuna_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+
+    assert "trainyard[search]" in str(importance(bowl(24)).why_unknown)
 
 
 def test_the_same_trials_give_the_same_shares() -> None:

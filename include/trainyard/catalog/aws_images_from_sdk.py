@@ -91,7 +91,7 @@ def _scope(table: str) -> dict[str, Any]:
 def _images(table: str) -> Iterator[tuple[str, str, str, str, dict[str, str]]]:
     """Yield version, processor, Python, URI and registries of each image of a table that is for training.
 
-    A shorter version is one of its own: what the SDK makes of it is not always what it makes of the longer one.
+    A shortened version such as `2.8` has its own entry: the SDK's tag for it is not always that of the full one.
     """
     scope = _scope(table)
     aliases = scope.get("version_aliases", {})

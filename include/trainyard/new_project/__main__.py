@@ -55,7 +55,7 @@ class Platform(StrEnum):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what is missing, print what was done and what comes next, and return 0; 2 for an unknown DAG."""
+    """Write what is missing, print what was done and what comes next, and return 0; 2 if there is no such folder."""
     options = _parser().parse_args(arguments)
     project: Path = options.project
     if not project.is_dir():

@@ -5,9 +5,9 @@
     processing_request  ProcessingJobSpec -> CreateProcessingJob
     request_check       every enum, pattern and maximum of botocore's model, all findings at once
     snapshot            DescribeTrainingJob / DescribeProcessingJob -> one frozen, JSON-safe value
-    failures            a snapshot or a service error -> the error class (the one place that reads
-    message text) images, source_archive   image URIs from the SDK; a folder -> reproducible tar.gz
+    failures            a snapshot or a service error -> the error class (the one place that reads message text)
+    images              a framework's version -> the address of AWS's image
+    source_archive      a folder -> reproducible tar.gz
 
-May use botocore's model loader (offline data) and, lazily inside functions,
-sagemaker.core.image_uris.
+May use botocore's model loader (offline data).
 """

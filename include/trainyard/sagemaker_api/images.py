@@ -98,11 +98,19 @@ def _is_trainium(instance_type: str) -> bool:
 
 
 def _dns_suffix(region: str) -> str:
-    """Return the domain of a region's partition, `amazonaws.com.cn` in China."""
-    from botocore.session import get_session  # noqa: PLC0415  # DAG files import this module
+    """Return the domain of a region's partition, `amazonaws.com.cn` in China.
+
+    Raises:
+        LookupError: no partition has such a region.
+    """
+    from botocore.exceptions import UnknownRegionError  # noqa: PLC0415  # DAG files import this module
+    from botocore.session import get_session  # noqa: PLC0415  # likewise
 
     session = get_session()
-    name = session.get_partition_for_region(region)
+    try:
+        name = session.get_partition_for_region(region)
+    except UnknownRegionError as error:
+        raise LookupError(f"no such region: {region}") from error
     partitions = session.get_data("partitions")["partitions"]
     return next(str(each["outputs"]["dnsSuffix"]) for each in partitions if each["id"] == name)
 

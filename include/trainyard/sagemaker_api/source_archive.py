@@ -69,6 +69,13 @@ def _findings(folder: Path, files: dict[str, Path], entry_point: str | None) -> 
         return
     if not files:
         yield Finding(where="source_dir", what="has no files", got=str(folder))
+    if secret := [name for name in files if name.rpartition("/")[2] == "airflow.cfg"]:
+        yield Finding(
+            where="source_dir",
+            what="holds Airflow's configuration, and all of it would go to the job's hosts",
+            got=f"{folder}: {secret[0]}",
+            next_step="give the scripts a folder of their own",
+        )
     size = sum(path.stat().st_size for path in files.values())
     if size > MAX_SOURCE_BYTES:
         yield Finding(

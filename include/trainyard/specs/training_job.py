@@ -54,7 +54,7 @@ class TrainingJobSpec:
         image_uri: the training image; without it `framework`, `framework_version` and `py_version`
             choose AWS's own image for the region (`trainyard.sagemaker_api.images`).
         source_dir: folder that is uploaded, with the entry point in it: absolute, relative to the folder that holds
-            Airflow's `dags`, `shipped:...` for Trainyard's own scripts, or an archive, `s3://...tar.gz`.
+            Airflow's `dags` (None: that folder), `shipped:...` for Trainyard's own scripts, or `s3://...tar.gz`.
         code_location: S3 prefix the code is uploaded under.
         max_run: seconds the job may run. max_wait: seconds with waiting for spot; needs
             use_spot_instances.

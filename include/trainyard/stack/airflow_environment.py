@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard.stack.identity import USER, Identity
 
@@ -96,7 +96,7 @@ def _bundles(home: Home) -> list[dict[str, object]]:
     ]
 
 
-def aws_connection(endpoint_url: str, *, home: Home) -> dict[str, object]:
+def aws_connection(endpoint_url: str, *, home: Home) -> dict[str, Any]:
     """Return the connection that leads to the engine.
 
     The stack is its user's alone: their runs may read what they can, but not the stack's own state.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainyard.errors import TrainingRunError
 from trainyard.installation import IMPORT_PATH
 from trainyard.stack.addresses import LOOPBACK, Addresses
 from trainyard.stack.leftovers import MARK
@@ -44,7 +46,17 @@ class Component:
 
 
 def engine(home: Home, addresses: Addresses) -> Component:
-    """Return the engine on the stack's engine port."""
+    """Return the engine on the stack's engine port.
+
+    Raises:
+        TrainingRunError: it is not installed.
+    """
+    if importlib.util.find_spec("sagemaker_engine") is None:
+        raise TrainingRunError(
+            "the engine is not installed",
+            where=sys.executable,
+            next_step="install the wheel sagemaker-engine, and trainyard with the extras engine and train",
+        )
     return Component(
         name="engine",
         command=(

@@ -31,8 +31,12 @@ def exports(url: str) -> tuple[str, str]:
 
 def airflow_export(url: str, home: Home) -> str:
     """Return the shell line with which any Airflow of this machine uses the engine."""
-    connection = json.dumps(aws_connection(url, home=home))
-    return f"export AIRFLOW_CONN_AWS_DEFAULT={shlex.quote(connection)}"
+    connection = aws_connection(url, home=home)
+    # What the launcher's own Airflow may read of this machine is no other Airflow's.
+    own = connection["extra"]["trainyard"]
+    for key in ("source_roots", "private_folders"):
+        del own[key]
+    return f"export AIRFLOW_CONN_AWS_DEFAULT={shlex.quote(json.dumps(connection))}"
 
 
 def engine_alone(home: Home, *, console: Console) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,9 @@ def importance(
         return Importance(num_trials=len(points), why_unknown=why)
     if len({result for _, result in points}) == 1:
         return Importance(num_trials=len(points), why_unknown="all trials gave the same objective")
+    if find_spec("optuna") is None:
+        why = "optuna is not installed: trainyard[search] brings it"
+        return Importance(num_trials=len(points), why_unknown=why)
     logs = {
         name for name in log_scaled if all(_is_positive(values.get(name)) for values, _ in points)
     }

@@ -55,7 +55,7 @@ def debugged(
     try:
         image = rule_evaluator_image(region)
     except SpecError:
-        why = f"region {region} has no rule evaluator image (table of the SageMaker SDK)"
+        why = f"region {region} has no rule evaluator image (catalogue of AWS's images)"
         return judged_by_us(spec), _fall_back(why, dropped=settings_of_service(spec))
     return judged_by_service(spec, evaluator_image=image), {DEBUGGER: Debugger.SERVICE.value}
 

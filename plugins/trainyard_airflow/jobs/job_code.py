@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainyard.errors import Finding, SpecError
 from trainyard.installation import SHIPPED, TRAINING_SCRIPTS
 from trainyard.sagemaker_api.images import image_uri
 from trainyard.sagemaker_api.source_archive import source_archive
@@ -39,22 +38,10 @@ def source_folder(source_dir: str, *, project: Path) -> Path:
     Args:
         source_dir: absolute, relative to the project, or `shipped:` and a folder of Trainyard's own training scripts.
         project: the folder that holds Airflow's `dags` folder.
-
-    Raises:
-        SpecError: it holds Airflow's configuration, which has secrets.
     """
     if source_dir.startswith(SHIPPED):
         return TRAINING_SCRIPTS / source_dir.removeprefix(SHIPPED)
-    folder = project / source_dir
-    if (folder / "airflow.cfg").exists():
-        wrong = Finding(
-            where="source_dir",
-            what="holds airflow.cfg, and all of the folder would go to the job's hosts",
-            got=str(folder),
-            next_step="give the scripts a folder of their own",
-        )
-        raise SpecError([wrong], subject="code")
-    return folder
+    return project / source_dir
 
 
 def uploaded_code(

@@ -35,8 +35,8 @@ class JobType(ABC):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values of the spec that no log may show."""
-        return tuple(spec_secrets(self.given))
+        """The values of the spec and the connection's defaults that no log may show."""
+        return (*spec_secrets(self.given), *spec_secrets(self.jobs.clients.job_defaults))
 
     @abstractmethod
     def render(

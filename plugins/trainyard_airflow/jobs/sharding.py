@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,8 @@ class ShardingJobType(JobType):
         )
         image = job_image(job, region=clients.region)
         request = render_processing_job(
-            clients.job_defaults.of(job),
+            # It reads and writes S3 itself, which an isolated container cannot.
+            replace(clients.job_defaults.of(job), enable_network_isolation=False),
             name=name,
             region=clients.region,
             image_uri=image,

@@ -75,7 +75,7 @@ class TrainingJobType(JobType):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The values of the spec that no log may show; a trainer's are known once it is made."""
-        return tuple(spec_secrets(self.spec))
+        return (*spec_secrets(self.spec), *spec_secrets(self.jobs.clients.job_defaults))
 
     def render(
         self, name: str, *, place: Mapping[str, Any]

@@ -267,6 +267,7 @@ class SageMakerJobOperator(BaseOperator):
 
         # Whatever may be wrong with the arguments is found before a job is created.
         self._notifier = Notifier.from_dict(self.notifier)
+        self.mask_secrets(self.clients.job_defaults)
         jobs = self.task_jobs(context)
         memory = task_memory(context, self.clients)
         run = self._run = JobRun(

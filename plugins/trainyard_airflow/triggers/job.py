@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainyard_airflow.triggers.job_feed import FeedState
 
 HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
-"""Whether Airflow tells a trigger that its task was ended; 3.2 does not."""
+"""True if Airflow tells a trigger that its task was ended; 3.2 does not."""
 _CANCELLED_LIMIT_S = 120.0
 """Seconds that a cancelled trigger waits for Airflow 3.2 to report its task's state; nobody ends it meanwhile."""
 _LATE_S = 60.0

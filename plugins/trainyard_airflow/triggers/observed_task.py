@@ -7,6 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import exceptions
+
 from trainyard_airflow.triggers.uncancelled import uncancelled
 
 if TYPE_CHECKING:
@@ -16,7 +18,9 @@ log = logging.getLogger(__name__)
 
 _ANSWER_LIMIT_S = 30.0
 NOT_BEGUN = frozenset({None, "none", "scheduled", "queued"})
-RESTING = frozenset({"up_for_retry", "up_for_reschedule", "awaiting_input"})
+_ASKING = "awaiting_input" if hasattr(exceptions, "TaskAwaitingInput") else "deferred"
+"""State of a task that asks a person; Airflow 3.2 has none of its own for that."""
+RESTING = frozenset({"up_for_retry", "up_for_reschedule", _ASKING})
 """Neither ended nor about to: the next attempt comes later, perhaps after a human's answer, in a month."""
 
 
