@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from sagemaker_engine.access import control as access
+from sagemaker_engine.access.asks import Place
 from sagemaker_engine.api.automl.jobs import AutoMLJobs
 from sagemaker_engine.api.automl.ports import make_automl_ports
 from sagemaker_engine.api.context import ApiContext
@@ -24,7 +26,7 @@ from sagemaker_engine.api.tuning.ports import make_tuning_ports
 from sagemaker_engine.automl.driver import Driver
 from sagemaker_engine.automl.tables import AutoMLTables
 from sagemaker_engine.coverage import answered, refusals
-from sagemaker_engine.faults import FaultStore
+from sagemaker_engine.faults import FaultStore, control as faults
 from sagemaker_engine.faults.api_faults import ApiFaults
 from sagemaker_engine.faults.control import FaultControl
 from sagemaker_engine.faults.s3_faults import S3Faults
@@ -32,6 +34,7 @@ from sagemaker_engine.http.gateway import Gateway
 from sagemaker_engine.logs import LogsApi
 from sagemaker_engine.logs.log_folder import LogFolder
 from sagemaker_engine.s3.application import S3Application
+from sagemaker_engine.services import quota_api
 from sagemaker_engine.services.iam import IamApplication
 from sagemaker_engine.services.metric_feed import MetricFeed
 from sagemaker_engine.services.quota_api import QuotaControl, ServiceQuotas
@@ -96,6 +99,9 @@ def make_application(
         _logs(settings, moto),
         _service_quotas(context, moto),
     )
+    permissions = access.AccessControl(
+        settings.root / "access.json", Place(account=settings.account, region=settings.region)
+    )
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
     gateway = Gateway(
         by_target={service.model.target_prefix: service for service in services},
@@ -106,9 +112,12 @@ def make_application(
         },
         s3=S3Application(objects, find_fault=S3Faults(fault_store=fault_store).s3_fault),
         moto=moto,
-        faults=FaultControl(fault_store=fault_store),
-        quotas=QuotaControl(quotas=context.quotas),
-        refuse=ApiFaults(fault_store=fault_store).answer,
+        own={
+            faults.PATH: FaultControl(fault_store=fault_store),
+            quota_api.PATH: QuotaControl(quotas=context.quotas),
+            access.PATH: permissions,
+        },
+        refusers=(permissions.refuse, ApiFaults(fault_store=fault_store).answer),
         hosts=hosts,
     )
     return gateway, (tuner, driver)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import io
 import json
-import uuid
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
-from xml.sax.saxutils import escape
 
 from sagemaker_engine.faults.model import FaultKind
 from sagemaker_engine.services.quotas import Quota, over
 from sagemaker_engine.wire.errors import ServiceError
-from sagemaker_engine.wire.json_service import answer_error, read_body
-from sagemaker_engine.wire.scope import service_of
+from sagemaker_engine.wire.json_service import read_body
+from sagemaker_engine.wire.refusal import answer_refusal
+from sagemaker_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -33,11 +32,11 @@ _CREATES = ("CreateTrainingJob", "CreateProcessingJob")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRequest:
-    """Operation that a request asks for; `is_form` marks a request that wants an XML answer."""
+    """Operation that a request asks for; `wants_xml` marks a request that wants an XML answer."""
 
     target: str
     operation: str
-    is_form: bool
+    wants_xml: bool
     body: bytes
 
 
@@ -58,7 +57,7 @@ class ApiFaults:
                 fault, target=asked.target, operation=asked.operation
             ) and self.fault_store.claim(fault):
                 error = _error(fault, asked)
-                return _answer(error, asked, start_response)
+                return answer_refusal(error, environ, start_response)
         return None
 
 
@@ -77,15 +76,15 @@ def hits(fault: Fault, *, target: str, operation: str) -> bool:
 def _asked(environ: WSGIEnvironment) -> ServiceRequest | None:
     """Return what the request asks for, leaving its body to be read again; None if it does not say."""
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
-    is_form = environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded")
-    if (not operation and not is_form) or service_of(environ) == "s3":
+    wants_xml = is_form(environ)
+    if (not operation and not wants_xml) or service_of(environ) == "s3":
         return None
     body = read_body(environ)
     environ["wsgi.input"] = io.BytesIO(body)
     environ["CONTENT_LENGTH"] = str(len(body))
     if not operation:
         operation = parse_qs(body.decode("latin-1")).get("Action", [""])[0]
-    return ServiceRequest(target=target, operation=operation, is_form=is_form, body=body)
+    return ServiceRequest(target=target, operation=operation, wants_xml=wants_xml, body=body)
 
 
 def _error(fault: Fault, asked: ServiceRequest) -> ServiceError:
@@ -93,7 +92,7 @@ def _error(fault: Fault, asked: ServiceRequest) -> ServiceError:
         return _limit(asked)
     if fault.code is not None:
         return ServiceError(fault.code, "Rate exceeded", status=fault.status)
-    return ServiceError("Throttling" if asked.is_form else "ThrottlingException", "Rate exceeded")
+    return ServiceError("Throttling" if asked.wants_xml else "ThrottlingException", "Rate exceeded")
 
 
 def _limit(asked: ServiceRequest) -> ServiceError:
@@ -119,18 +118,3 @@ def _resources(request: dict[str, Any]) -> dict[str, Any]:
     )
     groups = resources.get("InstanceGroups")
     return dict(groups[0]) if groups else resources
-
-
-def _answer(
-    error: ServiceError, asked: ServiceRequest, start_response: StartResponse
-) -> list[bytes]:
-    if not asked.is_form:
-        return answer_error(error, start_response)
-    document = (
-        f"<ErrorResponse><Error><Type>Sender</Type><Code>{escape(error.code)}</Code>"
-        f"<Message>{escape(error.message)}</Message></Error>"
-        f"<RequestId>{uuid.uuid4()}</RequestId></ErrorResponse>"
-    ).encode()
-    headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(document)))]
-    start_response(f"{error.status} Error", headers)
-    return [document]

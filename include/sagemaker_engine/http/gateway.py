@@ -7,16 +7,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sagemaker_engine.faults import control as faults
-from sagemaker_engine.s3.errors import S3Error
-from sagemaker_engine.s3.responses import error_response
-from sagemaker_engine.services import quota_api
+from sagemaker_engine.http.denial import answer_denied
 from sagemaker_engine.wire.errors import ServiceError
 from sagemaker_engine.wire.json_service import answer_error, answer_json
 from sagemaker_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from sagemaker_engine.http.host_names import HostNames
@@ -35,12 +32,10 @@ class Gateway:
     by_scope: Mapping[str, WSGIApplication]
     s3: WSGIApplication
     moto: WSGIApplication
-    faults: WSGIApplication
-    """Answers /_engine/faults."""
-    quotas: WSGIApplication
-    """Answers /_engine/quotas."""
-    refuse: Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]
-    """Answers a request that a fault refuses; None lets it pass."""
+    own: Mapping[str, WSGIApplication]
+    """Routes of the engine itself, such as /_engine/faults."""
+    refusers: Sequence[Callable[[WSGIEnvironment, StartResponse], list[bytes] | None]]
+    """Each answers a request that it refuses, for a missing permission or a fault; None lets it pass."""
     hosts: HostNames
     """Names by which requests may address the engine."""
 
@@ -53,9 +48,10 @@ class Gateway:
             return self._answer_engine(environ, start_response)
         started = time.perf_counter()
         try:
-            refusal = self.refuse(environ, start_response)
-            if refusal is not None:
-                return refusal
+            for refuse in self.refusers:
+                refusal = refuse(environ, start_response)
+                if refusal is not None:
+                    return refusal
             return self._route(environ)(environ, start_response)
         except ServiceError as error:
             return answer_error(error, start_response)
@@ -78,13 +74,8 @@ class Gateway:
         self, host: str, environ: WSGIEnvironment, start_response: StartResponse
     ) -> list[bytes]:
         log.warning("refused a request with the Host %r", host)
-        message = self.hosts.explain(host)
-        if self._route(environ) is not self.s3:
-            refusal = ServiceError("AccessDeniedException", message, status=403)
-            return answer_error(refusal, start_response)
-        response = error_response(S3Error("AccessDenied", message), resource="/", request_id="0")
-        start_response(response.status_line, list(response.headers.items()))
-        return [response.body] if isinstance(response.body, bytes) else list(response.body)
+        is_s3 = self._route(environ) is self.s3
+        return answer_denied(self.hosts.explain(host), environ, start_response, is_s3=is_s3)
 
     def _answer_engine(
         self, environ: WSGIEnvironment, start_response: StartResponse
@@ -92,13 +83,9 @@ class Gateway:
         path = environ["PATH_INFO"]
         if path == "/_engine/health":
             return answer_json("200 OK", {"status": "ok"}, start_response)
-        if path == faults.PATH:
-            return self.faults(environ, start_response)
-        if path == quota_api.PATH:
-            return self.quotas(environ, start_response)
-        message = (
-            f"{path} is not here; there are /_engine/health, {faults.PATH} and {quota_api.PATH}"
-        )
+        if path in self.own:
+            return self.own[path](environ, start_response)
+        message = f"{path} is not here; there are /_engine/health, {', '.join(self.own)}"
         return answer_json("404 Not Found", {"message": message}, start_response)
 
     def _route(self, environ: WSGIEnvironment) -> WSGIApplication:

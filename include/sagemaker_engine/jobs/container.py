@@ -6,6 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from sagemaker_engine.access.role_credentials import role_access_key
 from sagemaker_engine.jobs.launching import JOB_VARIABLE
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def base_environment(
     if endpoint_url is not None:
         environment |= {
             "AWS_ENDPOINT_URL": endpoint_url,
-            "AWS_ACCESS_KEY_ID": "ASIATRAINYARDJOB0000",
+            "AWS_ACCESS_KEY_ID": role_access_key(job.request["RoleArn"]),
             "AWS_SECRET_ACCESS_KEY": "trainyard-job",
             "AWS_SESSION_TOKEN": job.name,
             "AWS_EC2_METADATA_DISABLED": "true",

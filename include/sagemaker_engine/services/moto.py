@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.coverage import OTHER_SERVICES
 from sagemaker_engine.wire.errors import ServiceError, UnknownOperationError
-from sagemaker_engine.wire.json_service import answer_error
-from sagemaker_engine.wire.scope import is_form, service_of
+from sagemaker_engine.wire.refusal import answer_refusal
+from sagemaker_engine.wire.scope import service_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,24 +51,26 @@ class MotoBackend:
         name = _operation_name(environ)
         if environ["PATH_INFO"].startswith("/moto-api"):
             closed = ServiceError("AccessDenied", "moto's own API is closed here", status=403)
-            return _refuse(environ, closed, start_response)
+            return answer_refusal(closed, environ, start_response)
         service = service_of(environ)
         if service is not None and service not in OTHER_SERVICES:
             absent = UnknownOperationError(f"{name} (service {service})", reason="no such service")
-            return _refuse(environ, absent, start_response)
+            return answer_refusal(absent, environ, start_response)
         self._used.add(service or "")
         caught = _CaughtResponse()
         try:
             body = b"".join(self._load()(environ, caught))
         except NotImplementedError:
-            return _refuse(environ, UnknownOperationError(name, reason="not built"), start_response)
+            return answer_refusal(
+                UnknownOperationError(name, reason="not built"), environ, start_response
+            )
         except Exception as error:  # moto raises anything; the client needs an answer.
             log.exception("moto failed in %s", name)
             failure = ServiceError("InternalFailure", f"{name} failed: {error!r}", status=500)
-            return _refuse(environ, failure, start_response)
+            return answer_refusal(failure, environ, start_response)
         if caught.is_html:
             unknown = UnknownOperationError(name, reason=f"moto answered {caught.status}")
-            return _refuse(environ, unknown, start_response)
+            return answer_refusal(unknown, environ, start_response)
         start_response(caught.status, caught.headers)
         return [body]
 
@@ -153,18 +155,3 @@ def _operation_name(environ: WSGIEnvironment) -> str:
     if target:
         return str(target.partition(".")[2])
     return f"{environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')} of {service_of(environ)}"
-
-
-def _refuse(
-    environ: WSGIEnvironment, error: ServiceError, start_response: StartResponse
-) -> list[bytes]:
-    if not is_form(environ):
-        return answer_error(error, start_response)
-    from xml.sax.saxutils import escape  # noqa: PLC0415  # Only errors need it.
-
-    inner = f"<Error><Type>Sender</Type><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
-    # EC2 looks for the error one element deeper than the other services of this protocol.
-    body = f"<ErrorResponse>{inner}<Errors>{inner}</Errors></ErrorResponse>".encode()
-    headers = [("Content-Type", "text/xml"), ("Content-Length", str(len(body)))]
-    start_response(f"{error.status} Error", headers)
-    return [body]

@@ -1,0 +1,133 @@
+"""The policies of an engine, and the route by which a user puts them: `/_engine/access`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sagemaker_engine.access.asks import access_key_of, asks_of
+from sagemaker_engine.access.policy import Policy, PolicyError, refusal
+from sagemaker_engine.access.role_credentials import role_access_key
+from sagemaker_engine.http.denial import answer_denied
+from sagemaker_engine.wire.json_service import answer_json, read_body
+from sagemaker_engine.wire.scope import service_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from sagemaker_engine.access.asks import Place
+    from sagemaker_engine.access.policy import Ask
+
+PATH = "/_engine/access"
+_SHAPE = (
+    '{"identities": {"<access key or role ARN>": [<policy>, ...]}, "guard_rails": [<policy>, ...]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Policies:
+    """What a user put, as it was put and as it is evaluated."""
+
+    document: dict[str, Any] = field(default_factory=dict)
+    guard_rails: tuple[Policy, ...] = ()
+    by_access_key: Mapping[str, tuple[Policy, ...]] = field(default_factory=dict)
+    arns: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_document(cls, document: object) -> _Policies:
+        if not isinstance(document, dict) or document.keys() - {"identities", "guard_rails"}:
+            raise PolicyError(f"access: write {_SHAPE}")
+        rails = _policies(document.get("guard_rails", []), where="guard_rails")
+        by_access_key, arns = {}, {}
+        for identity, given in dict(document.get("identities", {})).items():
+            is_role = identity.startswith("arn:")
+            access_key = role_access_key(identity) if is_role else identity
+            by_access_key[access_key] = _policies(given, where=f"identities.{identity}")
+            if is_role:
+                arns[access_key] = identity
+        return cls(document, rails, by_access_key, arns)
+
+
+def _policies(given: object, *, where: str) -> tuple[Policy, ...]:
+    if not isinstance(given, list):
+        raise PolicyError(f"{where}: got no list of policy documents")
+    return tuple(
+        Policy.from_document(each, where=f"{where}[{index}]") for index, each in enumerate(given)
+    )
+
+
+class AccessControl:
+    """Refuses what the policies of the signing identity or the account's guard rails do not allow.
+
+    An identity without policies may do everything that no guard rail denies. The policies are kept in a file of the
+    engine's state folder, the counts of what was asked for end with the process.
+    """
+
+    def __init__(self, path: Path, place: Place) -> None:
+        """Take up the policies that an earlier engine left in `path`."""
+        self._path, self._place = path, place
+        self._lock = threading.Lock()
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._policies = _Policies()
+        if path.exists():
+            self._policies = _Policies.from_document(json.loads(path.read_text(encoding="utf-8")))
+
+    def refuse(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes] | None:
+        """Answer a request that is not allowed, in its service's words; None lets it pass."""
+        access_key = access_key_of(environ)
+        if access_key is None:
+            return None
+        asks = asks_of(environ, self._place)
+        policies = self._policies
+        with self._lock:
+            self._calls.update({(access_key, ask.action) for ask in asks})
+        own = policies.by_access_key.get(access_key)
+        for ask in asks:
+            why = refusal(ask, allowing=own, denying=policies.guard_rails)
+            if why is not None:
+                is_s3 = service_of(environ) in {"s3", "s3express"}
+                message = self._message(access_key, ask, why)
+                return answer_denied(message, environ, start_response, is_s3=is_s3)
+        return None
+
+    def _message(self, access_key: str, ask: Ask, why: str) -> str:
+        user = f"arn:aws:iam::{self._place.account}:user/{access_key}"
+        identity = self._policies.arns.get(access_key, user)
+        return f"User: {identity} is not authorized to perform: {ask.action} on resource: {ask.resource} {why}"
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        """Answer one request of the route: PUT replaces the policies, DELETE ends them and the counts, GET reports."""
+        method = environ["REQUEST_METHOD"]
+        try:
+            if method == "PUT":
+                self._put(json.loads(read_body(environ) or b"null"))
+            elif method == "DELETE":
+                self._put({})
+                self._calls.clear()
+            elif method != "GET":
+                message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
+                return answer_json("405 Method Not Allowed", {"message": message}, start_response)
+        except ValueError as error:
+            return answer_json("400 Bad Request", {"message": str(error)}, start_response)
+        return answer_json("200 OK", self._report(), start_response)
+
+    def _put(self, document: object) -> None:
+        policies = _Policies.from_document(document)
+        with self._lock:
+            part = self._path.with_suffix(".part")
+            part.write_text(json.dumps(policies.document), encoding="utf-8")
+            part.replace(self._path)
+            self._policies = policies
+
+    def _report(self) -> dict[str, Any]:
+        with self._lock:
+            calls = sorted(self._calls.items())
+        counted: dict[str, dict[str, int]] = {}
+        for (access_key, action), count in calls:
+            counted.setdefault(self._policies.arns.get(access_key, access_key), {})[action] = count
+        return {"identities": {}, "guard_rails": [], **self._policies.document, "calls": counted}

@@ -1,0 +1,238 @@
+"""IAM's evaluation of policies: explicit deny, then allow, else an implicit deny.
+
+Source: IAM User Guide, "Policy evaluation logic" and "IAM JSON policy elements: Condition operators" (2026-11).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Values = tuple[str, ...]
+
+_STATEMENT_KEYS = {"Sid", "Effect", "Action", "NotAction", "Resource", "NotResource", "Condition"}
+_QUANTIFIERS = ("ForAllValues:", "ForAnyValue:")
+_IF_EXISTS = "IfExists"
+
+
+class PolicyError(ValueError):
+    """A policy document is malformed, or has what this evaluation does not know; the message states where."""
+
+
+class Effect(StrEnum):
+    """What a statement does to the asks that it matches."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One action on one resource, such as `s3:GetObject` on an ARN, with the values of its condition keys."""
+
+    action: str
+    resource: str = "*"
+    context: Mapping[str, Values] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One operator on one condition key."""
+
+    operator: str
+    key: str
+    values: Values
+
+    def holds(self, context: Mapping[str, Values]) -> bool:
+        """Return whether it holds for the condition keys of an ask, whose names ignore case."""
+        given = next(
+            (found for key, found in context.items() if key.lower() == self.key.lower()), None
+        )
+        operator = self.operator
+        quantifier = next((each for each in _QUANTIFIERS if operator.startswith(each)), "")
+        operator = operator.removeprefix(quantifier)
+        if operator == "Null":
+            return (given is None) is (self.values[0].lower() == "true")
+        if given is None and operator.endswith(_IF_EXISTS):
+            return True
+        operator = operator.removesuffix(_IF_EXISTS)
+        is_negated, matches = _OPERATORS[operator]
+        if given is None:
+            return is_negated or quantifier == "ForAllValues:"
+        fits = [
+            any(matches(value, pattern) for pattern in self.values) is not is_negated
+            for value in given
+        ]
+        return any(fits) if quantifier == "ForAnyValue:" else all(fits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One statement of a policy."""
+
+    effect: Effect
+    actions: Values
+    resources: Values
+    has_other_actions: bool = False
+    has_other_resources: bool = False
+    conditions: tuple[Condition, ...] = ()
+
+    def matches(self, ask: Ask) -> bool:
+        """Return whether the statement is about this ask."""
+        action = any(_like(ask.action.lower(), each.lower()) for each in self.actions)
+        resource = any(_like(ask.resource, each) for each in self.resources)
+        return (
+            action is not self.has_other_actions
+            and resource is not self.has_other_resources
+            and all(each.holds(ask.context) for each in self.conditions)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The statements of a policy document."""
+
+    statements: tuple[Statement, ...]
+
+    @classmethod
+    def from_document(cls, document: object, *, where: str = "policy") -> Policy:
+        """Return the policy of a document.
+
+        Raises:
+            PolicyError: it is malformed, or has an operator or element that is not evaluated here.
+        """
+        if not isinstance(document, dict) or "Statement" not in document:
+            raise PolicyError(f"{where}: got no policy document; it needs a Statement")
+        statements = document["Statement"]
+        listed = statements if isinstance(statements, list) else [statements]
+        return cls(
+            tuple(
+                _statement(each, where=f"{where}.Statement[{index}]")
+                for index, each in enumerate(listed)
+            )
+        )
+
+
+def refusal(
+    ask: Ask, *, allowing: Sequence[Policy] | None, denying: Iterable[Policy] = ()
+) -> str | None:
+    """Return why an ask is refused, in IAM's words; None if it is allowed.
+
+    Args:
+        ask: the action.
+        allowing: the identity's own policies; None if it needs none.
+        denying: guard rails of the whole account, of which only the denials count (service control policies).
+    """
+    for policies, kind in (
+        (denying, "a service control policy"),
+        (allowing or (), "an identity-based policy"),
+    ):
+        if _any(policies, ask, Effect.DENY):
+            return f"with an explicit deny in {kind}"
+    if allowing is None or _any(allowing, ask, Effect.ALLOW):
+        return None
+    return f"because no identity-based policy allows the {ask.action} action"
+
+
+def _any(policies: Iterable[Policy], ask: Ask, effect: Effect) -> bool:
+    return any(
+        each.effect is effect and each.matches(ask)
+        for policy in policies
+        for each in policy.statements
+    )
+
+
+def _statement(given: object, *, where: str) -> Statement:
+    if not isinstance(given, dict):
+        raise PolicyError(f"{where}: got {given!r}; a statement is an object")
+    if unknown := sorted(given.keys() - _STATEMENT_KEYS):
+        raise PolicyError(
+            f"{where}: {unknown[0]} is not evaluated here; {', '.join(sorted(_STATEMENT_KEYS))} are"
+        )
+    if given.get("Effect") not in set(Effect):
+        raise PolicyError(f"{where}.Effect: got {given.get('Effect')!r}; write Allow or Deny")
+    for pair in (("Action", "NotAction"), ("Resource", "NotResource")):
+        if len(given.keys() & set(pair)) != 1:
+            raise PolicyError(f"{where}: write exactly one of {' and '.join(pair)}")
+    return Statement(
+        effect=Effect(given["Effect"]),
+        actions=_texts(given.get("Action", given.get("NotAction")), where=f"{where}.Action"),
+        resources=_texts(
+            given.get("Resource", given.get("NotResource")), where=f"{where}.Resource"
+        ),
+        has_other_actions="NotAction" in given,
+        has_other_resources="NotResource" in given,
+        conditions=tuple(_conditions(given.get("Condition", {}), where=f"{where}.Condition")),
+    )
+
+
+def _conditions(given: object, *, where: str) -> Iterable[Condition]:
+    if not isinstance(given, dict):
+        raise PolicyError(f"{where}: got {given!r}; write operator, key and values")
+    for operator, keys in given.items():
+        name = operator.partition(":")[2] if operator.startswith(_QUANTIFIERS) else operator
+        if name != "Null" and name.removesuffix(_IF_EXISTS) not in _OPERATORS:
+            raise PolicyError(
+                f"{where}: {operator} is not evaluated here; {', '.join(_OPERATORS)} are"
+            )
+        for key, values in dict(keys).items():
+            texts = _texts(values, where=f"{where}.{operator}.{key}")
+            yield Condition(operator=operator, key=key, values=texts)
+
+
+def _texts(given: object, *, where: str) -> Values:
+    listed = given if isinstance(given, list) else [given]
+    texts = tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in listed)
+    if not texts or any("${" in each for each in texts):
+        raise PolicyError(f"{where}: got {given!r}; write texts, without policy variables")
+    return texts
+
+
+def _like(value: str, pattern: str) -> bool:
+    return _compiled(pattern).fullmatch(value) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    parts = (".*" if each == "*" else "." if each == "?" else re.escape(each) for each in pattern)
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _is(value: str, pattern: str) -> bool:
+    return value == pattern
+
+
+def _is_in_any_case(value: str, pattern: str) -> bool:
+    return value.lower() == pattern.lower()
+
+
+def _is_at_most(value: str, limit: str) -> bool:
+    return float(value) <= float(limit)
+
+
+def _is_at_least(value: str, limit: str) -> bool:
+    return float(value) >= float(limit)
+
+
+_OPERATORS: dict[str, tuple[bool, Callable[[str, str], bool]]] = {
+    "StringEquals": (False, _is),
+    "StringNotEquals": (True, _is),
+    "StringEqualsIgnoreCase": (False, _is_in_any_case),
+    "StringNotEqualsIgnoreCase": (True, _is_in_any_case),
+    "StringLike": (False, _like),
+    "StringNotLike": (True, _like),
+    "ArnEquals": (False, _like),
+    "ArnNotEquals": (True, _like),
+    "ArnLike": (False, _like),
+    "ArnNotLike": (True, _like),
+    "Bool": (False, _is_in_any_case),
+    "NumericLessThanEquals": (False, _is_at_most),
+    "NumericGreaterThanEquals": (False, _is_at_least),
+}
+"""Operator to (is it negated, does a value match one of the condition's)."""
