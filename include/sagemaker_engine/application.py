@@ -100,7 +100,9 @@ def make_application(
         _service_quotas(context, moto),
     )
     permissions = access.AccessControl(
-        settings.root / "access.json", Place(account=settings.account, region=settings.region)
+        settings.root / "access.json",
+        Place(account=settings.account, region=settings.region),
+        tags_of=Tags(context).of,
     )
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
     gateway = Gateway(

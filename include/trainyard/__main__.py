@@ -40,6 +40,10 @@ COMMANDS = {
     "plan": Command(
         module="trainyard.planning.__main__", help="rank ways to train a model: memory, time, money"
     ),
+    "permissions": Command(
+        module="trainyard.permissions.__main__",
+        help="print the IAM policies that a deployment needs, or templates with them",
+    ),
     "lint": Command(
         module="trainyard_airflow.tasks.end_to_end.lint_command",
         help="print what AWS would reject of a run or a job",
@@ -66,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="trainyard",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(f"  {name:<10}{each.help}" for name, each in COMMANDS.items()),
+        epilog="\n".join(f"  {name:<12}{each.help}" for name, each in COMMANDS.items()),
     )
     parser.add_argument(
         "command",

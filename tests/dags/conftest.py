@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.dags.airflow_home import REPOSITORY
+from tests.engine_access import EngineAccess
 from tests.plugins.conftest import connection_json
+from trainyard.permissions.policies import Account, airflow_policy, execution_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.conftest import RunningEngine
 
@@ -45,7 +47,30 @@ def database(bag: Any) -> Callable[[str], Any]:
 
 
 @pytest.fixture
-def aws_connection(engine: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> RunningEngine:
-    """The connection `aws_default` leads to the shared engine."""
+def account(engine: RunningEngine) -> Account:
+    """The shared engine's account, as `trainyard permissions` is told of it."""
+    return Account(
+        account=engine.account,
+        region=engine.region,
+        bucket=engine.bucket,
+        role_arn=engine.role_arn,
+        sources=(f"s3://{engine.bucket}/raw",),
+    )
+
+
+@pytest.fixture
+def access(engine: RunningEngine, account: Account) -> Iterator[EngineAccess]:
+    """The engine's permissions: Airflow and the jobs have what `trainyard permissions` prints, and no more."""
+    made = EngineAccess(engine)
+    made.put(airflow=airflow_policy(account), role=execution_policy(account))
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def aws_connection(
+    engine: RunningEngine, access: EngineAccess, monkeypatch: pytest.MonkeyPatch
+) -> RunningEngine:
+    """The connection `aws_default` leads to the shared engine, whose permissions hold."""
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine))
     return engine

@@ -434,8 +434,7 @@ def test_secrets_are_in_the_job_but_in_no_log(
     defaults = {"environment": {"PROXY_PASSWORD": "proxy-very-secret"}}
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, job_defaults=defaults))
     spec = script(
-        PRINTS
-        + 'import os\nprint("found", os.environ["HF_TOKEN"], os.environ["PROXY_PASSWORD"])\n',
+        PRINTS + 'import os\nprint("found {HF_TOKEN} {PROXY_PASSWORD}".format(**os.environ))\n',
         environment={"HF_TOKEN": "hf-very-secret", "MODE": "plain-mode"},
         hyperparameters={"api_key": "key-very-secret", "num_layers": 3},
     )

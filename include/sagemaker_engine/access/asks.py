@@ -170,7 +170,7 @@ def _resource(action: str, request: dict[str, Any], arn: str) -> str:
     for member, folder in _FOLDERS.items():
         if member in request:
             name = str(request[member])
-            return name if name.startswith("arn:") else f"{arn}{folder}/{name.lower()}"
+            return name if name.startswith("arn:") else f"{arn}{folder}/{name}"
     return "*"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sagemaker_engine.access.asks import access_key_of, asks_of
@@ -16,7 +16,7 @@ from sagemaker_engine.wire.json_service import answer_json, read_body
 from sagemaker_engine.wire.scope import service_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -68,9 +68,11 @@ class AccessControl:
     engine's state folder, the counts of what was asked for end with the process.
     """
 
-    def __init__(self, path: Path, place: Place) -> None:
-        """Take up the policies that an earlier engine left in `path`."""
-        self._path, self._place = path, place
+    def __init__(
+        self, path: Path, place: Place, *, tags_of: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        """Take up the policies that an earlier engine left in `path`; `tags_of` returns the tags of an ARN."""
+        self._path, self._place, self._tags_of = path, place, tags_of
         self._lock = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._policies = _Policies()
@@ -87,13 +89,25 @@ class AccessControl:
         with self._lock:
             self._calls.update({(access_key, ask.action) for ask in asks})
         own = policies.by_access_key.get(access_key)
-        for ask in asks:
+        if own is None and not policies.guard_rails:
+            return None
+        for each in asks:
+            ask = self._with_tags(each)
             why = refusal(ask, allowing=own, denying=policies.guard_rails)
             if why is not None:
                 is_s3 = service_of(environ) in {"s3", "s3express"}
                 message = self._message(access_key, ask, why)
                 return answer_denied(message, environ, start_response, is_s3=is_s3)
         return None
+
+    def _with_tags(self, ask: Ask) -> Ask:
+        if not ask.resource.startswith("arn:aws:sagemaker:"):
+            return ask
+        tags = self._tags_of(ask.resource).items()
+        return replace(
+            ask,
+            context={**ask.context, **{f"aws:ResourceTag/{key}": (text,) for key, text in tags}},
+        )
 
     def _message(self, access_key: str, ask: Ask, why: str) -> str:
         user = f"arn:aws:iam::{self._place.account}:user/{access_key}"

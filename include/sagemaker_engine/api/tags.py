@@ -37,6 +37,11 @@ class Tags:
         """Return the handler of each operation."""
         return {"AddTags": self.add, "ListTags": self.list, "DeleteTags": self.delete}
 
+    def of(self, arn: str) -> dict[str, str]:
+        """Return the tags of a resource; none if there is no such resource."""
+        with self.context.store.database.read() as db:
+            return _tags_of(db, arn)
+
     def add(self, call: Call) -> dict[str, Any]:
         """Add tags or overwrite those with the same keys.
 

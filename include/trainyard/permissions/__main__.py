@@ -1,0 +1,102 @@
+"""`trainyard permissions`: the IAM policies that a deployment needs, least privilege for the features in use.
+
+Prints JSON: the policies by themselves, or a template with bucket, roles and log groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from trainyard.permissions.policies import Account, Feature
+from trainyard.permissions.templates import cloudformation, policies, terraform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMATS = {"policies": policies, "cloudformation": cloudformation, "terraform": terraform}
+_ROLE = re.compile(r"arn:(aws[\w-]*):iam::(\d{12}):role/.+")
+WRONG = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the document and return 0; 2 if the role is no role's ARN."""
+    options = _parser().parse_args(arguments)
+    role = _ROLE.fullmatch(options.role)
+    if role is None:
+        sys.stderr.write(
+            f"error: --role: got {options.role!r}; write the ARN of the jobs' execution role, such as "
+            "arn:aws:iam::111122223333:role/TrainyardExecution\n"
+        )
+        return WRONG
+    account = Account(
+        account=role[2],
+        partition=role[1],
+        region=options.region,
+        bucket=options.bucket,
+        role_arn=options.role,
+        deployment=options.deployment,
+        sources=tuple(options.source),
+        kms_keys=tuple(options.kms_key),
+        topics=tuple(options.topic),
+        has_network=options.vpc,
+    )
+    features = [Feature(each) for each in options.feature]
+    document = FORMATS[options.format](account, features)
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trainyard permissions",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--bucket", required=True, help="of runs and data sets")
+    parser.add_argument("--role", required=True, help="ARN of the jobs' execution role")
+    parser.add_argument("--region", required=True, help="of bucket and jobs")
+    parser.add_argument(
+        "--deployment",
+        help="the connection's trainyard.deployment: Airflow may then stop and tag its own jobs only",
+    )
+    parser.add_argument(
+        "--feature",
+        action="append",
+        default=[],
+        choices=[each.value for each in Feature],
+        help="what the deployment does beside training, evaluating and registering; repeatable",
+    )
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="S3_URI",
+        help="source data outside the deployment's own keys; repeatable",
+    )
+    parser.add_argument(
+        "--kms-key",
+        action="append",
+        default=[],
+        metavar="ARN",
+        help="a key that the connection names; repeatable",
+    )
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="ARN",
+        help="a topic of notifications; repeatable",
+    )
+    parser.add_argument("--vpc", action="store_true", help="jobs run in a VPC")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="policies", help="what to print (default: %(default)s)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""IAM policies of Airflow's identity and of the jobs' execution role, for one account and the features in use. Pure.
+
+Actions and resource types: Service Authorization Reference (2026-11). `tests/dags/test_permissions.py` runs the DAGs
+under exactly these policies, and without each action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from trainyard.runs.run_tags import DEPLOYMENT
+from trainyard.sagemaker_api.names import deployment_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Document = dict[str, Any]
+VERSION = "2012-10-17"
+PREFIX = "trainyard"
+"""The first part of the S3 keys of tasks without a prefix of their own."""
+
+
+class Feature(StrEnum):
+    """What a deployment does beside training, evaluating and registering."""
+
+    TUNE = "tune"
+    AUTOML = "automl"
+    JANITOR = "janitor"
+    ALARMS = "alarms"
+    DASHBOARD = "dashboard"
+    NOTIFICATIONS = "notifications"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where the jobs run, as the connection has it.
+
+    Attributes:
+        account: 12 digits.
+        bucket: of runs and data sets.
+        role_arn: the execution role.
+        deployment: the connection's `trainyard.deployment`; None if it has none: any job may be stopped then.
+        sources: `s3://bucket/prefix` of source data outside the bucket's own prefix.
+        kms_keys: ARNs of the keys that the connection names.
+        topics: ARNs of the notifications' topics.
+        has_network: True if jobs are put into a VPC.
+    """
+
+    account: str
+    region: str
+    bucket: str
+    role_arn: str
+    partition: str = "aws"
+    deployment: str | None = None
+    sources: tuple[str, ...] = ()
+    kms_keys: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    has_network: bool = False
+
+    def arn(self, service: str, resource: str) -> str:
+        """Return the ARN of a regional resource."""
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
+
+    def s3_arn(self, path: str) -> str:
+        """Return the ARN of a bucket, or of keys in one."""
+        return f"arn:{self.partition}:s3:::{path}"
+
+    @property
+    def own_keys(self) -> str:
+        """The S3 keys of this deployment."""
+        return f"{self.bucket}/{deployment_prefix(PREFIX, self.deployment)}/*"
+
+
+def airflow_policy(account: Account, features: Sequence[Feature] = tuple(Feature)) -> Document:
+    """Return the policy of the identity of Airflow's workers and triggerer."""
+    statements = [*_jobs(account, features), *_registry(account), *_storage(account)]
+    for feature in features:
+        statements += _FEATURES[feature](account)
+    return {"Version": VERSION, "Statement": statements}
+
+
+def execution_policy(account: Account) -> Document:
+    """Return the policy of the jobs' role."""
+    logs = account.arn("logs", "log-group:/aws/sagemaker/*")
+    statements = [
+        *_storage(account),
+        _allow(
+            "Logs",
+            [
+                "logs:CreateLogGroup",
+                "logs:CreateLogStream",
+                "logs:DescribeLogStreams",
+                "logs:PutLogEvents",
+            ],
+            [logs],
+        ),
+        _allow("Metrics", ["cloudwatch:PutMetricData"], ["*"]),
+        _allow("ImageLogin", ["ecr:GetAuthorizationToken"], ["*"]),
+        _allow(
+            "Images",
+            ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            [f"arn:{account.partition}:ecr:{account.region}:*:repository/*"],
+        ),
+    ]
+    if account.has_network:
+        statements.append(_allow("Network", _NETWORK_ACTIONS, ["*"]))
+    return {"Version": VERSION, "Statement": statements}
+
+
+def trust_policy() -> Document:
+    """Return the trust policy of the execution role."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "sagemaker.amazonaws.com"},
+        "Action": "sts:AssumeRole",
+    }
+    return {"Version": VERSION, "Statement": [statement]}
+
+
+_NETWORK_ACTIONS = [
+    "ec2:CreateNetworkInterface",
+    "ec2:CreateNetworkInterfacePermission",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DeleteNetworkInterfacePermission",
+    "ec2:DescribeDhcpOptions",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcs",
+]
+_FOLDERS = {
+    "TrainingJob": "training-job",
+    "ProcessingJob": "processing-job",
+    "HyperParameterTuningJob": "hyper-parameter-tuning-job",
+    "AutoMLJobV2": "automl-job",
+}
+_STOPS = {"AutoMLJobV2": "AutoMLJob"}
+"""Kinds of jobs whose Stop has another name than their Create."""
+
+
+def _jobs(account: Account, features: Sequence[Feature]) -> Iterator[Document]:
+    kinds = ["TrainingJob", "ProcessingJob"]
+    kinds += ["HyperParameterTuningJob"] * (Feature.TUNE in features)
+    kinds += ["AutoMLJobV2"] * (Feature.AUTOML in features)
+    jobs = [account.arn("sagemaker", f"{_FOLDERS[each]}/*") for each in kinds]
+    creates = [f"sagemaker:Create{each}" for each in kinds]
+    stops = [f"sagemaker:Stop{_STOPS.get(each, each)}" for each in kinds]
+    yield _allow("CreateOwnJobs", [*creates, "sagemaker:AddTags"], jobs, **_requested(account))
+    yield _allow("StopOwnJobs", stops, jobs, **_tagged(account))
+    yield _allow("TagOwnJobs", ["sagemaker:AddTags"], jobs, **_tagged(account))
+    reads = [f"sagemaker:Describe{each}" for each in kinds]
+    yield _allow("ReadJobs", [*reads, "sagemaker:ListTags"], jobs)
+    lists = ["sagemaker:ListProcessingJobs", "sagemaker:ListTrainingJobs"]
+    yield _allow("ListJobs", lists, ["*"])
+    yield _allow(
+        "PassExecutionRole",
+        ["iam:PassRole"],
+        [account.role_arn],
+        StringEquals={"iam:PassedToService": "sagemaker.amazonaws.com"},
+    )
+    yield _allow("ReadExecutionRole", ["iam:GetRole"], [account.role_arn])
+    yield _allow("ReadQuotas", ["servicequotas:ListServiceQuotas"], ["*"])
+    logs = account.arn("logs", "log-group:/aws/sagemaker/*")
+    reading = ["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"]
+    yield _allow("ReadJobLogs", reading, [logs])
+    if account.kms_keys:
+        yield _allow("LendVolumeKeys", ["kms:CreateGrant"], list(account.kms_keys))
+
+
+def _registry(account: Account) -> Iterator[Document]:
+    groups = account.arn("sagemaker", "model-package-group/*")
+    packages = account.arn("sagemaker", "model-package/*")
+    yield _allow(
+        "RegisterModels",
+        [
+            "sagemaker:AddTags",
+            "sagemaker:CreateModelPackage",
+            "sagemaker:CreateModelPackageGroup",
+            "sagemaker:DescribeModelPackage",
+            "sagemaker:DescribeModelPackageGroup",
+            "sagemaker:ListTags",
+            "sagemaker:UpdateModelPackage",
+        ],
+        [groups, packages],
+    )
+    yield _allow("FindModels", ["sagemaker:ListModelPackages"], ["*"])
+
+
+def _storage(account: Account) -> Iterator[Document]:
+    yield _allow("ListBucket", ["s3:ListBucket"], [account.s3_arn(account.bucket)])
+    actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+    yield _allow("OwnObjects", actions, [account.s3_arn(account.own_keys)])
+    for index, source in enumerate(account.sources):
+        path = source.removeprefix("s3://").rstrip("/")
+        bucket = account.s3_arn(path.partition("/")[0])
+        yield _allow(f"ListSource{index}", ["s3:ListBucket"], [bucket])
+        objects = [account.s3_arn(path), account.s3_arn(f"{path}/*")]
+        yield _allow(f"ReadSource{index}", ["s3:GetObject"], objects)
+    if account.kms_keys:
+        yield _allow("UseKeys", ["kms:Decrypt", "kms:GenerateDataKey"], list(account.kms_keys))
+
+
+def _tune(account: Account) -> Iterator[Document]:
+    searches = account.arn("sagemaker", "hyper-parameter-tuning-job/*")
+    yield _allow("ReadTrials", ["sagemaker:ListTrainingJobsForHyperParameterTuningJob"], [searches])
+
+
+def _automl(account: Account) -> Iterator[Document]:
+    searches = account.arn("sagemaker", "automl-job/*")
+    yield _allow("ReadCandidates", ["sagemaker:ListCandidatesForAutoMLJob"], [searches])
+
+
+def _janitor(account: Account) -> Iterator[Document]:
+    folders = (*_FOLDERS.values(), "endpoint")
+    things = [account.arn("sagemaker", f"{each}/*") for each in folders]
+    lists = [
+        "AutoMLJobs",
+        "Endpoints",
+        "HyperParameterTuningJobs",
+        "ProcessingJobs",
+        "TrainingJobs",
+    ]
+    yield _allow("ListAllPaidThings", [f"sagemaker:List{each}" for each in lists], ["*"])
+    yield _allow("ReadTagsOfPaidThings", ["sagemaker:ListTags"], things)
+    ends = [f"sagemaker:Stop{_STOPS.get(each, each)}" for each in _FOLDERS]
+    ends += ["sagemaker:DeleteEndpoint", "sagemaker:UpdateTrainingJob"]
+    yield _allow("EndOrphans", ends, things, **_tagged(account))
+
+
+def _alarms(account: Account) -> Iterator[Document]:
+    alarms = account.arn("cloudwatch", "alarm:trainyard-*")
+    actions = ["cloudwatch:DeleteAlarms", "cloudwatch:PutMetricAlarm", "cloudwatch:TagResource"]
+    yield _allow("Alarms", actions, [alarms])
+    yield _allow("FindAlarms", ["cloudwatch:DescribeAlarms"], ["*"])
+
+
+def _dashboard(account: Account) -> Iterator[Document]:
+    boards = f"arn:{account.partition}:cloudwatch::{account.account}:dashboard/trainyard-*"
+    yield _allow("Dashboards", ["cloudwatch:DeleteDashboards", "cloudwatch:PutDashboard"], [boards])
+
+
+def _notifications(account: Account) -> Iterator[Document]:
+    topics = list(account.topics) or [account.arn("sns", "*")]
+    yield _allow("Notify", ["sns:GetTopicAttributes", "sns:Publish"], topics)
+
+
+_FEATURES = {
+    Feature.TUNE: _tune,
+    Feature.AUTOML: _automl,
+    Feature.JANITOR: _janitor,
+    Feature.ALARMS: _alarms,
+    Feature.DASHBOARD: _dashboard,
+    Feature.NOTIFICATIONS: _notifications,
+}
+
+
+def _requested(account: Account) -> Document:
+    """Return the condition that a job is made with the deployment's tag."""
+    name = account.deployment
+    return {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT}": name}} if name else {}
+
+
+def _tagged(account: Account) -> Document:
+    """Return the condition that a thing has the deployment's tag."""
+    name = account.deployment
+    return {"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT}": name}} if name else {}
+
+
+def _allow(
+    sid: str, actions: Sequence[str], resources: Sequence[str], **conditions: Any
+) -> Document:
+    statement = {
+        "Sid": sid,
+        "Effect": "Allow",
+        "Action": list(actions),
+        "Resource": list(resources),
+    }
+    return {**statement, "Condition": conditions} if conditions else statement
