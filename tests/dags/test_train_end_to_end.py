@@ -45,17 +45,25 @@ def run(database: Any, **conf: Any) -> tuple[Any, dict[str, str]]:
     return dag_run, states
 
 
-def result(dag_run: Any, task_id: str) -> Any:
-    """Return what a task of a finished run returned."""
+def result(dag_run: Any, task_id: str, key: str = "return_value") -> Any:
+    """Return what a task of a finished run returned, or pushed under another key."""
     from airflow.models.xcom import XComModel  # noqa: TID251  # a test may read the database
     from airflow.utils.session import create_session
 
     with create_session() as session:
         row = session.execute(
-            XComModel.get_many(run_id=dag_run.run_id, key="return_value", task_ids=task_id)
+            XComModel.get_many(run_id=dag_run.run_id, key=key, task_ids=task_id)
         ).first()
     value = row[0].value if row else None
     return json.loads(value) if isinstance(value, str) else value
+
+
+def put_source(s3: Any, bucket: str) -> str:
+    """Return the address of six files of text."""
+    for number in range(6):
+        text = "".join(f"line {line} of file {number}\n" for line in range(4000))
+        s3.put_object(Bucket=bucket, Key=f"raw/{number}.txt", Body=text.encode())
+    return f"s3://{bucket}/raw/"
 
 
 def stored(s3: Any, uri: str) -> bytes:
@@ -73,10 +81,7 @@ def recounted(s3: Any, uri: str, folder: Path) -> int:
 def test_run_shards_by_a_job_trains_evaluates_registers_and_reports(
     database, aws_connection, s3, sagemaker, tmp_path
 ):
-    for number in range(6):
-        text = "".join(f"line {line} of file {number}\n" for line in range(4000))
-        s3.put_object(Bucket=aws_connection.bucket, Key=f"raw/{number}.txt", Body=text.encode())
-    source = f"s3://{aws_connection.bucket}/raw/"
+    source = put_source(s3, aws_connection.bucket)
 
     dag_run, states = run(database, source=source, shard_instance_count=2)
 

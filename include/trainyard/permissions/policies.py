@@ -178,7 +178,6 @@ def _registry(account: Account) -> Iterator[Document]:
             "sagemaker:AddTags",
             "sagemaker:CreateModelPackage",
             "sagemaker:CreateModelPackageGroup",
-            "sagemaker:DescribeModelPackage",
             "sagemaker:DescribeModelPackageGroup",
             "sagemaker:ListTags",
             "sagemaker:UpdateModelPackage",

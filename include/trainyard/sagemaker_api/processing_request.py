@@ -172,11 +172,10 @@ def _output(each: ProcessingOutput) -> dict[str, Any]:
 
 
 def _outputs(spec: ProcessingJobSpec) -> dict[str, Any] | None:
-    if not spec.outputs:
+    if not spec.outputs and not spec.output_kms_key:
         return None
-    return present(
-        {"Outputs": [_output(each) for each in spec.outputs], "KmsKeyId": spec.output_kms_key}
-    )
+    outputs = [_output(each) for each in spec.outputs]
+    return {"Outputs": outputs, **present({"KmsKeyId": spec.output_kms_key})}
 
 
 def _network(spec: ProcessingJobSpec) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from trainyard.specs.training_job import TrainingJobSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.specs.tuning_job import TuningJobSpec
-
-Spec = TypeVar("Spec", TrainingJobSpec, ProcessingJobSpec, AutoMLJobSpec)
+Spec = TypeVar("Spec", bound=TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +69,14 @@ class AccountDefaults:
                 changes[each.name] = {**default, **(own or {})}
             elif not own:
                 changes[each.name] = default
-        if any(map(_has_local_storage, _instance_types(spec))):
+        if any(map(has_local_storage, instance_types(spec))):
             changes.pop("volume_kms_key", None)
         return replace(spec, **changes)
 
-    def of_search(self, spec: TuningJobSpec) -> TuningJobSpec:
-        """Return a search whose trials have what they leave open."""
-        return replace(spec, training=self.of(spec.training))
+
+def instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -> list[str]:
+    """Return the instance types that a job may run on."""
+    return list(_instance_types(spec))
 
 
 def _instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -> Iterator[str]:
@@ -89,6 +88,7 @@ def _instance_types(spec: TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec) -
             yield each.instance_type
 
 
-def _has_local_storage(instance_type: str) -> bool:
+def has_local_storage(instance_type: str) -> bool:
+    """Return whether a type stores on local NVMe disks, which take no key."""
     known = catalogue().types.get(instance_type)
     return known is not None and known.has_local_storage

@@ -14,7 +14,8 @@ from botocore.loaders import Loader, create_loader
 
 from trainyard.errors import Finding, SpecError
 from trainyard.sagemaker_api.names import deployment_prefix
-from trainyard.specs.account_defaults import AccountDefaults
+from trainyard.specs.account_defaults import AccountDefaults, Spec
+from trainyard.specs.account_limits import AccountLimits
 from trainyard_airflow.hooks.encryption import encrypt_writes, encrypting
 from trainyard_airflow.hooks.known_members import known_members
 from trainyard_airflow.hooks.retries import patient_config
@@ -166,11 +167,33 @@ class AwsClients:
         Raises:
             SpecError: unknown keys or wrong types in `trainyard.job_defaults` of the extra.
         """
-        given = self.defaults.get("job_defaults", {})
-        where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.job_defaults"
-        if not isinstance(given, dict):
-            raise SpecError([Finding(where=where, what="is no object", got=repr(given))])
-        return AccountDefaults.from_mapping(given, where=where)
+        given = self._object("job_defaults")
+        return AccountDefaults.from_mapping(given, where=self._place("job_defaults"))
+
+    @cached_property
+    def job_limits(self) -> AccountLimits:
+        """What this connection demands and allows of every job.
+
+        Raises:
+            SpecError: unknown keys or wrong types in `trainyard.job_limits` of the extra.
+        """
+        return AccountLimits.from_mapping(
+            self._object("job_limits"), where=self._place("job_limits")
+        )
+
+    def of_account(self, spec: Spec, *, image_uri: str | None = None) -> Spec:
+        """Return a job's spec with the connection's defaults.
+
+        Args:
+            spec: the job.
+            image_uri: of its container; None for an AutoML job, which brings its own.
+
+        Raises:
+            SpecError: it is beyond the connection's limits even so.
+        """
+        whole = self.job_defaults.of(spec)
+        self.job_limits.check(whole, image_uri=image_uri)
+        return whole
 
     @property
     def deployment(self) -> str | None:
@@ -239,9 +262,18 @@ class AwsClients:
         )
         return SpecError([finding])
 
+    def _place(self, key: str) -> str:
+        return f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
+
+    def _object(self, key: str) -> dict[str, Any]:
+        given = self.defaults.get(key, {})
+        if not isinstance(given, dict):
+            raise self._refused(key, given, what="is no object", allowed="keys and values")
+        return given
+
     def _refused(self, key: str, got: object, *, what: str, allowed: str) -> SpecError:
-        where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
-        return SpecError([Finding(where=where, what=what, got=repr(got), allowed=allowed)])
+        finding = Finding(where=self._place(key), what=what, got=repr(got), allowed=allowed)
+        return SpecError([finding])
 
     def execution_role(self, override: str | None = None) -> str:
         """Return the ARN of the role that jobs run under: the override (an ARN or a name), else the connection's.
@@ -257,7 +289,7 @@ class AwsClients:
     def _default(self, key: str, *, param: str) -> str:
         value = self.defaults.get(key)
         if not value:
-            where = f"connection {self.connection.aws_conn_id!r}, extra trainyard.{key}"
+            where = self._place(key)
             example = (
                 '{"trainyard": {"bucket": "my-bucket", "execution_role_arn": "arn:aws:iam::..."}}'
             )

@@ -27,6 +27,7 @@ from trainyard.sharding.plan import DatasetPlan, finished_index
 from trainyard.sharding.settings import Source
 from trainyard.sharding.source_files import fingerprint
 from trainyard_airflow.hooks.dataset_objects import S3DatasetObjects
+from trainyard_airflow.hooks.encryption import encrypt_writes
 from trainyard_airflow.hooks.retries import patient_config
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         "OPENBLAS_NUM_THREADS", "1"
     )  # before numpy is loaded: its threads would spin
     base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
-    client = boto3.client("s3", config=patient_config(None))
+    client = encrypt_writes(boto3.client("s3", config=patient_config(None)), options.kms_key_id)
     try:
         write_own_part(
             S3DatasetObjects(client),
@@ -139,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="shard_part", description="Write one part of a data set.")
     parser.add_argument("--plan", required=True, help="s3:// address of the plan")
     parser.add_argument("--max-source-bytes", type=int, default=0)
+    parser.add_argument("--kms-key-id", help="key of the shards; without it the bucket decides")
     return parser
 
 

@@ -57,7 +57,7 @@ class AutoMLJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateAutoMLJobV2 request, and no facts."""
         request = render_automl_job(
-            self.jobs.clients.job_defaults.of(self.spec),
+            self.jobs.clients.of_account(self.spec),
             name=name,
             max_runtime_s=place.get("max_runtime_s"),
             tags=self.jobs.tags,

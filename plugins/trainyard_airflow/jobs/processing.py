@@ -39,9 +39,9 @@ class ProcessingJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateProcessingJob request, with the code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
-        spec = clients.job_defaults.of(self.spec)
+        image = job_image(self.spec, region=clients.region)
+        spec = clients.of_account(self.spec, image_uri=image)
         code = job_code(self.jobs, spec)
-        image = job_image(spec, region=clients.region)
         request = render_processing_job(
             spec,
             name=name,

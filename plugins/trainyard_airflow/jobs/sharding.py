@@ -92,11 +92,14 @@ class ShardingJobType(JobType):
             code_s3_uri=code.s3_uri,
             plan_uri=self._uploaded_plan(),
             max_source_bytes=self.spec.source.max_source_bytes,
+            kms_key_id=clients.kms_key_id,
         )
         image = job_image(job, region=clients.region)
+        # It reads and writes S3 itself, which an isolated container cannot.
+        job = replace(clients.job_defaults.of(job), enable_network_isolation=False)
+        clients.job_limits.check(job, image_uri=image)
         request = render_processing_job(
-            # It reads and writes S3 itself, which an isolated container cannot.
-            replace(clients.job_defaults.of(job), enable_network_isolation=False),
+            job,
             name=name,
             region=clients.region,
             image_uri=image,

@@ -35,6 +35,7 @@ _OF_PLUGIN = (
     "__init__.py",
     "hooks/__init__.py",
     "hooks/dataset_objects.py",
+    "hooks/encryption.py",
     "hooks/object_stream.py",
     "hooks/objects.py",
     "hooks/refusals.py",
@@ -100,9 +101,23 @@ def check_shardable(source: Source, settings: ShardSettings) -> None:
 
 
 def sharding_job_spec(
-    job: ShardingJob, *, code_s3_uri: str, plan_uri: str, max_source_bytes: int
+    job: ShardingJob,
+    *,
+    code_s3_uri: str,
+    plan_uri: str,
+    max_source_bytes: int,
+    kms_key_id: str | None = None,
 ) -> ProcessingJobSpec:
-    """Return the processing job whose every instance writes one part of the planned data set."""
+    """Return the processing job whose every instance writes one part of the planned data set.
+
+    Args:
+        job: its instances.
+        code_s3_uri: what `uploaded_sharding_code` uploaded.
+        plan_uri: the data set's plan.
+        max_source_bytes: the cap that the plan was made with; 0 for none.
+        kms_key_id: the key of the shards; None leaves it to the bucket.
+    """
+    key = ("--kms-key-id", kms_key_id) if kms_key_id else ()
     return ProcessingJobSpec(
         role=job.role,
         instance_type=job.instance_type,
@@ -111,7 +126,7 @@ def sharding_job_spec(
         command=("python3", "-m"),
         entry_point=_MODULE,
         source_dir=code_s3_uri,
-        arguments=("--plan", plan_uri, "--max-source-bytes", str(max_source_bytes)),
+        arguments=("--plan", plan_uri, "--max-source-bytes", str(max_source_bytes), *key),
         volume_size=job.volume_size,
         max_run=job.max_run,
     )

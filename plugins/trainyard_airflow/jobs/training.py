@@ -84,10 +84,10 @@ class TrainingJobType(JobType):
         spec, clients = self.spec, self.jobs.clients
         if spec.capacity_ladder:
             spec = spec_on_rung(spec, rungs_of(spec)[place["rung"]])
-        spec = clients.job_defaults.of(spec)
+        image = job_image(spec, region=clients.region)
+        spec = clients.of_account(spec, image_uri=image)
         for finding in lint(launched_by(spec, self._trainer_launch)):
             log.warning("%s: %s", finding.severity.value, finding)
-        image = job_image(spec, region=clients.region)
         spec, judge = debugged(spec, region=clients.region, image_uri=image)
         code = job_code(self.jobs, spec)
         request = render_training_job(

@@ -73,10 +73,10 @@ class TuningJobType(JobType):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the CreateHyperParameterTuningJob request, the code uploaded, and the facts `code` and `image_uri`."""
         clients = self.jobs.clients
-        spec = clients.job_defaults.of_search(self.spec)
-        training = spec.training
+        image = job_image(self.spec.training, region=clients.region)
+        training = clients.of_account(self.spec.training, image_uri=image)
+        spec = replace(self.spec, training=training)
         code = job_code(self.jobs, training)
-        image = job_image(training, region=clients.region)
         request = render_tuning_job(
             spec,
             name=name,

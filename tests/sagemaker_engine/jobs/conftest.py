@@ -55,7 +55,7 @@ class JobBench:
             kind,
             name,
             arn=f"arn:aws:sagemaker:us-east-1:123456789012:{kind.value}-job/{name}",
-            request=request,
+            request={"RoleArn": self.settings.default_role_arn, **request},
             created_at=now,
             state=_first_state(kind, now),
         )

@@ -55,6 +55,10 @@ class ComparisonPreflightOperator(PreflightOperator):
         """Yield nothing: a cell that is refused for a quota waits for the others to end."""
         yield from ()
 
+    def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:  # noqa: ARG002  # as preflight asks
+        """Return that all cells together could cost too much; a cell that is beyond the limits is refused by itself."""
+        return list(self.clients.job_limits.cost_findings(plan.ceiling_usd))
+
     def post_execute(self, context: Context, result: Any = None) -> None:
         """Do nothing: a comparison has no search to skip."""
 

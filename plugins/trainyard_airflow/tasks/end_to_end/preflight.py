@@ -100,6 +100,8 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         place = found.of_account(self.clients, params) if region else {}
         if region:
             found.add(self._deployment_findings())
+        if plan and all(place.values()):
+            found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
         if plan:
             plan = replace(plan, warnings=(*plan.warnings, *found.warnings))
         for warning in plan.warnings if plan else found.warnings:
@@ -183,6 +185,19 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         from trainyard_airflow.hooks.quota_check import quota_findings
 
         yield from quota_findings(self.clients, tuple(quota_needs(plan.conf)))
+
+    def limit_findings(self, plan: Any, place: Mapping[str, str]) -> list[Finding]:
+        """Return what of the run's jobs and cost is beyond the connection's limits.
+
+        Raises:
+            SpecError: the connection's defaults or limits cannot be read.
+        """
+        from trainyard_airflow.tasks.end_to_end.limit_findings import limit_findings
+
+        return [
+            *limit_findings(self.clients, plan.conf, bucket=place["bucket"], role=place["role"]),
+            *self.clients.job_limits.cost_findings(plan.ceiling_usd),
+        ]
 
     def _deployment_findings(self) -> Iterator[Finding]:
         """Yield that the run's jobs have the names of another Airflow's, if the connection names no deployment."""
@@ -337,6 +352,7 @@ class _Findings:
         from trainyard_airflow.hooks import account_check
 
         self.result_of(lambda: clients.job_defaults)
+        self.result_of(lambda: clients.job_limits)
         wrong = {each.where for each in self.found}
         right = {name: params.get(name) for name in _PLACES if name not in wrong}
         bucket = role = None

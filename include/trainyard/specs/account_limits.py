@@ -1,0 +1,146 @@
+"""`AccountLimits`: what an account demands of every job, and what its jobs may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Self
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.account_defaults import has_local_storage, instance_types
+from trainyard.specs.reading import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trainyard.specs.automl_job import AutoMLJobSpec
+    from trainyard.specs.processing_job import ProcessingJobSpec
+    from trainyard.specs.training_job import TrainingJobSpec
+
+    Spec = TrainingJobSpec | ProcessingJobSpec | AutoMLJobSpec
+
+
+class Required(StrEnum):
+    """A setting that a job must have; the values are the names in the specs."""
+
+    SUBNETS = "subnets"
+    VOLUME_KMS_KEY = "volume_kms_key"
+    OUTPUT_KMS_KEY = "output_kms_key"
+    ENABLE_NETWORK_ISOLATION = "enable_network_isolation"
+    ENCRYPT_INTER_CONTAINER_TRAFFIC = "encrypt_inter_container_traffic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountLimits:
+    """Checked of every job once it has the connection's defaults; an empty list of globs allows all.
+
+    Attributes:
+        required: settings that a job must have. The volume key is not demanded of instance types with local NVMe
+            storage, which take none, network isolation not of AutoML jobs.
+        required_tags: keys of tags.
+        roles: globs of execution roles.
+        buckets: globs of the buckets that a job reads and writes.
+        images: globs of image URIs.
+        instance_types: globs.
+        max_run_usd: the most that a whole run may cost by its plan.
+    """
+
+    required: tuple[Required, ...] = ()
+    required_tags: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    max_run_usd: float | None = None
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> Self:
+        """Return the limits read from plain data; a SpecError names every unknown key and wrong type at once."""
+        return read_spec(cls, mapping, where=where)
+
+    def check(self, spec: Spec, *, image_uri: str | None = None) -> None:
+        """Refuse a job that is beyond the limits.
+
+        Raises:
+            SpecError: everything that is, at once.
+        """
+        if findings := list(self.findings(spec, image_uri=image_uri)):
+            raise SpecError(findings, subject="the account's limits")
+
+    def findings(self, spec: Spec, *, image_uri: str | None = None) -> Iterator[Finding]:
+        """Yield what of a job is beyond the limits.
+
+        Args:
+            spec: the job, with the connection's defaults.
+            image_uri: of its container; None for an AutoML job, which brings its own.
+        """
+        for name in self.required:
+            if not self._has(spec, name):
+                yield _missing(name.value)
+        for tag in self.required_tags:
+            if tag not in (spec.tags or {}):
+                yield _missing(f"tags.{tag}")
+        yield from _outside("role", [spec.role], self.roles)
+        yield from _outside("image_uri", [image_uri] if image_uri else [], self.images)
+        yield from _outside("instance_type", instance_types(spec), self.instance_types)
+        buckets = {each.partition("/")[0] for each in _s3_paths(asdict(spec))}
+        yield from _outside("bucket", sorted(buckets), self.buckets)
+
+    def cost_findings(self, ceiling_usd: float | None) -> Iterator[Finding]:
+        """Yield that a run could cost more than a run may.
+
+        Args:
+            ceiling_usd: the most that it can cost; None if that is unknown.
+        """
+        if self.max_run_usd is None or (
+            ceiling_usd is not None and ceiling_usd <= self.max_run_usd
+        ):
+            return
+        yield Finding(
+            where="budget_usd",
+            what="the connection's job_limits let a run cost less than this one could",
+            got="an unknown price" if ceiling_usd is None else f"up to ${ceiling_usd:,.2f}",
+            allowed=f"${self.max_run_usd:,.2f} (max_run_usd)",
+            next_step="lower max_run, instance_count or the search, or take instances with a known price",
+        )
+
+    def _has(self, spec: Spec, name: Required) -> bool:
+        if not hasattr(spec, name):
+            return True
+        if name is Required.VOLUME_KMS_KEY and any(map(has_local_storage, instance_types(spec))):
+            return True
+        return bool(getattr(spec, name))
+
+
+def _missing(name: str) -> Finding:
+    return Finding(
+        where=name,
+        what="is missing, and the connection's job_limits require it of every job",
+        next_step=f"set {name} in the connection's extra trainyard.job_defaults, or in the job's spec",
+    )
+
+
+def _outside(where: str, values: Sequence[str], globs: Sequence[str]) -> Iterator[Finding]:
+    for value in values:
+        if globs and not any(fnmatchcase(value, each) for each in globs):
+            yield Finding(
+                where=where,
+                what="is not allowed by the connection's job_limits",
+                got=value,
+                allowed=", ".join(globs),
+            )
+
+
+def _s3_paths(value: object) -> Iterator[str]:
+    """Yield bucket and key of every S3 address in plain data."""
+    if isinstance(value, str):
+        if value.startswith("s3://"):
+            yield value.removeprefix("s3://")
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _s3_paths(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _s3_paths(each)

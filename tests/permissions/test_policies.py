@@ -1,0 +1,120 @@
+"""`trainyard permissions`: policies that IAM's evaluation reads as meant; the DAGs' tests run under them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sagemaker_engine.access.policy import Ask, Policy, refusal
+from trainyard.permissions.__main__ import main
+from trainyard.permissions.policies import Account, Feature, airflow_policy, execution_policy
+
+ACCOUNT = Account(
+    account="111122223333",
+    region="eu-west-1",
+    bucket="runs",
+    role_arn="arn:aws:iam::111122223333:role/TrainyardExecution",
+    deployment="team-a",
+    sources=("s3://data/tables",),
+    kms_keys=("arn:aws:kms:eu-west-1:111122223333:key/1",),
+)
+TAG = "trainyard:deployment"
+JOB = "arn:aws:sagemaker:eu-west-1:111122223333:training-job/dag-train-1"
+
+
+def allows(document: dict[str, Any], action: str, resource: str = "*", **context: str) -> bool:
+    keys = {key.replace("__", "/"): (value,) for key, value in context.items()}
+    ask = Ask(action=action, resource=resource, context=keys)
+    return refusal(ask, allowing=[Policy.from_document(document)]) is None
+
+
+def tagged(kind: str, deployment: str) -> dict[str, str]:
+    return {f"aws:{kind}Tag/{TAG}": deployment}
+
+
+@pytest.mark.parametrize("action", ["StopTrainingJob", "AddTags"])
+def test_a_deployment_can_end_and_tag_its_own_jobs_only(action: str) -> None:
+    policy = airflow_policy(ACCOUNT)
+    name = f"sagemaker:{action}"
+
+    assert allows(policy, name, JOB, **tagged("Resource", "team-a"))
+    assert not allows(policy, name, JOB, **tagged("Resource", "team-b"))
+    assert not allows(policy, name, JOB)
+    assert allows(airflow_policy(replace(ACCOUNT, deployment=None)), name, JOB)
+
+
+def test_a_deployment_makes_jobs_with_its_own_tag_only() -> None:
+    policy = airflow_policy(ACCOUNT)
+
+    assert allows(policy, "sagemaker:CreateTrainingJob", JOB, **tagged("Request", "team-a"))
+    assert not allows(policy, "sagemaker:CreateTrainingJob", JOB, **tagged("Request", "team-b"))
+
+
+@pytest.mark.parametrize(
+    "policy", [airflow_policy(ACCOUNT), execution_policy(ACCOUNT)], ids=["airflow", "jobs"]
+)
+def test_objects_of_another_deployment_are_out_of_reach(policy: dict[str, Any]) -> None:
+    for action in ("GetObject", "PutObject", "DeleteObject"):
+        assert allows(policy, f"s3:{action}", "arn:aws:s3:::runs/trainyard/team-a/x")
+        assert not allows(policy, f"s3:{action}", "arn:aws:s3:::runs/trainyard/team-b/x")
+    assert allows(policy, "s3:GetObject", "arn:aws:s3:::data/tables/part-0")
+    assert not allows(policy, "s3:PutObject", "arn:aws:s3:::data/tables/part-0")
+    assert not allows(policy, "s3:GetObject", "arn:aws:s3:::data/other")
+
+
+def test_the_role_goes_to_sagemaker_and_to_no_other_service() -> None:
+    policy = airflow_policy(ACCOUNT)
+    service = "iam:PassedToService"
+
+    assert allows(policy, "iam:PassRole", ACCOUNT.role_arn, **{service: "sagemaker.amazonaws.com"})
+    assert not allows(policy, "iam:PassRole", ACCOUNT.role_arn, **{service: "ec2.amazonaws.com"})
+    assert not allows(policy, "iam:PassRole", f"{ACCOUNT.role_arn}Admin")
+
+
+def test_each_feature_adds_what_it_needs_and_nothing_else() -> None:
+    def actions(*features: Feature) -> set[str]:
+        statements = airflow_policy(ACCOUNT, features)["Statement"]
+        return {action for each in statements for action in each["Action"]}
+
+    base = actions()
+    assert not any("Tuning" in each or "AutoML" in each or "sns" in each for each in base)
+    for feature in Feature:
+        assert actions(feature) > base
+    assert set.union(*(actions(each) for each in Feature)) == actions(*Feature)
+
+
+def test_no_statement_allows_every_action_or_shares_its_name() -> None:
+    for document in (airflow_policy(ACCOUNT), execution_policy(ACCOUNT)):
+        names = [each["Sid"] for each in document["Statement"]]
+        assert len(set(names)) == len(names)
+        assert all(name.isalnum() for name in names)
+        assert not any("*" in action for each in document["Statement"] for action in each["Action"])
+
+
+GIVEN = ["--bucket", "runs", "--role", ACCOUNT.role_arn, "--region", "eu-west-1"]
+
+
+def test_the_templates_hold_the_printed_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(name: str) -> dict[str, Any]:
+        assert main([*GIVEN, "--feature", "tune", "--vpc", "--format", name]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    policies = printed("policies")
+    stack, plan = printed("cloudformation")["Resources"], printed("terraform")["resource"]
+
+    managed = stack["AirflowPolicy"]["Properties"]
+    assert managed["PolicyDocument"] == policies["airflow"]
+    assert json.loads(plan["aws_iam_policy"]["airflow"]["policy"]) == policies["airflow"]
+    role = stack["ExecutionRole"]["Properties"]
+    assert role["Policies"][0]["PolicyDocument"] == policies["execution_role"]
+    assert role["AssumeRolePolicyDocument"] == policies["execution_role_trust"]
+    assert stack["Bucket"]["DeletionPolicy"] == "Retain"
+    assert "ec2:CreateNetworkInterface" in json.dumps(policies["execution_role"])
+
+
+def test_a_role_that_is_no_role_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GIVEN[:2], "--role", "TrainyardExecution", *GIVEN[4:]]) == 2
+    assert "write the ARN of the jobs' execution role" in capsys.readouterr().err
