@@ -1,33 +1,22 @@
-# One image for every service of docker-compose.yaml: Airflow with Trainyard's DAGs, and the engine.
-# The wheels are built apart: AWS's container toolkit has a small C extension and comes as source only.
-FROM python:3.11-slim AS wheels
-RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
-# pip's settings hold here too: --build-arg PIP_EXTRA_INDEX_URL=... picks a CPU build of torch, for example.
-ARG PIP_EXTRA_INDEX_URL=""
-COPY requirements.txt .
-RUN pip install --no-cache-dir --prefix /installed --requirement requirements.txt
+# The image of every Airflow service of docker-compose.yaml: the official one with Trainyard's wheel and DAGs.
+# A release with its digest, such as apache/airflow@sha256:..., may stand in its place: --build-arg AIRFLOW_IMAGE=...
+ARG AIRFLOW_VERSION=3.3.2
+ARG AIRFLOW_IMAGE=apache/airflow:${AIRFLOW_VERSION}-python3.12
 
-FROM python:3.11-slim
-# iproute2 lets the engine give each local instance its own network.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends iproute2 tini \
-    && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home --uid 50000 airflow
-COPY --from=wheels /installed /usr/local
-
-WORKDIR /opt/trainyard
+FROM python:3.12-slim AS wheel
+RUN pip install --no-cache-dir build
+WORKDIR /source
+COPY pyproject.toml README.md ./
 COPY include include
 COPY plugins plugins
 COPY dags dags
 COPY training_scripts training_scripts
-# The pins of the engine images, which the engine builds into TRAINYARD_IMAGES.
-COPY images images
-RUN mkdir -p /opt/airflow/logs /var/lib/trainyard && chown -R airflow /opt/airflow /var/lib/trainyard
+RUN python -m build --wheel --outdir /wheel
 
-USER airflow
-ENV PYTHONUNBUFFERED=1 \
-    PYTHONPATH=/opt/trainyard/include \
-    AIRFLOW_HOME=/opt/airflow
-# Signals go to the service alone: Celery lets its running tasks finish, which a signal to the whole group would end.
-ENTRYPOINT ["tini", "--"]
-CMD ["airflow", "version"]
+FROM ${AIRFLOW_IMAGE}
+ARG AIRFLOW_VERSION
+# Airflow's own version is named, so that pip leaves it as it is.
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
+    pip install --no-cache-dir "apache-airflow==${AIRFLOW_VERSION}" \
+    "trainyard[data,search,deploy] @ file://$(ls /wheel/trainyard-*.whl)"
+COPY dags /opt/airflow/dags

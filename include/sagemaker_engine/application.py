@@ -103,6 +103,7 @@ def make_application(
         settings.root / "access.json",
         Place(account=settings.account, region=settings.region),
         tags_of=Tags(context).of,
+        has_bucket=context.preconditions.has_bucket,
     )
     metrics = MetricFeed(settings=settings, store=store, moto=moto)
     gateway = Gateway(

@@ -11,7 +11,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from airflow import policies
+from airflow import policies, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,10 @@ else:  # Airflow 3.2 gives no run
     def task_instance_mutation_hook(task_instance: Any) -> None:  # type: ignore[misc]  # the older signature
         """Put a task that takes training instances into the pool, with the slots of a run with default settings."""
         _put_into_pool(task_instance, None)
+
+
+# Airflow clears this mark for hooks of `airflow_local_settings` only: one of an entry point would never be called.
+settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
 
 
 def _put_into_pool(task_instance: Any, dag_run: Any) -> None:

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.conftest import REPOSITORY
+from tests.deployment.installing import make_environment, uv
 from tests.limits import EVENT_LIMIT_S
 from trainyard.stack import leftovers
 from trainyard.stack.addresses import choose
 from trainyard.stack.airflow_api import AirflowApi
 from trainyard.stack.airflow_environment import aws_connection
-from trainyard.stack.bootstrap import uv_settings
 from trainyard.stack.components import with_environment
 from trainyard.stack.home import Home
 from trainyard.stack.identity import USER
@@ -31,21 +30,15 @@ if TYPE_CHECKING:
 
 PINS = Path(__file__).with_name("mwaa")
 NEED_PYTHON_3_12 = ("numpy", "scipy")
-UV = str(Path(sys.executable).with_name("uv"))
 PASSWORD = "cell"  # noqa: S105  # of an Airflow on loopback that lives for one test
 # One machine for what MWAA has several for; SQLite waits for another process's write instead of failing at once.
 SMALL = {
     "AIRFLOW__CORE__PARALLELISM": "4",
     "AIRFLOW__API__WORKERS": "1",
+    "TRAINYARD_TRAINING_POOL": "default_pool",
     "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
 }
-
-
-def build_wheels(folder: Path) -> dict[str, Path]:
-    """Return the wheels of both packages by the names of their distributions."""
-    _uv("build", "--wheel", "--all-packages", "--quiet", "--out-dir", str(folder), str(REPOSITORY))
-    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
 
 
 @dataclass(kw_only=True)
@@ -71,15 +64,15 @@ class AirflowCell:
 
     def install(self, wheel: Path) -> float:
         """Install Airflow by AWS's pins, then Trainyard by the same; return the seconds of the second."""
-        _uv("venv", "--quiet", "--python", sys.executable, str(self.environment_folder))
+        make_environment(self.environment_folder)
         constraints = self.folder / "constraints.txt"
         constraints.write_text("\n".join(self._pins()), encoding="utf-8")
         install = ("pip", "install", "--quiet", "--python", self.program("python"))
         by = ("--constraint", str(constraints))
         provider = "apache-airflow-providers-amazon[aiobotocore]"
-        _uv(*install, f"apache-airflow=={self.version}", provider, *by)
+        uv(*install, f"apache-airflow=={self.version}", provider, *by)
         began = time.monotonic()
-        _uv(*install, f"trainyard @ {wheel.as_uri()}", *by)
+        uv(*install, f"trainyard @ {wheel.as_uri()}", *by)
         return time.monotonic() - began
 
     def program(self, name: str) -> str:
@@ -177,17 +170,4 @@ def resolved(wheel: Path, *, extras: str, version: str, python: str) -> str:
     pins = str(PINS / f"{version}.txt")
     compile_ = ("pip", "compile", "--quiet", "--python-version", python, "--constraint", pins, "-")
     wanted = (f"apache-airflow=={version}", f"trainyard{extras} @ {wheel.as_uri()}")
-    return _uv(*compile_, given="\n".join(wanted))
-
-
-def _uv(*arguments: str, given: str | None = None) -> str:
-    config = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
-    ).stdout
-    environment = {**os.environ, **uv_settings(config, environment=dict(os.environ))}
-    del environment["PYTHONPATH"]
-    done = subprocess.run(
-        [UV, *arguments], env=environment, input=given, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return uv(*compile_, given="\n".join(wanted))

@@ -1,4 +1,4 @@
-"""The Dockerfile's own layers without Docker: what its COPY lines take from the build context, in a folder."""
+"""The layers of a Dockerfile without Docker: what its COPY lines take from the build context, in a folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WORKDIR = "/opt/trainyard"
 DEPLOYMENT = "Dockerfile"
 ENGINE = "include/sagemaker_engine/Dockerfile"
 
@@ -55,9 +54,9 @@ def context_files(source: str) -> list[Path]:
     return [path for path in relative if not is_ignored(path.as_posix(), by=by)]
 
 
-def build(folder: Path) -> Path:
-    """Copy what the image's WORKDIR has into the folder, and return it."""
-    for source in copied():
+def copy_source(folder: Path, dockerfile: str = DEPLOYMENT) -> Path:
+    """Copy what the wheel is built from into the folder, and return it."""
+    for source in copied(dockerfile):
         for path in context_files(source):
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """The services of docker-compose.yaml as processes of this machine: same commands, same environment.
 
 Where a container would have its own host name, port and folders, the text is replaced by an address on
-loopback and a folder of the test. The image's files are those that its Dockerfile copies, and no others.
+loopback and a folder of the test. The images are what their Dockerfiles make, of the files that those copy and no
+others: an environment with Airflow and Trainyard's wheel, and the engine.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import boto3
 
 from tests.deployment import docker_image
 from tests.deployment.compose_file import LOCAL, SECRETS, environment, services
+from tests.deployment.installing import build_wheel, make_environment, uv
 from tests.limits import EVENT_LIMIT_S
 from trainyard.stack import components, leftovers, processes
 from trainyard.stack.home import Home
@@ -28,10 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DATABASE_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-IMAGE = {
-    "PYTHONPATH": f"{docker_image.WORKDIR}/include",
-    "AIRFLOW_HOME": "/opt/airflow",
-}  # the Dockerfile's ENV
+ENGINE = "engine"
+# What the images set.
+ENVIRONMENT = {
+    "airflow": {"AIRFLOW_HOME": "/opt/airflow"},
+    ENGINE: {"TRAINYARD_IMAGES": "/var/lib/sagemaker-engine/images"},
+}
 # One machine for what is a host each: fewer worker processes, and ports that other programs may hold.
 SMALL = {
     "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",
@@ -60,7 +66,8 @@ class Deployment:
     def __post_init__(self) -> None:
         self.home = Home.of(self.folder / "home")
         self.home.prepare()
-        self.image = docker_image.build(self.folder / "image")
+        self.airflow_environment = self.folder / "environment"
+        self.engine_source = docker_image.copy_source(self.folder / "engine", docker_image.ENGINE)
         names = (
             "postgres",
             "redis",
@@ -73,6 +80,18 @@ class Deployment:
         self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self.services = services(self.variables)
         self._database_folder = Path(tempfile.mkdtemp(prefix="trainyard-postgres-"))
+
+    def install(self) -> None:
+        """Make what the Airflow image has: Airflow, the wheel with its extras, and the DAGs."""
+        source = docker_image.copy_source(self.folder / "source")
+        python = make_environment(self.airflow_environment)
+        wheel = build_wheel(self.folder / "wheel", source)
+        uv(
+            *("pip", "install", "--quiet", "--python", python),
+            *("--constraint", str(docker_image.REPOSITORY / "requirements.txt")),
+            f"trainyard[data,search,deploy] @ {wheel.as_uri()}",
+        )
+        shutil.copytree(source / "dags", self.home.airflow / "dags")
 
     def start(self) -> None:
         """Start everything in the order that `depends_on` asks for."""
@@ -93,6 +112,26 @@ class Deployment:
             process.kill()
             process.wait()
         shutil.rmtree(self._database_folder, ignore_errors=True)
+
+    def has(self, module: str) -> bool:
+        """Return whether the Airflow image has a module."""
+        find = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({module!r}))"
+        python = str(self.airflow_environment / "bin" / "python")
+        return subprocess.run([python, "-c", find], check=False, cwd="/", env={}).returncode == 0
+
+    def remote_logs(self) -> set[str]:
+        """Return the tasks whose logs are in S3."""
+        s3 = boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{self.ports[ENGINE]}",
+            region_name="us-east-1",
+            aws_access_key_id="local",
+            aws_secret_access_key="local",  # noqa: S106  # no secret
+        )
+        prefix = f"trainyard/{SECRETS['TRAINYARD_DEPLOYMENT']}/airflow-logs/"
+        found = s3.list_objects_v2(Bucket=SECRETS["TRAINYARD_BUCKET"], Prefix=prefix)
+        keys = (each["Key"] for each in found.get("Contents", ()))
+        return {part.removeprefix("task_id=") for key in keys for part in key.split("/")}
 
     def is_healthy(self, name: str) -> bool:
         """Run a service's own health check."""
@@ -125,26 +164,34 @@ class Deployment:
         self._popen(name, [*self.services[name]["command"], *more], log=name)
 
     def _popen(self, name: str, command: list[str], *, log: str) -> subprocess.Popen[bytes]:
-        binaries = str(Path(sys.executable).parent)
+        binaries = str(self.airflow_environment / "bin")
         translated = [self._here(part) for part in command]
+        if translated[0] == "sagemaker-engine":
+            translated[:1] = [sys.executable, "-m", "sagemaker_engine"]
         translated[0] = (
             shutil.which(translated[0], path=f"{binaries}:{os.environ['PATH']}") or translated[0]
         )
-        env = components.with_environment(self.home, self._environment(self.services[name]))
+        env = components.with_environment(self.home, self._environment(name))
+        if name == ENGINE:
+            env["PYTHONPATH"] = str(self.engine_source / "include")
+        else:
+            del env["PYTHONPATH"]
+            env["PATH"] = f"{binaries}:{env['PATH']}"
         process = processes.start(
-            translated, env=env, log=self.home.logs / f"{log}.log", cwd=self.image
+            translated, env=env, log=self.home.logs / f"{log}.log", cwd=self.folder
         )
         self.started.append(process)
         return process
 
-    def _environment(self, service: dict[str, Any]) -> dict[str, str]:
+    def _environment(self, name: str) -> dict[str, str]:
         ports = {
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_PORT": str(self.ports["health"]),
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self.ports["worker-logs"]),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self.ports["trigger-logs"]),
             "HOSTNAME": socket.gethostname(),
         }
-        given = {**IMAGE, **environment(service, self.variables)}
+        image = ENVIRONMENT[ENGINE if name == ENGINE else "airflow"]
+        given = {**image, **environment(self.services[name], self.variables)}
         return {**SMALL, **ports, **{key: self._here(value) for key, value in given.items()}}
 
     def _here(self, text: str) -> str:
@@ -159,9 +206,8 @@ class Deployment:
             ("localhost:4566", f"127.0.0.1:{port['engine']}"),
             ("localhost:8974", f"127.0.0.1:{port['health']}"),
             ("0.0.0.0", "127.0.0.1"),  # noqa: S104 - replaced, not bound
-            (docker_image.WORKDIR, str(self.image)),
             ("/opt/airflow", str(self.home.airflow)),
-            ("/var/lib/trainyard", str(self.home.engine)),
+            ("/var/lib/sagemaker-engine", str(self.home.engine)),
         ):
             text = text.replace(there, here)
         return {"8080": port["api-server"], "4566": port["engine"]}.get(text, text)

@@ -1,30 +1,20 @@
-"""The image has every file that its Dockerfile copies, and from these alone the DAGs and the engine run."""
+"""The images have every file that their Dockerfiles copy, and these suffice to build the wheel and run the engine."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.deployment import docker_image
+from tests.deployment.installing import build_wheel
 from tests.deployment.native_services import Deployment
 from trainyard.stack import leftovers
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-IMPORT_EVERYTHING = """
-import json, sys
-from airflow.dag_processing.dagbag import DagBag
-bag = DagBag(sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
-own = ("trainyard", "sagemaker_engine", "trainyard_airflow", "airflow_local_settings")
-files = [m.__file__ for n, m in sys.modules.items() if n.partition(".")[0] in own and m.__file__]
-print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "files": sorted(files)}))
-"""
 
 
 @pytest.mark.parametrize(
@@ -56,31 +46,19 @@ def test_the_build_context_has_the_pins_of_the_engine_images() -> None:
     }
     assert pins
     assert pins <= {path.parent.name for path in docker_image.context_files("images")}
-    assert "images" in docker_image.copied()
+    assert "images" in docker_image.copied(docker_image.ENGINE)
 
 
-def test_every_dag_is_imported_from_the_files_of_the_image_alone(tmp_path: Path) -> None:
-    image = docker_image.build(tmp_path / "image")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(image / "include"),
-        "AIRFLOW_HOME": str(tmp_path / "airflow"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(image / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(image / "plugins"),
-    }
-    command = [sys.executable, "-W", "ignore", "-c", IMPORT_EVERYTHING, str(image / "dags")]
+def test_the_wheel_of_the_image_is_the_repositorys(tmp_path: Path) -> None:
+    source = docker_image.copy_source(tmp_path / "source")
 
-    done = subprocess.run(
-        command, cwd=image, env=environment, capture_output=True, text=True, check=False
-    )
+    of_image = build_wheel(tmp_path / "image", source)
+    of_repository = build_wheel(tmp_path / "repository", docker_image.REPOSITORY)
 
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["errors"] == {}
-    assert "train_end_to_end" in found["dags"]
-    assert [each for each in found["files"] if not each.startswith(str(image))] == []
-    assert str(image / "plugins" / "airflow_local_settings.py") in found["files"]
+    names = zipfile.ZipFile(of_image).namelist()
+    assert sorted(names) == sorted(zipfile.ZipFile(of_repository).namelist())
+    assert "trainyard/shipped/dags/train_end_to_end.py" in names
+    assert "trainyard_airflow/cluster_policy.py" in names
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes by mark: Linux only")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DAG_ID = "train_end_to_end"
 
 pytestmark = [
+    pytest.mark.slow,  # `test_docker_image.py` and `test_your_airflow.py` are the fast representatives
     pytest.mark.skipif(sys.platform != "linux", reason="processes by mark: Linux only"),
     pytest.mark.skipif(bool(missing_programs()), reason=f"not installed: {missing_programs()}"),
 ]
@@ -28,6 +29,7 @@ pytestmark = [
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     deployment = Deployment(folder=tmp_path_factory.mktemp("production"))
     try:
+        deployment.install()
         deployment.start()
         yield deployment
     finally:
@@ -55,6 +57,9 @@ def test_a_run_succeeds_on_celery_and_every_service_passes_its_health_check(
     assert api.run(DAG_ID, run_id)["note"].startswith("Succeeded; test loss ")
     assert (tasks["train"]["pool"], tasks["train"]["pool_slots"]) == ("training_instances", 2)
     assert (tasks["shard"]["pool"], tasks["shard"]["pool_slots"]) == ("default_pool", 1)
+    assert {"preflight", "shard", "train", "evaluate", "register"} <= deployment.remote_logs()
+    assert deployment.has("airflow"), "the wheel's own environment has Airflow"
+    assert not deployment.has("torch"), "Airflow's services need no torch"
     checked = [name for name, service in deployment.services.items() if "healthcheck" in service]
     native = [name for name in checked if name not in ("postgres", "redis")]
     assert [name for name in native if not deployment.is_healthy(name)] == [], deployment.log("")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.deployment.airflow_cell import AirflowCell, build_wheels, resolved
+from tests.deployment.airflow_cell import AirflowCell, resolved
+from tests.deployment.installing import build_wheels
 from tests.stack.small_run import SMALL_RUN, SUCCEEDED
 from trainyard.stack import leftovers
 
@@ -72,12 +73,16 @@ def cell(
         assert leftovers.marked(cell.home) == []
 
 
-def run(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> dict[str, str]:
-    """Run a DAG and return the states of its tasks."""
+def run(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Run a DAG and return its tasks."""
     run_id = begin(cell, dag_id, conf)
     ended = ("success", "failed")
     cell.wait(lambda: cell.api.run(dag_id, run_id)["state"] in ended, "the run's end")
-    return {task["task_id"]: task["state"] for task in cell.api.tasks(dag_id, run_id)}
+    return {task["task_id"]: task for task in cell.api.tasks(dag_id, run_id)}
+
+
+def states(tasks: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {task_id: task["state"] for task_id, task in tasks.items()}
 
 
 def begin(cell: AirflowCell, dag_id: str, conf: dict[str, Any]) -> str:
@@ -104,11 +109,16 @@ def test_airflow_lists_provider_and_plugin_beside_the_projects_own(cell: Airflow
 
 
 def test_the_example_of_init_is_green(cell: AirflowCell) -> None:
-    assert run(cell, "trainyard_example", {"max_steps": 12}) == {"train": "success"}, cell.log()
+    tasks = run(cell, "trainyard_example", {"max_steps": 12})
+
+    assert states(tasks) == {"train": "success"}, cell.log()
 
 
 def test_a_shipped_dag_is_green(cell: AirflowCell) -> None:
-    assert run(cell, "train_end_to_end", SMALL_RUN) == SUCCEEDED, cell.log()
+    tasks = run(cell, "train_end_to_end", SMALL_RUN)
+
+    assert states(tasks) == SUCCEEDED, cell.log()
+    assert tasks["train"]["pool_slots"] == 2, "the cluster policy is asked"
 
 
 def test_a_run_that_is_marked_failed_stops_its_job(cell: AirflowCell, sagemaker: Any) -> None:

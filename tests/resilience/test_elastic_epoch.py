@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import RunningEngine
 
-pytestmark = [pytest.mark.engine, pytest.mark.torch]
+# `tests/training_scripts/test_resume.py` has the fast representative: 2 ranks, then 1, then 2.
+pytestmark = [pytest.mark.engine, pytest.mark.torch, pytest.mark.slow]
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "training_scripts"
 PREFIX = "elastic"

@@ -16,6 +16,7 @@ import torch
 from trainer.random_states import begin_random_states
 
 pytestmark = pytest.mark.torch
+SLOW = pytest.mark.slow
 RANKS_RTOL = 2e-4  # of losses, when the number of ranks changes under way
 LONG = {
     "max_steps": 100, "checkpoint_interval": 10, "eval_interval": 20, "dropout": 0.1,
@@ -56,14 +57,22 @@ def test_killed_run_ends_bit_for_bit_like_the_unbroken_one(make_job, unbroken):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"precision": "fp16"},
-        {"precision": "bf16", "num_workers": 2},
-        {"world_size": 2, "micro_batch_size": 2},
-        {"world_size": 3, "global_batch_size": 6},
-        {"epochs": 1.5, "max_steps": 0, "global_batch_size": 64},
-        {"learning_rate": 1e-9, "eval_interval": 2, "early_stopping_patience": 2, "max_steps": 20},
+        pytest.param({"precision": "fp16"}, id="fp16-scaler"),
+        pytest.param({"world_size": 3, "global_batch_size": 6}, id="3-ranks"),
+        pytest.param({"epochs": 1.5, "max_steps": 0, "global_batch_size": 64}, id="epoch-end"),
+        pytest.param({"precision": "bf16", "num_workers": 2}, id="bf16-loaders", marks=SLOW),
+        pytest.param({"world_size": 2, "micro_batch_size": 2}, id="accumulation", marks=SLOW),
+        pytest.param(
+            {
+                "learning_rate": 1e-9,
+                "eval_interval": 2,
+                "early_stopping_patience": 2,
+                "max_steps": 20,
+            },
+            id="early-stopping",
+            marks=SLOW,
+        ),
     ],
-    ids=["fp16-scaler", "bf16-loaders", "accumulation", "3-ranks", "epoch-end", "early-stopping"],
 )
 def test_going_on_from_any_checkpoint_gives_the_same_history_and_bits(make_job, settings):
     settings = {"dropout": 0.1, "checkpoint_interval": 3, "keep_checkpoints": 9, **settings}
@@ -171,12 +180,12 @@ def cut_the_manifest(folder):
     ("damage", "said"),
     [
         (flip_a_byte, "model.pt does not match its SHA-256"),
-        (truncate, "optimizer.pt has"),
-        (lose_a_file, "run.pt is missing"),
         (lose_the_manifest, "manifest.json is missing"),
-        (change_the_manifest, "does not match its own checksum"),
-        (raise_the_version_only, "does not match its own checksum"),
-        (cut_the_manifest, "cannot be read"),
+        pytest.param(truncate, "optimizer.pt has", marks=SLOW),
+        pytest.param(lose_a_file, "run.pt is missing", marks=SLOW),
+        pytest.param(change_the_manifest, "does not match its own checksum", marks=SLOW),
+        pytest.param(raise_the_version_only, "does not match its own checksum", marks=SLOW),
+        pytest.param(cut_the_manifest, "cannot be read", marks=SLOW),
     ],
 )
 def test_damaged_checkpoint_is_rejected_and_the_one_before_is_used(make_job, damage, said):

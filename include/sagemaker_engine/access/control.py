@@ -13,7 +13,7 @@ from sagemaker_engine.access.policy import Policy, PolicyError, refusal
 from sagemaker_engine.access.role_credentials import role_access_key
 from sagemaker_engine.http.denial import answer_denied
 from sagemaker_engine.wire.json_service import answer_json, read_body
-from sagemaker_engine.wire.scope import service_of
+from sagemaker_engine.wire.scope import is_form, service_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,10 +69,23 @@ class AccessControl:
     """
 
     def __init__(
-        self, path: Path, place: Place, *, tags_of: Callable[[str], Mapping[str, str]]
+        self,
+        path: Path,
+        place: Place,
+        *,
+        tags_of: Callable[[str], Mapping[str, str]],
+        has_bucket: Callable[[str], bool],
     ) -> None:
-        """Take up the policies that an earlier engine left in `path`; `tags_of` returns the tags of an ARN."""
-        self._path, self._place, self._tags_of = path, place, tags_of
+        """Take up the policies that an earlier engine left in `path`.
+
+        Args:
+            path: the file that keeps them.
+            place: account and region.
+            tags_of: returns the tags of an ARN.
+            has_bucket: returns whether there is such a bucket: S3 tells everybody that there is none.
+        """
+        self._path, self._place = path, place
+        self._tags_of, self._has_bucket = tags_of, has_bucket
         self._lock = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._policies = _Policies()
@@ -92,13 +105,24 @@ class AccessControl:
         if own is None and not policies.guard_rails:
             return None
         for each in asks:
+            if self._is_of_no_bucket(each):
+                continue
             ask = self._with_tags(each)
             why = refusal(ask, allowing=own, denying=policies.guard_rails)
             if why is not None:
-                is_s3 = service_of(environ) in {"s3", "s3express"}
-                message = self._message(access_key, ask, why)
-                return answer_denied(message, environ, start_response, is_s3=is_s3)
+                return answer_denied(
+                    self._message(access_key, ask, why),
+                    environ,
+                    start_response,
+                    is_s3=service_of(environ) in {"s3", "s3express"},
+                    status=403 if is_form(environ) else 400,
+                )
         return None
+
+    def _is_of_no_bucket(self, ask: Ask) -> bool:
+        path = ask.resource.partition(":::")[2]
+        is_new = ask.action == "s3:CreateBucket"
+        return bool(path) and not is_new and not self._has_bucket(path.partition("/")[0])
 
     def _with_tags(self, ask: Ask) -> Ask:
         if not ask.resource.startswith("arn:aws:sagemaker:"):

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 def answer_denied(
-    message: str, environ: WSGIEnvironment, start_response: StartResponse, *, is_s3: bool
+    message: str,
+    environ: WSGIEnvironment,
+    start_response: StartResponse,
+    *,
+    is_s3: bool,
+    status: int = 403,
 ) -> list[bytes]:
-    """Start the response and return its body."""
+    """Start the response, S3's always with 403, and return its body."""
     if not is_s3:
         code = "AccessDenied" if is_form(environ) else "AccessDeniedException"
-        error = ServiceError(code, message, status=403 if is_form(environ) else 400)
+        error = ServiceError(code, message, status=status)
         return answer_refusal(error, environ, start_response)
     resource = str(environ["PATH_INFO"]).encode("latin-1").decode(errors="replace")
     response = error_response(S3Error("AccessDenied", message), resource=resource, request_id="0")

@@ -151,6 +151,16 @@ def test_objects_are_asked_for_one_by_one_with_key_and_prefix(access: Access) ->
     s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "mine/a"}]})
 
 
+def test_everybody_learns_that_a_bucket_does_not_exist(access: Access) -> None:
+    access.put({"Effect": "Deny", "Action": "s3:*", "Resource": "*"})
+    s3 = access.client("s3")
+
+    with pytest.raises(ClientError, match="404"):
+        s3.head_bucket(Bucket="there-is-none")
+    with pytest.raises(ClientError, match="403"):
+        s3.head_bucket(Bucket=access.engine.bucket)
+
+
 def test_a_job_has_the_permissions_of_its_role(access: Access) -> None:
     engine = access.engine
     role = engine.role_arn
