@@ -6,117 +6,21 @@ somebody announces new data on the asset `x-trainyard://dataset`.
 
 from __future__ import annotations
 
-from typing import Any
+from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
 
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, chain
-
-from trainyard.task_ids import TaskId
-from trainyard_airflow.operators.check_rules import CheckRulesOperator
-from trainyard_airflow.operators.register_model import RegisterModelOperator
-from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
-from trainyard_airflow.operators.tune_hyperparameters import TuneHyperparametersOperator
-from trainyard_airflow.operators.watched_training import WatchedTrainingJobOperator
-from trainyard_airflow.tasks.end_to_end import task_specs
-from trainyard_airflow.tasks.end_to_end.evaluation_job import EvaluationJobOperator
-from trainyard_airflow.tasks.end_to_end.monitoring import (
-    SetUpMonitoringOperator,
-    TearDownMonitoringOperator,
-)
-from trainyard_airflow.tasks.end_to_end.params import run_params
-from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
-from trainyard_airflow.tasks.end_to_end.report import ReportOperator
+from trainyard_airflow.tasks.end_to_end.pipeline import training_pipeline
 from trainyard_airflow.tasks.shared import documentation
-from trainyard_airflow.tasks.shared.assets import DATASET_ASSET, MODEL_ASSET, SHARDS_ASSET
-from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
-from trainyard_airflow.tasks.shared.form_schema import give_params
+from trainyard_airflow.tasks.shared.assets import DATASET_ASSET
 
-_LEDGER_URI = "{{ ti.xcom_pull(task_ids='preflight')['ledger_uri'] }}"
-_NOTIFIER = "{{ ti.xcom_pull(task_ids='preflight')['notifier'] | tojson }}"
-
-
-def end_to_end(*, schedule: Any, **dag_arguments: Any) -> DAG:
-    """Return a DAG of the whole run, from `preflight` to `report`."""
-    with DAG(
-        schedule=schedule,
-        catchup=False,
-        default_args=DEFAULT_ARGS,
-        **dag_arguments,
-    ) as dag:
-        preflight = PreflightOperator(task_id=TaskId.PREFLIGHT)
-        shard = ShardDatasetOperator(
-            task_id=TaskId.SHARD,
-            spec=task_specs.shard_task_spec,
-            asset=SHARDS_ASSET,
-            ledger_uri=_LEDGER_URI,
-        )
-        # Without `tune` preflight skips it. Then the training goes on after the shards.
-        tune = TuneHyperparametersOperator(
-            task_id=TaskId.TUNE,
-            spec=task_specs.tune_task_spec,
-            trials_uri="{{ ti.xcom_pull(task_ids='preflight')['trials_uri'] }}",
-            ledger_uri=_LEDGER_URI,
-            retries=JOB_RETRIES,
-        )
-        train = WatchedTrainingJobOperator(
-            task_id=TaskId.TRAIN,
-            spec=task_specs.train_task_spec,
-            ledger_uri=_LEDGER_URI,
-            watch=task_specs.watch_task_plan,
-            notifier=_NOTIFIER,
-            retries=JOB_RETRIES,
-            trigger_rule="none_failed_min_one_success",
-        )
-        # Beside the training: rules judge what its ranks tell of it, and stop it where one asks for that.
-        watch_rules = CheckRulesOperator(
-            task_id=TaskId.WATCH_RULES,
-            watch=task_specs.watch_task_plan,
-            watched_task_id=TaskId.TRAIN,
-            notifier=_NOTIFIER,
-            trigger_rule="none_failed_min_one_success",
-        )
-        # Alarms and dashboard, where the conf asks for them: else preflight skips the first, and so Airflow the second.
-        # Beside the training, not before it: what follows a setup may have no trigger rule of its own.
-        set_up = SetUpMonitoringOperator(task_id=TaskId.SET_UP_MONITORING)
-        tear_down = TearDownMonitoringOperator(task_id=TaskId.TEAR_DOWN_MONITORING)
-        tear_down.as_teardown(setups=set_up)
-        evaluate = EvaluationJobOperator(
-            task_id=TaskId.EVALUATE,
-            spec=task_specs.evaluate_task_spec,
-            ledger_uri=_LEDGER_URI,
-            retries=JOB_RETRIES,
-        )
-        register = RegisterModelOperator(
-            task_id=TaskId.REGISTER, version=task_specs.register_task_version, asset=MODEL_ASSET
-        )
-        # A teardown runs whatever happened before it, also when somebody marked the run failed.
-        report = ReportOperator(task_id=TaskId.REPORT).as_teardown()
-        # The run's state is that of this task: it succeeds only if every task before it did. Without
-        # callbacks the scheduler settles an empty task itself: no worker is started for it.
-        outcome = EmptyOperator(
-            task_id=TaskId.OUTCOME, on_execute_callback=None, on_failure_callback=None
-        )
-        chain(preflight, shard, tune, train, evaluate, register, report, outcome)
-        preflight >> tune
-        shard >> train
-        [preflight, shard, tune] >> watch_rules >> report
-        preflight >> set_up
-        train >> tear_down
-        register >> outcome
-    give_params(dag, run_params())
-    return dag
-
-
-train_end_to_end = end_to_end(
+train_end_to_end = training_pipeline(
     dag_id="train_end_to_end",
     dag_display_name="Train end to end",
-    schedule=None,
     max_active_runs=4,
     tags=["trainyard", "sagemaker", "distributed-training"],
     doc_md=documentation.END_TO_END,
 )
 
-train_on_schedule = end_to_end(
+train_on_schedule = training_pipeline(
     dag_id="train_on_schedule",
     dag_display_name="Train on schedule or new data",
     schedule=AssetOrTimeSchedule(

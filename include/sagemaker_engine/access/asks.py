@@ -1,4 +1,4 @@
-"""What a request asks IAM for: actions, resources and condition keys.
+"""The actions, resources and condition keys that a request asks IAM for.
 
 Source: Service Authorization Reference, "Actions, resources, and condition keys" of SageMaker AI, S3, CloudWatch Logs
 and IAM, and SageMaker's "API Permissions: Actions, Permissions, and Resources Reference" (2026-11).

@@ -31,7 +31,7 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class _Policies:
-    """What a user put, as it was put and as it is evaluated."""
+    """The document that a user put, and its policies."""
 
     document: dict[str, Any] = field(default_factory=dict)
     guard_rails: tuple[Policy, ...] = ()
@@ -82,7 +82,7 @@ class AccessControl:
             path: the file that keeps them.
             place: account and region.
             tags_of: returns the tags of an ARN.
-            has_bucket: returns whether there is such a bucket: S3 tells everybody that there is none.
+            has_bucket: returns whether there is such a bucket: S3 answers 404 to everybody if not.
         """
         self._path, self._place = path, place
         self._tags_of, self._has_bucket = tags_of, has_bucket

@@ -22,11 +22,11 @@ _IF_EXISTS = "IfExists"
 
 
 class PolicyError(ValueError):
-    """A policy document is malformed, or has what this evaluation does not know; the message states where."""
+    """A policy document is malformed, or has what this evaluation does not know; the message states the place."""
 
 
 class Effect(StrEnum):
-    """What a statement does to the asks that it matches."""
+    """The effect of a statement on the asks that it matches."""
 
     ALLOW = "Allow"
     DENY = "Deny"

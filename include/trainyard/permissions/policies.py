@@ -23,7 +23,7 @@ PREFIX = "trainyard"
 
 
 class Feature(StrEnum):
-    """What a deployment does beside training, evaluating and registering."""
+    """Work of a deployment beside training, evaluating and registering."""
 
     TUNE = "tune"
     AUTOML = "automl"
@@ -35,7 +35,7 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Where the jobs run, as the connection has it.
+    """The account that the jobs run in, as the connection has it.
 
     Attributes:
         account: 12 digits.

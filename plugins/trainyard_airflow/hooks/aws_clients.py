@@ -172,7 +172,7 @@ class AwsClients:
 
     @cached_property
     def job_limits(self) -> AccountLimits:
-        """What this connection demands and allows of every job.
+        """The demands of this connection on every job.
 
         Raises:
             SpecError: unknown keys or wrong types in `trainyard.job_limits` of the extra.

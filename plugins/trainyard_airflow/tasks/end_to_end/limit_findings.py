@@ -1,4 +1,4 @@
-"""What of a run's jobs is beyond the limits of its connection, said by preflight before anything is paid."""
+"""Preflight's findings about jobs that are beyond the limits of the connection, before anything is paid."""
 
 from __future__ import annotations
 

@@ -6,11 +6,12 @@ lists equal.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import ParamValidationError
 
-from trainyard.errors import Finding
+from trainyard.errors import Finding, SpecError
 from trainyard.specs.capacity_rung import INSTANCE_TYPE, MOST_RUNGS
 from trainyard.specs.limits import (
     LEAST_RUN_S,
@@ -459,16 +460,40 @@ def run_params(**defaults: Any) -> dict[str, Param]:
     return params
 
 
-def schema_findings(values: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield what the form and the REST API refuse in these values of asset events, in their words."""
+def params_with(defaults: Mapping[str, Any], *, subject: str) -> dict[str, Param]:
+    """Return the params with other defaults.
+
+    Args:
+        defaults: values by the params' names.
+        subject: of the error.
+
+    Raises:
+        SpecError: names of no param, and values that the form would refuse, all at once.
+    """
     params = run_params()
+    unknown = [
+        Finding(
+            where=f"defaults.{name}",
+            what="is no field of the run",
+            allowed=", ".join(get_close_matches(name, params)) or None,
+            next_step="take a name of the form or of docs/dags.md",
+        )
+        for name in defaults
+        if name not in params
+    ]
+    refused = schema_findings(defaults, next_step="correct the defaults of the DAG file")
+    if findings := [*unknown, *refused]:
+        raise SpecError(findings, subject=subject)
+    return run_params(**defaults) if defaults else params
+
+
+def schema_findings(values: Mapping[str, Any], *, next_step: str) -> Iterator[Finding]:
+    """Yield what the form and the REST API refuse in these values, in their words."""
+    params = run_params() if values else {}
     for name in (each for each in values if each in params):
         try:
             params[name].resolve(values[name])
         except ParamValidationError as error:
             says = getattr(error.args[0], "message", error)
-            yield Finding(
-                where=name,
-                what=f"Invalid input for param {name}: {says}",
-                next_step="correct the extra of the asset event",
-            )
+            what = f"Invalid input for param {name}: {says}"
+            yield Finding(where=name, what=what, next_step=next_step)

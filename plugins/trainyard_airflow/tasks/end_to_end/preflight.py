@@ -332,7 +332,10 @@ class _Findings:
 
     def of_events(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return those params of asset events that the form would accept; the others are findings."""
-        refused = {name: list(schema_findings({name: given[name]})) for name in given}
+        correct = "correct the extra of the asset event"
+        refused = {
+            name: list(schema_findings({name: given[name]}, next_step=correct)) for name in given
+        }
         for name in given:
             self.add(refused[name])
         return {name: value for name, value in given.items() if not refused[name]}
