@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import requests
@@ -14,11 +14,12 @@ AIRFLOW = "test-login"
 """The access key of the tests' connection."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EngineAccess:
-    """The route `/_engine/access` of an engine."""
+    """The route `/_engine/access` of an engine; `expected` are actions that a test wants to be refused."""
 
     engine: RunningEngine
+    expected: set[str] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -37,6 +38,10 @@ class EngineAccess:
     def clear(self) -> None:
         """End all policies and counts."""
         requests.delete(self.url, timeout=30).raise_for_status()
+
+    def denied(self, identity: str = AIRFLOW) -> set[str]:
+        """Return what the identity was refused."""
+        return set(requests.get(self.url, timeout=30).json()["denied"].get(identity, {}))
 
     def actions(self, identity: str = AIRFLOW) -> set[str]:
         """Return what the identity has asked for."""

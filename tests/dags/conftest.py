@@ -64,7 +64,9 @@ def access(engine: RunningEngine, account: Account) -> Iterator[EngineAccess]:
     made = EngineAccess(engine)
     made.put(airflow=airflow_policy(account), role=execution_policy(account))
     yield made
+    denied = made.denied() - made.expected, made.denied(engine.role_arn) - made.expected
     made.clear()
+    assert denied == (set(), set()), "the generated policies lack what a DAG asked for"
 
 
 @pytest.fixture

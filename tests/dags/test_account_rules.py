@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
+DEPLOYMENT = "team-a"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/7b3f0c9e-0000-4000-8000-1234567890ab"
 PROTECTED = {
     "subnets": ["subnet-0aaaaaaaaaaaaaaaa"],
@@ -47,7 +49,7 @@ LIMITS = {
 @pytest.fixture
 def guarded(access: EngineAccess, account: Account) -> Account:
     """The account with the guard rails of docs/examples/guarded_account.json."""
-    guarded = replace(account, kms_keys=(KEY,), has_network=True)
+    guarded = replace(account, kms_keys=(KEY,), has_network=True, deployment=DEPLOYMENT)
     rails = json.loads((REPOSITORY / "docs/examples/guarded_account.json").read_text())
     access.put(
         airflow=airflow_policy(guarded),
@@ -58,7 +60,8 @@ def guarded(access: EngineAccess, account: Account) -> Account:
 
 
 def connect(engine: RunningEngine, monkeypatch: pytest.MonkeyPatch, **trainyard: Any) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", connection_json(engine, **trainyard))
+    given = connection_json(engine, deployment=DEPLOYMENT, **trainyard)
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", given)
 
 
 @pytest.mark.slow
@@ -90,6 +93,7 @@ def test_preflight_says_all_that_is_missing_before_a_job_is_asked_for(
     missing = {*LIMITS["required"], "tags.cost-center", "instance_type"}
     assert {each["where"] for each in failure["findings"] if each["severity"] == "error"} == missing
     assert not any("Create" in each and "sagemaker" in each for each in access.actions())
+    access.expected = {"s3:PutObject"}  # the report, which names no key
 
 
 OF_OTHER_LIVES = {
@@ -108,6 +112,7 @@ DONE_WITHOUT = {
     "logs:GetLogEvents",
     "sagemaker:ListProcessingJobs",
     "sagemaker:ListTrainingJobs",
+    "sagemaker:UpdateModelPackage",
 }
 """Without them a run succeeds with a warning, or less of the log."""
 ACTIONS = sorted(
@@ -119,6 +124,12 @@ ACTIONS = sorted(
         for action in each["Action"]
     }
 )
+
+
+def small(source: str) -> dict[str, Any]:
+    """Return the conf of a run that makes everything anew, its model group too."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    return {"source": source, "shard_instance_count": 1, "model_package_group": group}
 
 
 def without(action: str, policy: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +147,7 @@ def test_a_run_uses_every_permission_but_those_of_other_lives(
 ) -> None:
     source = put_source(s3, aws_connection.bucket)
 
-    _, states = run(database, source=source, shard_instance_count=1)
+    _, states = run(database, **small(source))
 
     assert set(states.values()) == {"success", "skipped"}, states
     assert set(ACTIONS) - access.actions() == OF_OTHER_LIVES
@@ -155,9 +166,10 @@ def test_without_a_permission_a_run_fails_and_names_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     source = put_source(s3, aws_connection.bucket)
+    access.expected = {action}
     access.put(airflow=without(action, airflow_policy(account, ())), role=execution_policy(account))
 
-    _, states = run(database, source=source, shard_instance_count=1)
+    _, states = run(database, **small(source))
 
     said = caplog.text + "".join(capfd.readouterr())
     assert ("failed" in states.values()) is (action not in DONE_WITHOUT), states

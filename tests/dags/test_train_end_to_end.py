@@ -259,7 +259,10 @@ def test_every_accelerator_of_the_evaluations_type_measures(database, aws_connec
     assert record["evaluation"]["measured"]["num_ranks"] == 2
 
 
-def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(database, aws_connection, s3):
+def test_bad_conf_is_refused_whole_and_the_run_fails_with_a_report(
+    database, aws_connection, access, s3
+):
+    access.expected = {"iam:GetRole"}  # of a role that is not the deployment's
     dag_run, states = run(
         database, source="/nowhere", role="NoSuchRole", warmup_steps=99, hyperparameters={"typo": 1}
     )

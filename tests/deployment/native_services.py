@@ -128,7 +128,7 @@ class Deployment:
             aws_access_key_id="local",
             aws_secret_access_key="local",  # noqa: S106  # no secret
         )
-        prefix = f"trainyard/{SECRETS['TRAINYARD_DEPLOYMENT']}/airflow-logs/"
+        prefix = f"airflow-logs/{SECRETS['TRAINYARD_DEPLOYMENT']}/"
         found = s3.list_objects_v2(Bucket=SECRETS["TRAINYARD_BUCKET"], Prefix=prefix)
         keys = (each["Key"] for each in found.get("Contents", ()))
         return {part.removeprefix("task_id=") for key in keys for part in key.split("/")}

@@ -46,6 +46,16 @@ def test_a_deployment_can_end_and_tag_its_own_jobs_only(action: str) -> None:
     assert allows(airflow_policy(replace(ACCOUNT, deployment=None)), name, JOB)
 
 
+def test_no_deployment_can_take_over_anothers_job() -> None:
+    policy = airflow_policy(ACCOUNT)
+    taken = {**tagged("Request", "team-a"), "aws:TagKeys": TAG}
+
+    assert not allows(policy, "sagemaker:AddTags", JOB, **taken, **tagged("Resource", "team-b"))
+    assert not allows(policy, "sagemaker:AddTags", JOB, **taken, **tagged("Resource", "team-a"))
+    new = {"sagemaker:TaggingAction": "CreateTrainingJob"}
+    assert allows(policy, "sagemaker:AddTags", JOB, **taken, **new)
+
+
 def test_a_deployment_makes_jobs_with_its_own_tag_only() -> None:
     policy = airflow_policy(ACCOUNT)
 
@@ -75,12 +85,18 @@ def test_the_role_goes_to_sagemaker_and_to_no_other_service() -> None:
 
 
 def test_each_feature_adds_what_it_needs_and_nothing_else() -> None:
-    def actions(*features: Feature) -> set[str]:
+    def actions(*features: Feature) -> set[tuple[str, str]]:
         statements = airflow_policy(ACCOUNT, features)["Statement"]
-        return {action for each in statements for action in each["Action"]}
+        return {
+            (action, resource)
+            for each in statements
+            for action in each["Action"]
+            for resource in each["Resource"]
+        }
 
     base = actions()
-    assert not any("Tuning" in each or "AutoML" in each or "sns" in each for each in base)
+    names = {action for action, _ in base}
+    assert not any("Tuning" in each or "AutoML" in each or "sns" in each for each in names)
     for feature in Feature:
         assert actions(feature) > base
     assert set.union(*(actions(each) for each in Feature)) == actions(*Feature)
@@ -105,14 +121,34 @@ def test_the_templates_hold_the_printed_policies(capsys: pytest.CaptureFixture[s
     policies = printed("policies")
     stack, plan = printed("cloudformation")["Resources"], printed("terraform")["resource"]
 
-    managed = stack["AirflowPolicy"]["Properties"]
+    managed = stack["AirflowPolicy1"]["Properties"]
     assert managed["PolicyDocument"] == policies["airflow"]
-    assert json.loads(plan["aws_iam_policy"]["airflow"]["policy"]) == policies["airflow"]
+    assert json.loads(plan["aws_iam_policy"]["airflow_1"]["policy"]) == policies["airflow"]
     role = stack["ExecutionRole"]["Properties"]
     assert role["Policies"][0]["PolicyDocument"] == policies["execution_role"]
     assert role["AssumeRolePolicyDocument"] == policies["execution_role_trust"]
     assert stack["Bucket"]["DeletionPolicy"] == "Retain"
     assert "ec2:CreateNetworkInterface" in json.dumps(policies["execution_role"])
+
+
+def test_no_managed_policy_is_larger_than_iam_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    many = [f"arn:aws:kms:eu-west-1:111122223333:key/{number:036}" for number in range(9)]
+    options = [word for each in many for word in ("--kms-key", each)]
+    options += [word for each in Feature for word in ("--feature", each.value)]
+    assert main([*GIVEN, *options, "--deployment", "a", "--format", "cloudformation"]) == 0
+
+    resources = json.loads(capsys.readouterr().out)["Resources"].values()
+    parts = [each for each in resources if each["Type"] == "AWS::IAM::ManagedPolicy"]
+    documents = [each["Properties"]["PolicyDocument"] for each in parts]
+    assert len(documents) > 1
+    assert all(len("".join(json.dumps(each).split())) <= 6144 for each in documents)
+    names = [each["Properties"]["ManagedPolicyName"] for each in parts]
+    assert names == ["TrainyardAirflow-a-1", "TrainyardAirflow-a-2"][: len(names)]
+
+
+def test_an_alias_is_no_key_for_iam(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GIVEN, "--kms-key", "alias/runs"]) == 2
+    assert "not by an alias" in capsys.readouterr().err
 
 
 def test_a_role_that_is_no_role_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

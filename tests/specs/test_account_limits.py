@@ -76,6 +76,26 @@ def test_what_no_glob_matches_is_refused_with_what_is_allowed(limits: Any, where
     assert found(AccountLimits(**{name: ("*",)}), TRAINING) == {}
 
 
+def test_one_type_without_volumes_does_not_excuse_the_others() -> None:
+    limits = AccountLimits(required=(Required.VOLUME_KMS_KEY,))
+    groups = [
+        {"instance_group_name": name, "instance_type": kind, "instance_count": 1}
+        for name, kind in (("a", "ml.g5.xlarge"), ("b", "ml.m5.xlarge"))
+    ]
+    mixed = TrainingJobSpec.from_mapping(
+        {"role": ROLE, "output_path": "s3://runs/output", "instance_groups": groups}
+    )
+
+    assert set(found(limits, mixed)) == {"volume_kms_key"}
+
+
+def test_overrides_of_the_request_are_refused_beside_limits() -> None:
+    given = replace(TRAINING, raw_request_overrides={"VpcConfig": None})
+
+    assert "raw_request_overrides" in found(STRICT, given)
+    assert found(AccountLimits(), given) == {}
+
+
 def test_an_automl_job_needs_only_what_it_can_have() -> None:
     names = {each for each in Required if hasattr(AutoMLJobSpec, each.value)}
 

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
+from xml.sax.saxutils import unescape
 
 from sagemaker_engine.access.policy import Ask
 from sagemaker_engine.s3.errors import S3Error
@@ -38,6 +39,7 @@ _FOLDERS = {
     "AutoMLJobName": "automl-job",
     "ModelPackageGroupName": "model-package-group",
     "ModelPackageName": "model-package",
+    "ModelPackageArn": "model-package",
     "ModelName": "model",
     "EndpointConfigName": "endpoint-config",
     "EndpointName": "endpoint",
@@ -47,7 +49,6 @@ _WITHOUT_RESOURCE = ("sagemaker:List", "sagemaker:Search")
 _WITH_RESOURCE = {
     "sagemaker:ListTags",
     "sagemaker:ListTrainingJobsForHyperParameterTuningJob",
-    "sagemaker:ListCandidatesForAutoMLJob",
 }
 _JOB_KEYS = {
     "InstanceType": "sagemaker:InstanceTypes",
@@ -82,8 +83,13 @@ _S3_ACTIONS = {
     "PutBucketLifecycle": "PutLifecycleConfiguration",
 }
 """S3's operations whose action has another name."""
+_PARTS = {"UploadPart", "UploadPartCopy", "CompleteMultipartUpload"}
 _KEYS_TO_DELETE = re.compile(rb"<Key>(.*?)</Key>", re.DOTALL)
 _ACCESS_KEY = re.compile(r"Credential=([^/,&\s]+?)(?:/|%2F)")
+
+
+Uploads = dict[str, dict[str, tuple[str, ...]]]
+"""ARN of an object that is uploaded in parts -> the condition keys of the request that began it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +107,18 @@ def access_key_of(environ: WSGIEnvironment) -> str | None:
     return unquote(found[1]) if found else None
 
 
-def asks_of(environ: WSGIEnvironment, place: Place) -> list[Ask]:
-    """Return what a request asks for, leaving its body to be read again; nothing if its operation is unknown."""
+def asks_of(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> list[Ask]:
+    """Return what a request asks for, leaving its body to be read again; nothing if its operation is unknown.
+
+    Args:
+        environ: the request.
+        place: account and region.
+        uploads: what the parts of uploads were begun with; changed here.
+    """
     target, _, operation = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
     service = service_of(environ) or target.lower()
     if service in {"s3", "s3express"}:
-        return list(_asks_of_s3(environ, place))
+        return list(_asks_of_s3(environ, place, uploads))
     if not operation and not is_form(environ):
         return []
     body = _read_again(environ)
@@ -145,12 +157,14 @@ def _asks_of_sagemaker(action: str, request: dict[str, Any], arn: str) -> Iterat
     if not action.startswith("sagemaker:Create"):
         return
     if request.get("Tags"):
-        yield Ask(action="sagemaker:AddTags", resource=resource, context=context)
+        tagging = {**context, "sagemaker:TaggingAction": (action.partition(":")[2],)}
+        yield Ask(action="sagemaker:AddTags", resource=resource, context=tagging)
     service = {"iam:PassedToService": ("sagemaker.amazonaws.com",)}
     for role in sorted(set(_found(request, "RoleArn"))):
         yield Ask(action="iam:PassRole", resource=role, context=service)
     for key in sorted(set(_found(request, "VolumeKmsKeyId"))):
-        yield Ask(action="kms:CreateGrant", resource=key_arn(key, arn))
+        grant = {"kms:GrantIsForAWSResource": ("true",)}
+        yield Ask(action="kms:CreateGrant", resource=key_arn(key, arn), context=grant)
 
 
 def key_arn(key: str, arn: str) -> str:
@@ -211,10 +225,20 @@ def _resource_elsewhere(service: str, request: dict[str, Any], arn: str, place: 
         return f"{arn}log-group:{group}:*"
     if service == "iam" and (role := request.get("RoleName")):
         return f"arn:aws:iam::{place.account}:role/{role}"
+    if service == "monitoring":
+        return _resource_of_cloudwatch(request, arn, place)
     return str(request.get("TopicArn") or "*")
 
 
-def _asks_of_s3(environ: WSGIEnvironment, place: Place) -> Iterator[Ask]:
+def _resource_of_cloudwatch(request: dict[str, Any], arn: str, place: Place) -> str:
+    if name := request.get("AlarmName") or request.get("AlarmNames.member.1"):
+        return f"{arn.replace(':monitoring:', ':cloudwatch:')}alarm:{name}"
+    if name := request.get("DashboardName") or request.get("DashboardNames.member.1"):
+        return f"arn:aws:cloudwatch::{place.account}:dashboard/{name}"
+    return "*"
+
+
+def _asks_of_s3(environ: WSGIEnvironment, place: Place, uploads: Uploads) -> Iterator[Ask]:
     try:
         request = read_request(environ)
         operation = operation_of(request, find_action(request))
@@ -224,14 +248,18 @@ def _asks_of_s3(environ: WSGIEnvironment, place: Place) -> Iterator[Ask]:
     bucket = f"arn:aws:s3:::{request.bucket}"
     if operation == "DeleteObjects":
         for key in _KEYS_TO_DELETE.findall(_read_again(environ)):
-            yield Ask(action=action, resource=f"{bucket}/{key.decode(errors='replace')}")
+            yield Ask(action=action, resource=f"{bucket}/{unescape(key.decode(errors='replace'))}")
         return
     if source := request.header("x-amz-copy-source"):
         yield Ask(action="s3:GetObject", resource=f"arn:aws:s3:::{unquote(source).lstrip('/')}")
     resource = f"{bucket}/{request.key}" if request.key else bucket
     context = _s3_context(request)
+    if operation == "CreateMultipartUpload":
+        uploads[resource] = context
+    elif operation in _PARTS:  # they are encrypted as the upload was begun, and name no key
+        context = uploads.get(resource, context)
     yield Ask(action=action, resource=resource if request.bucket else "*", context=context)
-    if operation != "CompleteMultipartUpload" and (key := context.get(_KEY_ID)):
+    if operation not in _PARTS and (key := context.get(_KEY_ID)):
         arn = f"arn:aws:kms:{request.region}:{place.account}:"
         yield Ask(action="kms:GenerateDataKey", resource=key_arn(key[0], arn))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from sagemaker_engine.access.asks import Place
+    from sagemaker_engine.access.asks import Place, Uploads
     from sagemaker_engine.access.policy import Ask
 
 PATH = "/_engine/access"
@@ -88,6 +88,8 @@ class AccessControl:
         self._tags_of, self._has_bucket = tags_of, has_bucket
         self._lock = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
+        self._denied: Counter[tuple[str, str]] = Counter()
+        self._uploads: Uploads = {}
         self._policies = _Policies()
         if path.exists():
             self._policies = _Policies.from_document(json.loads(path.read_text(encoding="utf-8")))
@@ -97,7 +99,7 @@ class AccessControl:
         access_key = access_key_of(environ)
         if access_key is None:
             return None
-        asks = asks_of(environ, self._place)
+        asks = asks_of(environ, self._place, self._uploads)
         policies = self._policies
         with self._lock:
             self._calls.update({(access_key, ask.action) for ask in asks})
@@ -110,6 +112,8 @@ class AccessControl:
             ask = self._with_tags(each)
             why = refusal(ask, allowing=own, denying=policies.guard_rails)
             if why is not None:
+                with self._lock:
+                    self._denied[access_key, ask.action] += 1
                 return answer_denied(
                     self._message(access_key, ask, why),
                     environ,
@@ -147,6 +151,7 @@ class AccessControl:
             elif method == "DELETE":
                 self._put({})
                 self._calls.clear()
+                self._denied.clear()
             elif method != "GET":
                 message = f"{method} is not for {PATH}; there are PUT, GET and DELETE"
                 return answer_json("405 Method Not Allowed", {"message": message}, start_response)
@@ -164,8 +169,17 @@ class AccessControl:
 
     def _report(self) -> dict[str, Any]:
         with self._lock:
-            calls = sorted(self._calls.items())
-        counted: dict[str, dict[str, int]] = {}
-        for (access_key, action), count in calls:
-            counted.setdefault(self._policies.arns.get(access_key, access_key), {})[action] = count
-        return {"identities": {}, "guard_rails": [], **self._policies.document, "calls": counted}
+            calls, denied = dict(self._calls), dict(self._denied)
+        return {
+            "identities": {},
+            "guard_rails": [],
+            **self._policies.document,
+            "calls": self._by_identity(calls),
+            "denied": self._by_identity(denied),
+        }
+
+    def _by_identity(self, counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for (access_key, action), count in sorted(counts.items()):
+            found.setdefault(self._policies.arns.get(access_key, access_key), {})[action] = count
+        return found

@@ -64,7 +64,7 @@ class Condition:
         operator = operator.removesuffix(_IF_EXISTS)
         is_negated, matches = _OPERATORS[operator]
         if given is None:
-            return is_negated or quantifier == "ForAllValues:"
+            return quantifier == "ForAllValues:" or (is_negated and not quantifier)
         fits = [
             any(matches(value, pattern) for pattern in self.values) is not is_negated
             for value in given
@@ -183,6 +183,8 @@ def _conditions(given: object, *, where: str) -> Iterable[Condition]:
             )
         for key, values in dict(keys).items():
             texts = _texts(values, where=f"{where}.{operator}.{key}")
+            if name.startswith("Numeric") and not all(map(_is_number, texts)):
+                raise PolicyError(f"{where}.{operator}.{key}: got {values!r}; write numbers")
             yield Condition(operator=operator, key=key, values=texts)
 
 
@@ -210,6 +212,10 @@ def _is(value: str, pattern: str) -> bool:
 
 def _is_in_any_case(value: str, pattern: str) -> bool:
     return value.lower() == pattern.lower()
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d+)?", text) is not None
 
 
 def _is_at_most(value: str, limit: str) -> bool:

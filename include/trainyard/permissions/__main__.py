@@ -11,19 +11,20 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from trainyard.permissions.policies import Account, Feature
+from trainyard.permissions.policies import PREFIX, Account, Feature
 from trainyard.permissions.templates import cloudformation, policies, terraform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMATS = {"policies": policies, "cloudformation": cloudformation, "terraform": terraform}
+_KEY = re.compile(r"arn:aws[\w-]*:kms:[\w-]+:\d{12}:key/.+")
 _ROLE = re.compile(r"arn:(aws[\w-]*):iam::(\d{12}):role/.+")
 WRONG = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the document and return 0; 2 if the role is no role's ARN."""
+    """Print the document and return 0; 2 if the role or a key is none."""
     options = _parser().parse_args(arguments)
     role = _ROLE.fullmatch(options.role)
     if role is None:
@@ -32,6 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "arn:aws:iam::111122223333:role/TrainyardExecution\n"
         )
         return WRONG
+    for key in options.kms_key:
+        if not _KEY.fullmatch(key):
+            sys.stderr.write(
+                f"error: --kms-key: got {key!r}; IAM knows keys by their ARN only, not by an alias: "
+                "arn:aws:kms:<region>:<account>:key/<id>\n"
+            )
+            return WRONG
     account = Account(
         account=role[2],
         partition=role[1],
@@ -43,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kms_keys=tuple(options.kms_key),
         topics=tuple(options.topic),
         has_network=options.vpc,
+        prefixes=tuple(options.prefix) or (PREFIX,),
     )
     features = [Feature(each) for each in options.feature]
     document = FORMATS[options.format](account, features)
@@ -69,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         choices=[each.value for each in Feature],
         help="what the deployment does beside training, evaluating and registering; repeatable",
+    )
+    parser.add_argument(
+        "--prefix",
+        action="append",
+        default=[],
+        help="first part of the runs' S3 keys, as the form's `prefix` (default: trainyard); repeatable",
     )
     parser.add_argument(
         "--source",

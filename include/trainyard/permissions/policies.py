@@ -1,7 +1,7 @@
 """IAM policies of Airflow's identity and of the jobs' execution role, for one account and the features in use. Pure.
 
-Actions and resource types: Service Authorization Reference (2026-11). `tests/dags/test_permissions.py` runs the DAGs
-under exactly these policies, and without each action.
+Actions and resource types: Service Authorization Reference (2026-11). The DAGs' tests run under exactly these
+policies, `tests/dags/test_account_rules.py` without each action of a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 VERSION = "2012-10-17"
 PREFIX = "trainyard"
-"""The first part of the S3 keys of tasks without a prefix of their own."""
+"""The first part of the S3 keys of runs, unless the form's `prefix` is another."""
+TASK_LOGS = "airflow-logs"
+"""The first part of the S3 keys of docker-compose's task logs."""
 
 
 class Feature(StrEnum):
@@ -29,6 +31,7 @@ class Feature(StrEnum):
     AUTOML = "automl"
     JANITOR = "janitor"
     ALARMS = "alarms"
+    TASK_LOGS = "task-logs"
     DASHBOARD = "dashboard"
     NOTIFICATIONS = "notifications"
 
@@ -46,6 +49,7 @@ class Account:
         kms_keys: ARNs of the keys that the connection names.
         topics: ARNs of the notifications' topics.
         has_network: True if jobs are put into a VPC.
+        prefixes: first parts of the runs' S3 keys, as the form's `prefix` has them.
     """
 
     account: str
@@ -58,6 +62,7 @@ class Account:
     kms_keys: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     has_network: bool = False
+    prefixes: tuple[str, ...] = (PREFIX,)
 
     def arn(self, service: str, resource: str) -> str:
         """Return the ARN of a regional resource."""
@@ -68,9 +73,12 @@ class Account:
         return f"arn:{self.partition}:s3:::{path}"
 
     @property
-    def own_keys(self) -> str:
-        """The S3 keys of this deployment."""
-        return f"{self.bucket}/{deployment_prefix(PREFIX, self.deployment)}/*"
+    def own_keys(self) -> list[str]:
+        """ARNs of the S3 keys of this deployment."""
+        return [
+            self.s3_arn(f"{self.bucket}/{deployment_prefix(each, self.deployment)}/*")
+            for each in self.prefixes
+        ]
 
 
 def airflow_policy(account: Account, features: Sequence[Feature] = tuple(Feature)) -> Document:
@@ -81,7 +89,7 @@ def airflow_policy(account: Account, features: Sequence[Feature] = tuple(Feature
     return {"Version": VERSION, "Statement": statements}
 
 
-def execution_policy(account: Account) -> Document:
+def execution_policy(account: Account, features: Sequence[Feature] = tuple(Feature)) -> Document:
     """Return the policy of the jobs' role."""
     logs = account.arn("logs", "log-group:/aws/sagemaker/*")
     statements = [
@@ -104,9 +112,30 @@ def execution_policy(account: Account) -> Document:
             [f"arn:{account.partition}:ecr:{account.region}:*:repository/*"],
         ),
     ]
+    if account.kms_keys:
+        statements.append(_allow("EncryptOutputs", ["kms:Encrypt"], list(account.kms_keys)))
     if account.has_network:
         statements.append(_allow("Network", _NETWORK_ACTIONS, ["*"]))
+    if Feature.AUTOML in features:
+        statements += _automl_jobs(account)
     return {"Version": VERSION, "Statement": statements}
+
+
+def _automl_jobs(account: Account) -> Iterator[Document]:
+    """Yield what an AutoML job does itself, with its role, to train and try its candidates."""
+    kinds = ("Endpoint", "EndpointConfig", "Model", "ProcessingJob", "TrainingJob", "TransformJob")
+    verbs = ("Create", "Describe")
+    actions = [f"sagemaker:{verb}{kind}" for verb in verbs for kind in kinds]
+    actions += [f"sagemaker:Delete{kind}" for kind in kinds[:3]]
+    actions += [f"sagemaker:Stop{kind}" for kind in kinds[3:]]
+    actions += ["sagemaker:AddTags", "sagemaker:InvokeEndpoint", "sagemaker:ListTags"]
+    yield _allow("AutoML", sorted(actions), [account.arn("sagemaker", "*")])
+    yield _allow(
+        "PassItself",
+        ["iam:PassRole"],
+        [account.role_arn],
+        StringEquals={"iam:PassedToService": "sagemaker.amazonaws.com"},
+    )
 
 
 def trust_policy() -> Document:
@@ -147,9 +176,11 @@ def _jobs(account: Account, features: Sequence[Feature]) -> Iterator[Document]:
     jobs = [account.arn("sagemaker", f"{_FOLDERS[each]}/*") for each in kinds]
     creates = [f"sagemaker:Create{each}" for each in kinds]
     stops = [f"sagemaker:Stop{_STOPS.get(each, each)}" for each in kinds]
-    yield _allow("CreateOwnJobs", [*creates, "sagemaker:AddTags"], jobs, **_requested(account))
+    yield _allow("CreateOwnJobs", creates, jobs, **_requested(account))
+    creating = {"sagemaker:TaggingAction": [each.partition(":")[2] for each in creates]}
+    yield _allow("TagNewJobs", ["sagemaker:AddTags"], jobs, **_requested(account, **creating))
     yield _allow("StopOwnJobs", stops, jobs, **_tagged(account))
-    yield _allow("TagOwnJobs", ["sagemaker:AddTags"], jobs, **_tagged(account))
+    yield _allow("TagOwnJobs", ["sagemaker:AddTags"], jobs, **_tagged(account), **_KEEPS_OWNER)
     reads = [f"sagemaker:Describe{each}" for each in kinds]
     yield _allow("ReadJobs", [*reads, "sagemaker:ListTags"], jobs)
     lists = ["sagemaker:ListProcessingJobs", "sagemaker:ListTrainingJobs"]
@@ -166,7 +197,12 @@ def _jobs(account: Account, features: Sequence[Feature]) -> Iterator[Document]:
     reading = ["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"]
     yield _allow("ReadJobLogs", reading, [logs])
     if account.kms_keys:
-        yield _allow("LendVolumeKeys", ["kms:CreateGrant"], list(account.kms_keys))
+        yield _allow(
+            "LendVolumeKeys",
+            ["kms:CreateGrant"],
+            list(account.kms_keys),
+            Bool={"kms:GrantIsForAWSResource": "true"},
+        )
 
 
 def _registry(account: Account) -> Iterator[Document]:
@@ -175,11 +211,9 @@ def _registry(account: Account) -> Iterator[Document]:
     yield _allow(
         "RegisterModels",
         [
-            "sagemaker:AddTags",
             "sagemaker:CreateModelPackage",
             "sagemaker:CreateModelPackageGroup",
             "sagemaker:DescribeModelPackageGroup",
-            "sagemaker:ListTags",
             "sagemaker:UpdateModelPackage",
         ],
         [groups, packages],
@@ -190,7 +224,7 @@ def _registry(account: Account) -> Iterator[Document]:
 def _storage(account: Account) -> Iterator[Document]:
     yield _allow("ListBucket", ["s3:ListBucket"], [account.s3_arn(account.bucket)])
     actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
-    yield _allow("OwnObjects", actions, [account.s3_arn(account.own_keys)])
+    yield _allow("OwnObjects", actions, account.own_keys)
     for index, source in enumerate(account.sources):
         path = source.removeprefix("s3://").rstrip("/")
         bucket = account.s3_arn(path.partition("/")[0])
@@ -206,9 +240,8 @@ def _tune(account: Account) -> Iterator[Document]:
     yield _allow("ReadTrials", ["sagemaker:ListTrainingJobsForHyperParameterTuningJob"], [searches])
 
 
-def _automl(account: Account) -> Iterator[Document]:
-    searches = account.arn("sagemaker", "automl-job/*")
-    yield _allow("ReadCandidates", ["sagemaker:ListCandidatesForAutoMLJob"], [searches])
+def _automl(account: Account) -> Iterator[Document]:  # noqa: ARG001  # as the other features
+    yield _allow("ReadCandidates", ["sagemaker:ListCandidatesForAutoMLJob"], ["*"])
 
 
 def _janitor(account: Account) -> Iterator[Document]:
@@ -235,6 +268,11 @@ def _alarms(account: Account) -> Iterator[Document]:
     yield _allow("FindAlarms", ["cloudwatch:DescribeAlarms"], ["*"])
 
 
+def _task_logs(account: Account) -> Iterator[Document]:
+    keys = account.s3_arn(f"{account.bucket}/{TASK_LOGS}/*")
+    yield _allow("TaskLogs", ["s3:GetObject", "s3:PutObject"], [keys])
+
+
 def _dashboard(account: Account) -> Iterator[Document]:
     boards = f"arn:{account.partition}:cloudwatch::{account.account}:dashboard/trainyard-*"
     yield _allow("Dashboards", ["cloudwatch:DeleteDashboards", "cloudwatch:PutDashboard"], [boards])
@@ -250,15 +288,21 @@ _FEATURES = {
     Feature.AUTOML: _automl,
     Feature.JANITOR: _janitor,
     Feature.ALARMS: _alarms,
+    Feature.TASK_LOGS: _task_logs,
     Feature.DASHBOARD: _dashboard,
     Feature.NOTIFICATIONS: _notifications,
 }
 
 
-def _requested(account: Account) -> Document:
-    """Return the condition that a job is made with the deployment's tag."""
+_KEEPS_OWNER: Document = {"ForAllValues:StringNotEquals": {"aws:TagKeys": [DEPLOYMENT]}}
+"""The condition that nobody rewrites to which deployment a thing belongs."""
+
+
+def _requested(account: Account, **keys: Any) -> Document:
+    """Return the condition that a job is made with the deployment's tag, and has these condition keys."""
     name = account.deployment
-    return {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT}": name}} if name else {}
+    wanted = {**({f"aws:RequestTag/{DEPLOYMENT}": name} if name else {}), **keys}
+    return {"StringEquals": wanted} if wanted else {}
 
 
 def _tagged(account: Account) -> Document:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from trainyard.permissions.policies import airflow_policy, execution_policy, trust_policy
+from trainyard.sagemaker_api.names import run_slug
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,20 +17,21 @@ if TYPE_CHECKING:
 LOG_GROUPS = ("/aws/sagemaker/TrainingJobs", "/aws/sagemaker/ProcessingJobs")
 RETENTION_DAYS = 90
 UNFINISHED_UPLOADS_DAYS = 7
-AIRFLOW_POLICY = "TrainyardAirflow"
+MOST_CHARACTERS = 6144
+"""Of a managed policy, without white space (IAM User Guide, "IAM and AWS STS quotas")."""
 
 
 def policies(account: Account, features: Sequence[Feature]) -> Document:
     """Return the three policies by the identity that needs them."""
     return {
         "airflow": airflow_policy(account, features),
-        "execution_role": execution_policy(account),
+        "execution_role": execution_policy(account, features),
         "execution_role_trust": trust_policy(),
     }
 
 
 def cloudformation(account: Account, features: Sequence[Feature]) -> Document:
-    """Return a CloudFormation template; the Airflow policy is a managed one to attach to Airflow's own role."""
+    """Return a CloudFormation template; the Airflow policies are managed ones to attach to Airflow's own role."""
     kms = {"KMSMasterKeyID": account.kms_keys[0]} if account.kms_keys else {}
     algorithm = "aws:kms" if account.kms_keys else "AES256"
     encryption = {"ServerSideEncryptionByDefault": {"SSEAlgorithm": algorithm, **kms}}
@@ -37,7 +40,7 @@ def cloudformation(account: Account, features: Sequence[Feature]) -> Document:
         "Status": "Enabled",
         "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": UNFINISHED_UPLOADS_DAYS},
     }
-    role = account.role_arn.rpartition("/")[2]
+    path, name = _path_and_name(account.role_arn)
     resources: Document = {
         "Bucket": {
             "Type": "AWS::S3::Bucket",
@@ -58,21 +61,26 @@ def cloudformation(account: Account, features: Sequence[Feature]) -> Document:
         "ExecutionRole": {
             "Type": "AWS::IAM::Role",
             "Properties": {
-                "RoleName": role,
+                "RoleName": name,
+                "Path": path,
                 "AssumeRolePolicyDocument": trust_policy(),
                 "Policies": [
-                    {"PolicyName": "TrainyardJobs", "PolicyDocument": execution_policy(account)}
+                    {
+                        "PolicyName": "TrainyardJobs",
+                        "PolicyDocument": execution_policy(account, features),
+                    }
                 ],
             },
         },
-        "AirflowPolicy": {
+    }
+    for number, policy in enumerate(_managed(airflow_policy(account, features)), start=1):
+        resources[f"AirflowPolicy{number}"] = {
             "Type": "AWS::IAM::ManagedPolicy",
             "Properties": {
-                "ManagedPolicyName": AIRFLOW_POLICY,
-                "PolicyDocument": airflow_policy(account, features),
+                "ManagedPolicyName": _policy_name(account, number),
+                "PolicyDocument": policy,
             },
-        },
-    }
+        }
     for name in LOG_GROUPS:
         resources[f"{name.rpartition('/')[2]}Logs"] = {
             "Type": "AWS::Logs::LogGroup",
@@ -89,6 +97,8 @@ def terraform(account: Account, features: Sequence[Feature]) -> Document:
     kms: Document = {"kms_master_key_id": account.kms_keys[0]} if account.kms_keys else {}
     algorithm = "aws:kms" if account.kms_keys else "AES256"
     role = "${aws_iam_role.execution.id}"
+    path, name = _path_and_name(account.role_arn)
+    managed = enumerate(_managed(airflow_policy(account, features)), start=1)
     return {
         "resource": {
             "aws_s3_bucket": {"trainyard": {"bucket": account.bucket}},
@@ -127,7 +137,8 @@ def terraform(account: Account, features: Sequence[Feature]) -> Document:
             },
             "aws_iam_role": {
                 "execution": {
-                    "name": account.role_arn.rpartition("/")[2],
+                    "name": name,
+                    "path": path,
                     "assume_role_policy": _text(trust_policy()),
                 }
             },
@@ -135,21 +146,47 @@ def terraform(account: Account, features: Sequence[Feature]) -> Document:
                 "execution": {
                     "name": "TrainyardJobs",
                     "role": role,
-                    "policy": _text(execution_policy(account)),
+                    "policy": _text(execution_policy(account, features)),
                 }
             },
             "aws_iam_policy": {
-                "airflow": {
-                    "name": AIRFLOW_POLICY,
-                    "policy": _text(airflow_policy(account, features)),
+                f"airflow_{number}": {
+                    "name": _policy_name(account, number),
+                    "policy": _text(policy),
                 }
+                for number, policy in managed
             },
             "aws_cloudwatch_log_group": {
-                name.rpartition("/")[2]: {"name": name, "retention_in_days": RETENTION_DAYS}
-                for name in LOG_GROUPS
+                group.rpartition("/")[2]: {"name": group, "retention_in_days": RETENTION_DAYS}
+                for group in LOG_GROUPS
             },
         }
     }
+
+
+def _managed(policy: Document) -> list[Document]:
+    """Return policies that together are this one, each within IAM's size of a managed policy."""
+    parts: list[list[Document]] = [[]]
+    for statement in policy["Statement"]:
+        if _size([*parts[-1], statement]) > MOST_CHARACTERS:
+            parts.append([])
+        parts[-1].append(statement)
+    return [{**policy, "Statement": part} for part in parts]
+
+
+def _size(statements: Sequence[Document]) -> int:
+    return len(re.sub(r"\s", "", json.dumps({"Version": "", "Statement": statements}))) + 10
+
+
+def _policy_name(account: Account, number: int) -> str:
+    deployment = "" if account.deployment is None else f"-{run_slug(account.deployment)}"
+    return f"TrainyardAirflow{deployment}-{number}"
+
+
+def _path_and_name(role_arn: str) -> tuple[str, str]:
+    """Return the path and the name of a role. Worked: .../role/service/X gives /service/ and X."""
+    path, _, name = role_arn.partition(":role")[2].rpartition("/")
+    return f"{path}/", name
 
 
 def _text(document: Any) -> str:

@@ -37,11 +37,11 @@ class AccountLimits:
     """Checked of every job once it has the connection's defaults; an empty list of globs allows all.
 
     Attributes:
-        required: settings that a job must have. The volume key is not demanded of instance types with local NVMe
-            storage, which take none, network isolation not of AutoML jobs.
+        required: settings that a job must have. The volume key is not demanded of jobs that run on instance types with
+            local NVMe storage only, which take none, network isolation not of AutoML jobs.
         required_tags: keys of tags.
         roles: globs of execution roles.
-        buckets: globs of the buckets that a job reads and writes.
+        buckets: globs of the buckets that a job reads and writes, as far as its spec or the run's conf names them.
         images: globs of image URIs.
         instance_types: globs.
         max_run_usd: the most that a whole run may cost by its plan.
@@ -60,13 +60,19 @@ class AccountLimits:
         """Return the limits read from plain data; a SpecError names every unknown key and wrong type at once."""
         return read_spec(cls, mapping, where=where)
 
-    def check(self, spec: Spec, *, image_uri: str | None = None) -> None:
+    def check(self, spec: Spec, *, image_uri: str | None = None, reads: Sequence[str] = ()) -> None:
         """Refuse a job that is beyond the limits.
+
+        Args:
+            spec: the job, with the connection's defaults.
+            image_uri: of its container; None for an AutoML job, which brings its own.
+            reads: addresses that it reads beside those of its spec.
 
         Raises:
             SpecError: everything that is, at once.
         """
-        if findings := list(self.findings(spec, image_uri=image_uri)):
+        findings = [*self.findings(spec, image_uri=image_uri), *self.bucket_findings(list(reads))]
+        if findings:
             raise SpecError(findings, subject="the account's limits")
 
     def findings(self, spec: Spec, *, image_uri: str | None = None) -> Iterator[Finding]:
@@ -76,6 +82,12 @@ class AccountLimits:
             spec: the job, with the connection's defaults.
             image_uri: of its container; None for an AutoML job, which brings its own.
         """
+        if self != AccountLimits() and getattr(spec, "raw_request_overrides", None):
+            yield Finding(
+                where="raw_request_overrides",
+                what="is not allowed beside the connection's job_limits, which it could undo",
+                next_step="take the spec's own fields",
+            )
         for name in self.required:
             if not self._has(spec, name):
                 yield _missing(name.value)
@@ -85,7 +97,11 @@ class AccountLimits:
         yield from _outside("role", [spec.role], self.roles)
         yield from _outside("image_uri", [image_uri] if image_uri else [], self.images)
         yield from _outside("instance_type", instance_types(spec), self.instance_types)
-        buckets = {each.partition("/")[0] for each in _s3_paths(asdict(spec))}
+        yield from self.bucket_findings(asdict(spec))
+
+    def bucket_findings(self, given: object) -> Iterator[Finding]:
+        """Yield the buckets of S3 addresses, anywhere in plain data, that are not allowed."""
+        buckets = {each.partition("/")[0] for each in _s3_paths(given)}
         yield from _outside("bucket", sorted(buckets), self.buckets)
 
     def cost_findings(self, ceiling_usd: float | None) -> Iterator[Finding]:
@@ -109,7 +125,7 @@ class AccountLimits:
     def _has(self, spec: Spec, name: Required) -> bool:
         if not hasattr(spec, name):
             return True
-        if name is Required.VOLUME_KMS_KEY and any(map(has_local_storage, instance_types(spec))):
+        if name is Required.VOLUME_KMS_KEY and all(map(has_local_storage, instance_types(spec))):
             return True
         return bool(getattr(spec, name))
 

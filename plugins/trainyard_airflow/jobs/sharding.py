@@ -97,7 +97,7 @@ class ShardingJobType(JobType):
         image = job_image(job, region=clients.region)
         # It reads and writes S3 itself, which an isolated container cannot.
         job = replace(clients.job_defaults.of(job), enable_network_isolation=False)
-        clients.job_limits.check(job, image_uri=image)
+        clients.job_limits.check(job, image_uri=image, reads=[self.spec.source.uri])
         request = render_processing_job(
             job,
             name=name,

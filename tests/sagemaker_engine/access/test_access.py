@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,26 @@ def test_everybody_learns_that_a_bucket_does_not_exist(access: Access) -> None:
         s3.head_bucket(Bucket="there-is-none")
     with pytest.raises(ClientError, match="403"):
         s3.head_bucket(Bucket=access.engine.bucket)
+
+
+def test_the_parts_of_an_upload_are_encrypted_as_it_was_begun(access: Access) -> None:
+    rail = {
+        "Effect": "Deny",
+        "Action": "s3:PutObject",
+        "Resource": "*",
+        "Condition": {"StringNotEqualsIfExists": {"s3:x-amz-server-side-encryption": "aws:kms"}},
+    }
+    access.put(ALL, guard_rails=[{"Statement": rail}])
+    where = {"Bucket": access.engine.bucket, "Key": f"parts-{access.access_key}"}
+    kms = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/runs"}
+    s3 = access.client("s3")
+
+    s3.upload_fileobj(io.BytesIO(b"x" * 9_000_000), *where.values(), ExtraArgs=kms)
+
+    assert s3.head_object(**where)["ContentLength"] == 9_000_000
+    with pytest.raises(Exception, match="AccessDenied"):
+        s3.upload_fileobj(io.BytesIO(b"x" * 9_000_000), *where.values())
+    s3.delete_object(**where)
 
 
 def test_a_job_has_the_permissions_of_its_role(access: Access) -> None:

@@ -90,6 +90,8 @@ def test_resources_match_by_wildcards(more: Any, is_allowed: bool) -> None:
         ({"ForAllValues:StringLike": {"sagemaker:InstanceTypes": ["ml.p5*", "ml.m5*"]}}, True),
         ({"ForAllValues:StringLike": {"sagemaker:Absent": "x"}}, True),
         ({"ForAnyValue:StringLike": {"sagemaker:Absent": "x"}}, False),
+        ({"ForAnyValue:StringNotEquals": {"sagemaker:Absent": "x"}}, False),
+        ({"ForAllValues:StringNotEquals": {"sagemaker:Absent": "x"}}, True),
         ({"NumericLessThanEquals": {"sagemaker:MaxRuntimeInSeconds": "3600"}}, True),
         ({"NumericLessThanEquals": {"sagemaker:MaxRuntimeInSeconds": 3599}}, False),
     ],

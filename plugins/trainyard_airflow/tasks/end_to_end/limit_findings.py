@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainyard.errors import Finding
+from trainyard.specs.account_limits import Required
 from trainyard_airflow.tasks.end_to_end.jobs import (
     LastStepEvaluation,
     evaluation_spec,
@@ -14,7 +16,6 @@ from trainyard_airflow.tasks.shared.run_paths import RunPaths
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainyard.errors import Finding
     from trainyard.specs.processing_job import ProcessingJobSpec
     from trainyard.specs.run_conf import RunConf
     from trainyard.specs.training_job import TrainingJobSpec
@@ -30,10 +31,20 @@ def limit_findings(
     """
     from trainyard_airflow.jobs.job_code import job_image  # a DAG file imports this module
 
+    limits = clients.job_limits
+    if conf.shard_instance_count and Required.ENABLE_NETWORK_ISOLATION in limits.required:
+        yield Finding(
+            where="shard_instance_count",
+            what="a sharding job reads and writes S3 itself; the connection's job_limits require network isolation",
+            got=str(conf.shard_instance_count),
+            allowed="0",
+            next_step="set it to 0, so that the worker shards",
+        )
+    yield from limits.bucket_findings([conf.source, conf.tokenizer])
     findings = (
         finding
         for job in _jobs(conf, bucket=bucket, role=role)
-        for finding in clients.job_limits.findings(
+        for finding in limits.findings(
             clients.job_defaults.of(job), image_uri=job_image(job, region=clients.region)
         )
     )
@@ -45,6 +56,7 @@ def _jobs(
 ) -> Iterator[TrainingJobSpec | ProcessingJobSpec]:
     """Yield the run's jobs with stand-ins for what earlier tasks will return."""
     from trainyard.specs.processing_job import ProcessingJobSpec  # a DAG file imports this module
+    from trainyard_airflow.jobs.ladder import rungs_of, spec_on_rung  # likewise
 
     paths = RunPaths(bucket=bucket, prefix=conf.prefix, dag_id="dag", run_id="run")
     dataset_uri = f"{paths.root}/dataset"
@@ -57,12 +69,15 @@ def _jobs(
             code_location=paths.code,
         )
     training = training_spec(conf, paths=paths, dataset_uri=dataset_uri, role=role, task_id="train")
-    yield training
-    for rung in conf.rungs:
+    if training.capacity_ladder:
+        yield from (spec_on_rung(training, rung) for rung in rungs_of(training))
+    else:
+        yield training
+    for each in conf.rungs:
         trained = {
             "job_name": "job",
             "model_artifact": f"{paths.output}/model.tar.gz",
-            "instance_type": rung.instance_type,
+            "instance_type": each.instance_type,
         }
         evaluation = evaluation_spec(
             conf, paths=paths, dataset_uri=dataset_uri, training=trained, role=role

@@ -55,13 +55,10 @@ def training_pipeline(
             error of the DAG file.
     """
     params = params_with(defaults or {}, subject=f"training_pipeline {dag_id}")
-    with DAG(
-        dag_id=dag_id,
-        schedule=schedule,
-        catchup=False,
-        default_args={**DEFAULT_ARGS, "aws_conn_id": aws_conn_id},
-        **dag_arguments,
-    ) as dag:
+    own_args = dag_arguments.pop("default_args", {})
+    default_args = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **own_args}
+    dag_arguments = {"catchup": False, **dag_arguments, "default_args": default_args}
+    with DAG(dag_id=dag_id, schedule=schedule, **dag_arguments) as dag:
         preflight = PreflightOperator(task_id=TaskId.PREFLIGHT)
         shard = ShardDatasetOperator(
             task_id=TaskId.SHARD,
