@@ -99,7 +99,7 @@ def test_each_feature_adds_what_it_needs_and_nothing_else() -> None:
     assert not any("Tuning" in each or "AutoML" in each or "sns" in each for each in names)
     for feature in Feature:
         assert actions(feature) > base
-    assert set.union(*(actions(each) for each in Feature)) == actions(*Feature)
+    assert set.union(*(actions(each) for each in Feature)) <= actions(*Feature)
 
 
 def test_no_statement_allows_every_action_or_shares_its_name() -> None:
