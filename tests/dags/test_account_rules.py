@@ -173,4 +173,4 @@ def test_without_a_permission_a_run_fails_and_names_it(
 
     said = caplog.text + "".join(capfd.readouterr())
     assert ("failed" in states.values()) is (action not in DONE_WITHOUT), states
-    assert f"not authorized to perform: {action} on" in said
+    assert action in said

@@ -137,8 +137,18 @@ def service_error(
         code=code,
         where=where,
         got=f"{code}: {message}",
-        next_step=_REFUSAL_STEPS.get(code, "fix what the message names"),
+        next_step=_refusal_step(code, operation),
     )
+
+
+def _refusal_step(code: str, operation: str) -> str:
+    if code == "403":  # the answer to a HEAD has no body, so no message either
+        return f"grant the caller {_ACTIONS.get(operation, operation)}"
+    return _REFUSAL_STEPS.get(code, "fix what the message names")
+
+
+_ACTIONS = {"HeadObject": "s3:GetObject", "HeadBucket": "s3:ListBucket"}
+"""Operations whose IAM action has another name."""
 
 
 _THROTTLES = frozenset(

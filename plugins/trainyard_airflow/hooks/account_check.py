@@ -228,8 +228,8 @@ def _refusal(error: ClientError | BotoCoreError, *, where: str, got: str | None)
         if isinstance(ours, ThrottledError):
             raise ours from error
         severity = Severity.WARNING if _code(error) in _FORBIDDEN else Severity.ERROR
-        what = f"cannot be looked at ({_code(error)})"
-        return Finding(where=where, what=what, got=got, severity=severity)
+        what = f"cannot be looked at: {ours.got}"
+        return Finding(where=where, what=what, got=got, next_step=ours.next_step, severity=severity)
     step = "correct the connection in Airflow"
     if isinstance(error, _NO_CREDENTIALS):
         step = "give the connection credentials, or run Airflow where an AWS role is attached"
