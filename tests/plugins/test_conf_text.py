@@ -16,8 +16,8 @@ from tests.runs.sample_run import sample_record
 from trainyard.rules.conf_facts import decoded
 from trainyard.runs.report.page import render_report_html
 from trainyard.sagemaker_api.names import run_slug
+from trainyard.specs.base_run_conf_rules import PATTERNS
 from trainyard.specs.run_conf import RunConf
-from trainyard.specs.run_conf_rules import PATTERNS
 from trainyard_airflow.operators.shard_dataset import ShardDatasetOperator
 from trainyard_airflow.tasks.end_to_end.task_specs import shard_task_spec
 from trainyard_airflow.tasks.shared.run_paths import RunPaths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from trainyard.catalog.instances import catalogue
 from trainyard.errors import Finding, SpecError
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from trainyard.catalog.instances import InstanceType
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.capacity_rung import CapacityRung
-    from trainyard.specs.run_conf import RunConf
 
-    ClusterRules = Callable[[RunConf, InstanceType], Iterable[Finding]]
+C = TypeVar("C", bound="BaseRunConf")
 
 
-def ladder_plan_findings(conf: RunConf, cluster_rules: ClusterRules) -> Iterator[Finding]:
+def ladder_plan_findings(
+    conf: C, cluster_rules: Callable[[C, InstanceType], Iterable[Finding]]
+) -> Iterator[Finding]:
     """Yield what is wrong with each rung, every one looked at as if it were the run's own cluster.
 
     Args:
@@ -43,7 +45,7 @@ def ladder_plan_findings(conf: RunConf, cluster_rules: ClusterRules) -> Iterator
             )
 
 
-def _standing_on(conf: RunConf, rung: CapacityRung) -> RunConf:
+def _standing_on(conf: C, rung: CapacityRung) -> C:
     """Return the conf of a run whose only rung is this one. The ladder's own rules have been kept already."""
     return replace(
         conf,
@@ -55,7 +57,7 @@ def _standing_on(conf: RunConf, rung: CapacityRung) -> RunConf:
     )
 
 
-def _money(conf: RunConf, rung: CapacityRung, where: str) -> Iterator[Finding]:
+def _money(conf: BaseRunConf, rung: CapacityRung, where: str) -> Iterator[Finding]:
     estimate = rung_estimate(conf, rung)
     if rung.max_cost_usd is None or estimate.ceiling_usd is None:
         return

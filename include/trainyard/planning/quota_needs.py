@@ -10,6 +10,7 @@ from trainyard.planning.evaluation_plan import Place, plan_evaluation, way_out
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.run_conf import RunConf
 
 EVALUATION = "evaluation_instance_type"
@@ -39,6 +40,16 @@ class QuotaNeed:
 
 def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
     """Yield what training, sharding job and evaluation need, each by itself: they run one after another."""
+    yield from training_needs(conf)
+    if conf.shard_instance_count:
+        yield processing_need(
+            "shard_instance_type", conf.shard_instance_type, amount=conf.shard_instance_count
+        )
+    yield from _evaluation(conf)
+
+
+def training_needs(conf: BaseRunConf) -> Iterator[QuotaNeed]:
+    """Yield what the training needs on each of its rungs."""
     yield QuotaNeed(where="max_run_s", name=LONGEST_RUN, amount=conf.max_run_s)
     for index, rung in enumerate(conf.capacity_ladder):
         yield QuotaNeed(
@@ -53,22 +64,21 @@ def quota_needs(conf: RunConf) -> Iterator[QuotaNeed]:
             name=_training(conf.instance_type, is_spot=conf.use_spot_instances),
             amount=conf.instance_count,
         )
-    if conf.shard_instance_count:
-        name = f"{conf.shard_instance_type} for processing job usage"
-        yield QuotaNeed(where="shard_instance_type", name=name, amount=conf.shard_instance_count)
-    yield from _evaluation(conf)
+
+
+def processing_need(
+    where: str, instance_type: str, *, amount: int = 1, next_step: str | None = None
+) -> QuotaNeed:
+    """Return what a processing job on instances of a type needs."""
+    name = f"{instance_type} for processing job usage"
+    return QuotaNeed(where=where, name=name, amount=amount, next_step=next_step)
 
 
 def _evaluation(conf: RunConf) -> Iterator[QuotaNeed]:
     """Yield the type of the evaluation's job after each rung; nothing if the training itself measures."""
     plans = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
     for name in dict.fromkeys(p.instance_type for p in plans if p.place is Place.PROCESSING):
-        yield QuotaNeed(
-            where=EVALUATION,
-            name=f"{name} for processing job usage",
-            amount=1,
-            next_step=way_out(conf),
-        )
+        yield processing_need(EVALUATION, name, next_step=way_out(conf))
 
 
 def _training(instance_type: str, *, is_spot: bool) -> str:

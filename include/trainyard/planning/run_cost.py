@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from trainyard.planning.evaluation_plan import EvaluationPlan
+    from trainyard.planning.search_cost import SearchCost
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.capacity_rung import CapacityRung
     from trainyard.specs.run_conf import RunConf
 
@@ -66,7 +68,23 @@ def run_cost(conf: RunConf, *, job_attempts: int = 1) -> RunCost:
         conf: what the run shall do; its instance types are in the catalogue.
         job_attempts: how often each job may be started.
     """
-    estimates, search = _estimates(conf), search_cost(conf, attempts=job_attempts)
+    return total_cost(
+        _estimates(conf),
+        job_attempts=job_attempts,
+        search=search_cost(conf, attempts=job_attempts),
+    )
+
+
+def total_cost(
+    estimates: Mapping[str, CostEstimate], *, job_attempts: int, search: SearchCost | None = None
+) -> RunCost:
+    """Return the most that jobs can cost together.
+
+    Args:
+        estimates: one attempt of each job, by its task.
+        job_attempts: how often each job may be started.
+        search: the search before them, all its attempts counted.
+    """
     amounts = [each.ceiling_usd for each in estimates.values()]
     known = sum(each for each in amounts if each is not None)
     once = None if None in amounts else known
@@ -94,13 +112,23 @@ def training_budget_usd(conf: RunConf, *, searched_usd: float | None = None) -> 
     if conf.budget_usd is None:
         return None
     estimates, search = _estimates(conf), search_cost(conf)
-    others = (each.ceiling_usd for name, each in estimates.items() if name != TaskId.TRAIN)
     most = search.ceiling_usd if search else None
     spent = (most or 0.0) if searched_usd is None else searched_usd
-    return max(0.01, conf.budget_usd - spent - sum(each for each in others if each is not None))
+    return left_for_training(conf.budget_usd - spent, estimates)
 
 
-def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
+def left_for_training(budget_usd: float, estimates: Mapping[str, CostEstimate]) -> float:
+    """Return what one attempt of each other job leaves of a budget for the training, at least a cent."""
+    others = (each.ceiling_usd for name, each in estimates.items() if name != TaskId.TRAIN)
+    return max(0.01, budget_usd - sum(each for each in others if each is not None))
+
+
+def training_estimate(conf: BaseRunConf) -> CostEstimate:
+    """Return the most that one attempt of the training can cost: that on its dearest rung."""
+    return _dearest(rung_estimate(conf, rung) for rung in conf.rungs)
+
+
+def rung_estimate(conf: BaseRunConf, rung: CapacityRung) -> CostEstimate:
     """Return the most that one attempt of the training can cost on a rung. Raises SpecError for an unknown type."""
     return cost_ceiling(
         instance_type=rung.instance_type,
@@ -112,11 +140,8 @@ def rung_estimate(conf: RunConf, rung: CapacityRung) -> CostEstimate:
 
 def _estimates(conf: RunConf) -> Mapping[str, CostEstimate]:
     """Return one attempt of each job, each for its longest time."""
-    rungs = conf.rungs
-    estimates: dict[str, CostEstimate] = {
-        TaskId.TRAIN: _dearest(rung_estimate(conf, rung) for rung in rungs)
-    }
-    evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in rungs]
+    estimates: dict[str, CostEstimate] = {TaskId.TRAIN: training_estimate(conf)}
+    evaluating = [plan_evaluation(conf, trained_on=each.instance_type) for each in conf.rungs]
     if evaluating[0].place is Place.PROCESSING:
         estimates[TaskId.EVALUATE] = _dearest(
             cost_ceiling(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainyard.catalog.hardware import hardware, has_bf16
@@ -25,7 +26,9 @@ from trainyard.specs.run_conf_tuning import search_of
 from trainyard.units import BYTES_PER_GIB, format_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from trainyard.specs.base_run_conf import BaseRunConf
 
 _BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and two AdamW moments
 _KEPT_CHECKPOINTS = 2
@@ -81,7 +84,9 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
         SpecError: every problem of the conf, its instance type, batches, shards and limits at once.
     """
     conf, findings = _read(params)
-    instance, unknown = _instance(params if conf is None else {"instance_type": conf.instance_type})
+    instance, unknown = find_instance(
+        params if conf is None else {"instance_type": conf.instance_type}
+    )
     findings += unknown
     findings += _processing_findings(conf) if conf else ()
     if conf and instance:
@@ -99,8 +104,8 @@ def plan_run(params: Mapping[str, Any], *, job_attempts: int = 1) -> RunPlan:
             subject="run conf",
         )
     cost = run_cost(conf, job_attempts=job_attempts)
-    _keep_budget(conf, cost)
-    return _plan(conf, num_shards, cost, warnings=(*findings, *_price_warnings(conf, cost)))
+    keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
+    return _plan(conf, num_shards, cost, warnings=(*findings, *price_warnings(conf, cost)))
 
 
 def _plan(
@@ -147,7 +152,8 @@ def _read(params: Mapping[str, Any]) -> tuple[RunConf | None, list[Finding]]:
         return None, list(error.findings)
 
 
-def _instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[Finding]]:
+def find_instance(params: Mapping[str, Any]) -> tuple[InstanceType | None, list[Finding]]:
+    """Return the catalogue's entry of the params' type, and the finding that there is none."""
     name = params.get("instance_type")
     if not isinstance(name, str):
         return None, []
@@ -164,12 +170,13 @@ def _processing_findings(conf: RunConf) -> Iterator[Finding]:
         wanted["shard_instance_type"] = conf.shard_instance_type
     for where, name in wanted.items():
         if name is not None:
-            yield from _processing_type_findings(where, name)
+            yield from processing_type_findings(where, name)
     if all(each.instance_type in catalogue().types for each in conf.rungs):
         yield from evaluation_findings(conf)
 
 
-def _processing_type_findings(where: str, name: str) -> Iterator[Finding]:
+def processing_type_findings(where: str, name: str) -> Iterator[Finding]:
+    """Yield that a type is unknown, or none that processing jobs may have."""
     try:
         known = catalogue().find(name, where=where)
     except SpecError as error:
@@ -204,6 +211,19 @@ def _shards(conf: RunConf) -> tuple[int, list[Finding]]:
 
 
 def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
+    yield from rank_findings(conf, instance)
+    if conf.precision == "bf16" and instance.name in hardware() and not has_bf16(instance.name):
+        yield Finding(
+            where="precision",
+            what=f"bf16 is not in the hardware of {instance.accelerator}",
+            got=f"bf16 on {instance.name}",
+            allowed="fp16 or fp32",
+        )
+    yield from _memory_findings(conf, instance)
+
+
+def rank_findings(conf: BaseRunConf, instance: InstanceType) -> Iterator[Finding]:
+    """Yield more ranks than an instance can run, and accelerators that are paid and stay idle."""
     ranks, places = conf.ranks_on(instance.name), instance.num_accelerators or instance.vcpus
     if ranks > places:
         kind = instance.accelerator or "vCPUs"
@@ -221,14 +241,6 @@ def _cluster_findings(conf: RunConf, instance: InstanceType) -> Iterator[Finding
             next_step=f"leave it empty, or set it to {instance.num_accelerators}",
             severity=Severity.WARNING,
         )
-    if conf.precision == "bf16" and instance.name in hardware() and not has_bf16(instance.name):
-        yield Finding(
-            where="precision",
-            what=f"bf16 is not in the hardware of {instance.accelerator}",
-            got=f"bf16 on {instance.name}",
-            allowed="fp16 or fp32",
-        )
-    yield from _memory_findings(conf, instance)
 
 
 def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
@@ -253,7 +265,7 @@ def _slow_precision(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
     )
 
 
-def _idle_accelerators(conf: RunConf, instance: InstanceType, ranks: int) -> str:
+def _idle_accelerators(conf: BaseRunConf, instance: InstanceType, ranks: int) -> str:
     """Return how many accelerators stay idle and what they cost.
 
     Worked: one rank on each of 8 x ml.p4d.24xlarge leaves 56 of 64 accelerators idle, 7/8 of what all cost.
@@ -288,7 +300,8 @@ def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Findin
     """Yield that the readable part of a faulty conf could cost more than its budget, if its types have prices."""
     try:
         if conf is not None:
-            _keep_budget(conf, run_cost(conf, job_attempts=job_attempts))
+            cost = run_cost(conf, job_attempts=job_attempts)
+            keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
     except BudgetExceededError as error:
         yield Finding(
             where="budget_usd", what=error.what, got=str(error.got), allowed=error.allowed
@@ -297,8 +310,13 @@ def _budget_findings(conf: RunConf | None, job_attempts: int) -> Iterator[Findin
         return
 
 
-def _keep_budget(conf: RunConf, cost: RunCost) -> None:
-    budget, needed = conf.budget_usd, cost.known_usd
+def keep_budget(budget: float | None, cost: RunCost, *, cheaper: Callable[[], str]) -> None:
+    """Check that a run keeps its budget in USD; None is no bound.
+
+    Raises:
+        BudgetExceededError: it could cost more; `cheaper` says what to change.
+    """
+    needed = cost.known_usd
     if budget is None or needed <= budget:
         return
     once = (
@@ -311,7 +329,7 @@ def _keep_budget(conf: RunConf, cost: RunCost) -> None:
         where="budget_usd",
         got=f"up to {format_usd(needed)}{once}: {cost.note}",
         allowed=f"at most {format_usd(budget)}",
-        next_step=f"raise budget_usd, or {_cheaper(conf, cost)}",
+        next_step=f"raise budget_usd, or {cheaper()}",
     )
 
 
@@ -355,7 +373,8 @@ def _full_volume(conf: RunConf, instance: InstanceType) -> Iterator[Finding]:
         )
 
 
-def _price_warnings(conf: RunConf, cost: RunCost) -> Iterator[Finding]:
+def price_warnings(conf: BaseRunConf, cost: RunCost) -> Iterator[Finding]:
+    """Yield that a budget cannot be checked, since a price is unknown."""
     if conf.budget_usd is not None and cost.ceiling_usd is None:
         yield Finding(
             where="budget_usd",

@@ -10,13 +10,14 @@ from trainyard.specs.capacity_rung import MOST_RUNGS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.capacity_rung import CapacityRung
     from trainyard.specs.run_conf import RunConf
 
 _OF_FIRST_RUNG = ("instance_type", "instance_count")
 
 
-def contradictions(conf: RunConf) -> Iterator[Finding]:
+def contradictions(conf: BaseRunConf) -> Iterator[Finding]:
     """Yield the fields whose place the first rung takes and that say something else.
 
     A field that stands at its default says nothing.
@@ -41,9 +42,8 @@ def contradictions(conf: RunConf) -> Iterator[Finding]:
         )
 
 
-def ladder_findings(conf: RunConf) -> Iterator[Finding]:
-    """Yield what is wrong with any rung: its ranks, and rungs that would be tried twice."""
-    yield from rung_findings(conf.capacity_ladder)
+def even_rung_findings(conf: RunConf) -> Iterator[Finding]:
+    """Yield the rungs after the first whose ranks do not share the global batch evenly."""
     for index, rung in enumerate(conf.capacity_ladder[1:], 1):
         ranks = (rung.instance_count or conf.instance_count) * conf.ranks_on(rung.instance_type)
         at_once = conf.micro_batch_size * ranks

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from trainyard.errors import Finding, unknown_key
-from trainyard.specs.capacity_rung import INSTANCE_TYPE
-from trainyard.specs.limits import number_findings
-from trainyard.specs.run_conf_ladder import ladder_findings
+from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
+from trainyard.specs.run_conf_ladder import even_rung_findings
 from trainyard.specs.run_conf_tuning_rules import tuning_findings
 
 if TYPE_CHECKING:
@@ -21,10 +19,7 @@ CHOICES = {
     "model": ("gpt", "mlp"),
     "strategy": ("ddp", "fsdp"),
     "precision": ("auto", "fp32", "bf16", "fp16"),
-    "on_rule_error": ("warn", "stop", "fail"),
-    "debugger": ("own", "service"),
     "evaluation_place": ("auto", "processing", "training"),
-    "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
 }
 # Hyperparameters of training_scripts/ that no field of the conf makes: only these may be added.
 FURTHER_HYPERPARAMETERS = (
@@ -65,61 +60,20 @@ OF_SHARDS = (
 )
 HYBRID_DEGREE, *SPLITTING_DEGREES = OF_SHARDS[:4]
 """Ranks of these degrees read the same samples."""
-PATTERNS = {
-    "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),
-    "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
-    "evaluation_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
-    "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
-    "prefix": (
-        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,7}/?",
-        "a key prefix such as team/trainyard: up to 8 names of letters, digits, . _ and -",
-    ),
-    "image_uri": (
-        (
-            r"(?=.{1,255}$)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+"
-            r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-        ),
-        "registry/repository:tag or registry/repository@sha256:digest, at most 255 characters",
-    ),
-    "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
-    "role": (r"arn:aws[a-z\-]*:iam::\d{12}:role/.+|[\w+=,.@-]{1,64}", "a role's ARN or its name"),
-}
 
 
 def conf_findings(conf: RunConf) -> Iterator[Finding]:
     """Yield every fault of the conf: choices, ranges, names, values that contradict others."""
-    yield from _choices(conf)
-    yield from _ranges(conf)
-    yield from _names(conf)
+    yield from base_findings(conf)
+    yield from choice_findings(conf, CHOICES)
     yield from _data(conf)
     yield from _sharding_job(conf)
     yield from _model(conf)
     yield from _batches(conf)
-    yield from _spot(conf)
+    yield from even_rung_findings(conf)
+    yield from _lost_by_spot(conf)
     yield from _hyperparameters(conf)
     yield from tuning_findings(conf)
-
-
-def _choices(conf: RunConf) -> Iterator[Finding]:
-    for name, allowed in CHOICES.items():
-        value = getattr(conf, name)
-        if value not in allowed:
-            yield Finding(
-                where=name, what="is not a choice", got=repr(value), allowed=", ".join(allowed)
-            )
-
-
-def _ranges(conf: RunConf) -> Iterator[Finding]:
-    yield from number_findings(conf)
-    if not 0 <= conf.max_bad_row_fraction <= 1:
-        yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
-
-
-def _names(conf: RunConf) -> Iterator[Finding]:
-    for name, (pattern, allowed) in PATTERNS.items():
-        value = getattr(conf, name)
-        if value is not None and not re.fullmatch(pattern, value):
-            yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
 
 
 def _data(conf: RunConf) -> Iterator[Finding]:
@@ -127,6 +81,8 @@ def _data(conf: RunConf) -> Iterator[Finding]:
         yield Finding(
             where="source", what="is empty", allowed="python-stdlib, a path or an s3:// URI"
         )
+    if not 0 <= conf.max_bad_row_fraction <= 1:
+        yield _no_fraction("max_bad_row_fraction", conf.max_bad_row_fraction)
     if conf.tokenizer != "bytes" and not conf.tokenizer.endswith(".json"):
         yield Finding(
             where="tokenizer",
@@ -229,22 +185,7 @@ def _batches(conf: RunConf) -> Iterator[Finding]:
         )
 
 
-def _spot(conf: RunConf) -> Iterator[Finding]:
-    yield from ladder_findings(conf)
-    if conf.max_wait_s is not None and not conf.use_spot_instances and not conf.capacity_ladder:
-        yield Finding(
-            where="max_wait_s",
-            what="goes with spot instances only",
-            got=str(conf.max_wait_s),
-            next_step="set use_spot_instances or drop it",
-        )
-    if conf.max_wait_s is not None and conf.max_wait_s < conf.max_run_s:
-        yield Finding(
-            where="max_wait_s",
-            what="is shorter than max_run_s, which it includes",
-            got=str(conf.max_wait_s),
-            allowed=f"at least {conf.max_run_s}",
-        )
+def _lost_by_spot(conf: RunConf) -> Iterator[Finding]:
     is_spot = conf.use_spot_instances or any(r.use_spot_instances for r in conf.capacity_ladder)
     if is_spot and conf.checkpoint_interval < 0:
         yield Finding(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainyard.errors import Finding
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.comparison_plan import ComparisonPlan
+    from trainyard.specs.run_conf import RunConf
 
 CELL_RETRIES = 1
 """Of a cell whose instances were lost; each may pay for one more attempt."""
@@ -64,7 +65,7 @@ class ComparisonPreflightOperator(PreflightOperator):
 
     def _state(
         self, context: Context, plan: Any, place: Mapping[str, str], region: str
-    ) -> RunState:
+    ) -> RunState[RunConf]:
         self.tell_cost(plan, budget_usd=plan.conf.run.budget_usd)
         self.log.info("%d trainings: %s", len(plan.cells), ", ".join(c.name for c in plan.cells))
         return run_state(

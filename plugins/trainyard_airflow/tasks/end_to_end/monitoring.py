@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard_airflow.hooks.monitoring import TrainingMonitor
 
 
-def monitored_training(state: RunState) -> MonitoredTraining:
+def monitored_training(state: RunState[BaseRunConf]) -> MonitoredTraining:
     """Return the training of a run as CloudWatch will know it: the names of all its attempts are known before."""
     rungs, types = state.conf.rungs, catalogue().types
     known = [types.get(each.instance_type) for each in rungs]
@@ -48,7 +49,7 @@ class _MonitoringOperator(ConnectedOperator):
 
     ui_color = "#f6efe2"
 
-    def _monitor(self, state: RunState) -> TrainingMonitor:
+    def _monitor(self, state: RunState[BaseRunConf]) -> TrainingMonitor:
         from trainyard_airflow.hooks.monitoring import TrainingMonitor
 
         return TrainingMonitor(self.clients, monitored_training(state))
@@ -71,7 +72,7 @@ class SetUpMonitoringOperator(_MonitoringOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return `alarms` and `dashboard`: what there is now."""
-        state = RunState.of(context)
+        state = RunState.of_any(context)
         wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
         topic = state.conf.notifications
         owner = Owner(
@@ -102,7 +103,7 @@ class TearDownMonitoringOperator(_MonitoringOperator):
         Raises:
             TrainingRunError: CloudWatch refuses: what is left costs money, so this task fails, though not the run.
         """
-        state = RunState.of(context)
+        state = RunState.of_any(context)
         wanted, monitor = state.conf.monitoring or Monitoring(), self._monitor(state)
         alarms = monitor.remove_alarms()
         is_removed = wanted.dashboard is Dashboard.RUN and monitor.remove_dashboard()

@@ -19,12 +19,12 @@ from trainyard_airflow.tasks.end_to_end.monitoring import (
     SetUpMonitoringOperator,
     TearDownMonitoringOperator,
 )
-from trainyard_airflow.tasks.end_to_end.params import params_with
+from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.preflight import PreflightOperator
 from trainyard_airflow.tasks.end_to_end.report import ReportOperator
 from trainyard_airflow.tasks.shared.assets import MODEL_ASSET, SHARDS_ASSET
 from trainyard_airflow.tasks.shared.default_args import DEFAULT_ARGS, JOB_RETRIES
-from trainyard_airflow.tasks.shared.form_schema import give_params
+from trainyard_airflow.tasks.shared.form_schema import give_params, params_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ def training_pipeline(
         SpecError: names of no field, and values that the form would refuse, all at once: Airflow shows it as the import
             error of the DAG file.
     """
-    params = params_with(defaults or {}, subject=f"training_pipeline {dag_id}")
+    params = params_with(run_params, defaults or {}, subject=f"training_pipeline {dag_id}")
     own_args = dag_arguments.pop("default_args", {})
     default_args = {**DEFAULT_ARGS, "aws_conn_id": aws_conn_id, **own_args}
     dag_arguments = {"catchup": False, **dag_arguments, "default_args": default_args}

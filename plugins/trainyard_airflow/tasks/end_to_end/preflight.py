@@ -29,24 +29,28 @@ from trainyard_airflow.tasks.end_to_end.jobs import (
     TRAINING_ENTRY_POINTS,
 )
 from trainyard_airflow.tasks.end_to_end.lint import params_findings
-from trainyard_airflow.tasks.end_to_end.params import schema_findings
+from trainyard_airflow.tasks.end_to_end.params import run_params
 from trainyard_airflow.tasks.end_to_end.script_findings import run_script_findings
 from trainyard_airflow.tasks.shared.default_args import JOB_RETRIES
+from trainyard_airflow.tasks.shared.form_schema import schema_findings
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 from trainyard_airflow.tasks.shared.run_state import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from airflow.sdk import Context
+    from airflow.sdk import Context, Param
 
     from trainyard.planning.auto_plan import AutoChoice
     from trainyard.planning.comparison_plan import ComparisonPlan
     from trainyard.planning.run_plan import RunPlan
+    from trainyard.planning.script_plan import ScriptPlan
+    from trainyard.specs.base_run_conf import BaseRunConf
     from trainyard.specs.run_conf import RunConf
     from trainyard_airflow.hooks.aws_clients import AwsClients
 
 T = TypeVar("T")
+C = TypeVar("C", bound="BaseRunConf")
 
 _PLACES = ("bucket", "role", "source", "tokenizer", "notifications")
 # What Airflow itself puts into an event's extra: the REST API, and a trigger with its payload.
@@ -85,7 +89,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             ThrottledError: likewise, AWS asked to slow down.
         """
         found = _Findings()
-        params = {**context["params"], **found.of_events(triggering_params(context))}
+        params = {
+            **context["params"],
+            **found.of_events(triggering_params(context), form=self.form),
+        }
         resolved = found.result_of(lambda: self.resolve(params))
         params, auto = resolved or (params, None)
         plan = found.result_of(lambda: self.plan(params)) if resolved else None
@@ -100,6 +107,7 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         place = found.of_account(self.clients, params) if region else {}
         if region:
             found.add(self._deployment_findings())
+            found.add(self.account_findings(params))
         if plan and all(place.values()):
             found.add(found.result_of(lambda: self.limit_findings(plan, place)) or ())
         if plan:
@@ -112,6 +120,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         if auto:
             self._result["plan"]["auto"] = auto.to_dict()
         return self._result
+
+    def form(self) -> Mapping[str, Param]:
+        """Return the params that the run's form has."""
+        return run_params()
 
     def resolve(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], AutoChoice | None]:
         """Return the params with the planner's choices in the place of "auto", and log them with the reasons.
@@ -147,6 +159,10 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
         for entry_point in (*TRAINING_ENTRY_POINTS.values(), EVALUATION_ENTRY_POINT):
             yield from entry_point_findings(scripts, entry_point)
         yield from run_script_findings(params, scripts=scripts)
+
+    def account_findings(self, params: Mapping[str, Any]) -> Iterable[Finding]:  # noqa: ARG002  # for subclasses
+        """Return what the account lacks beside bucket, role and data; nothing here."""
+        return ()
 
     def within_quotas(self, params: Mapping[str, Any], plan: Any) -> tuple[Any, list[Finding]]:
         """Return the plan that the account's quotas allow, with the findings of that.
@@ -229,23 +245,27 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
     def post_execute(self, context: Context, result: Any = None) -> None:  # noqa: ARG002  # Airflow hands it none
         """Skip the search of a run that has none, and what it does not ask for beside its training."""
-        conf = self._result["conf"]
-        is_watched = Monitoring(**(conf.get("monitoring") or {})).is_on
-        idle: Mapping[str, bool] = {
-            TaskId.TUNE: not conf["tune"],
-            TaskId.SET_UP_MONITORING: not is_watched,
-            TaskId.WATCH_RULES: not conf["watch_rules"],
-        }
-        skipped = [each for each in self.downstream_list if idle.get(each.task_id)]
+        idle = self.idle_tasks(self._result["conf"])
+        skipped = [each for each in self.downstream_list if each.task_id in idle]
         if not skipped:
             return
         # Skipping ends the task here and now, before Airflow keeps what it returned.
         context["ti"].xcom_push(key="return_value", value=self._result)
         self.skip(context["ti"], skipped)
 
+    def idle_tasks(self, conf: Mapping[str, Any]) -> set[str]:
+        """Return the tasks that a run with this conf does not ask for."""
+        is_monitored = Monitoring(**(conf.get("monitoring") or {})).is_on
+        asked: Mapping[str, bool] = {
+            TaskId.TUNE: conf.get("tune", False),
+            TaskId.SET_UP_MONITORING: is_monitored,
+            TaskId.WATCH_RULES: conf["watch_rules"],
+        }
+        return {task for task, is_asked in asked.items() if not is_asked}
+
     def _state(
         self, context: Context, plan: RunPlan, place: Mapping[str, str], region: str
-    ) -> RunState:
+    ) -> RunState[RunConf]:
         self.tell_cost(plan, budget_usd=plan.conf.budget_usd)
         self.log.info("The test split is measured on %s", plan.evaluation.reason)
         return run_state(
@@ -257,7 +277,9 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
             deployment=self.clients.deployment,
         )
 
-    def tell_cost(self, plan: RunPlan | ComparisonPlan, *, budget_usd: float | None) -> None:
+    def tell_cost(
+        self, plan: RunPlan | ComparisonPlan | ScriptPlan, *, budget_usd: float | None
+    ) -> None:
         """Log what the run can cost at most."""
         self.log.info(
             "The run can cost at most: %s (each job once: %s); budget: %s; %s",
@@ -270,13 +292,13 @@ class PreflightOperator(ConnectedOperator, SkipMixin):
 
 def run_state(
     context: Context,
-    conf: RunConf,
+    conf: C,
     *,
     plan: Mapping[str, Any],
     place: Mapping[str, str],
     region: str,
     deployment: str | None,
-) -> RunState:
+) -> RunState[C]:
     """Return the state of the run that the task belongs to."""
     ti = context["ti"]
     paths = RunPaths(
@@ -330,11 +352,16 @@ class _Findings:
             self.unanswered = error
         return None
 
-    def of_events(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def of_events(
+        self, given: Mapping[str, Any], *, form: Callable[[], Mapping[str, Param]]
+    ) -> dict[str, Any]:
         """Return those params of asset events that the form would accept; the others are findings."""
-        correct = "correct the extra of the asset event"
+        if not given:
+            return {}
+        correct, params = "correct the extra of the asset event", form()
         refused = {
-            name: list(schema_findings({name: given[name]}, next_step=correct)) for name in given
+            name: list(schema_findings(params, {name: given[name]}, next_step=correct))
+            for name in given
         }
         for name in given:
             self.add(refused[name])

@@ -70,7 +70,7 @@ def shard_task_spec(context: Context, jinja_env: object) -> ShardingSpec:
     )
 
 
-def _sharding_job(state: RunState) -> ShardingJob | None:
+def _sharding_job(state: RunState[RunConf]) -> ShardingJob | None:
     conf = state.conf
     if not conf.shard_instance_count:
         return None
@@ -136,7 +136,7 @@ def watch_task_plan(context: Context, jinja_env: object) -> dict[str, Any] | Non
     ).to_dict()
 
 
-def _tell_winner(state: RunState, found: TuningResult, conf: RunConf) -> None:
+def _tell_winner(state: RunState[RunConf], found: TuningResult, conf: RunConf) -> None:
     """Log whose hyperparameters the training takes, and where each comes from."""
     best = found.best
     log.info(

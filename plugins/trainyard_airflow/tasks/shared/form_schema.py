@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param
+from airflow.sdk.exceptions import ParamValidationError
 
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.base_run_conf_rules import PATTERNS
 from trainyard.specs.limits import LEAST, MOST, USUAL_MOST
-from trainyard.specs.run_conf_rules import PATTERNS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from _typeshed import DataclassInstance
 
-Sections = Mapping[str, Mapping[str, tuple[str, str, dict[str, Any]]]]
-"""Section of the form -> name -> (title, description, schema)."""
+Fields = Mapping[str, tuple[str, str, dict[str, Any]]]
+"""Name of a param -> (title, description, schema)."""
+Sections = Mapping[str, Fields]
+"""Section of the form -> its fields."""
 
 MOST_CHARACTERS = 4096
 _NO_CONTROL_CHARACTERS = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"
@@ -85,9 +92,15 @@ def give_params(dag: DAG, params: Mapping[str, Param]) -> None:
 
 
 def form_params(sections: Sections, defaults: Mapping[str, Any]) -> dict[str, Param]:
-    """Return the params of the sections, each with its default."""
+    """Return the params of the sections, each with its default; one without a default is required."""
     params = {
-        name: Param(defaults[name], title=title, description=description, section=section, **schema)
+        name: Param(
+            **({"default": defaults[name]} if name in defaults else {}),
+            title=title,
+            description=description,
+            section=section,
+            **schema,
+        )
         for section, entries in sections.items()
         for name, (title, description, schema) in entries.items()
     }
@@ -105,3 +118,61 @@ def conf_defaults(conf: type[DataclassInstance]) -> dict[str, Any]:
         for name, value in values.items()
         if value is not MISSING
     }
+
+
+def conf_params(
+    sections: Sections, conf: type[DataclassInstance], **defaults: Any
+) -> dict[str, Param]:
+    """Return the params of a conf, with `defaults` in place of its own.
+
+    Raises:
+        KeyError: a default names no param.
+    """
+    values = {**conf_defaults(conf), **defaults}
+    params = form_params(sections, values)
+    if unknown := values.keys() - params.keys():
+        raise KeyError(f"no such params: {sorted(unknown)}")
+    return params
+
+
+def params_with(
+    make: Callable[..., dict[str, Param]], defaults: Mapping[str, Any], *, subject: str
+) -> dict[str, Param]:
+    """Return the params of a form with other defaults.
+
+    Args:
+        make: returns the params, with the defaults that it is given by name.
+        defaults: values by the params' names.
+        subject: of the error.
+
+    Raises:
+        SpecError: names of no param, and values that the form would refuse, all at once.
+    """
+    params = make()
+    unknown = [
+        Finding(
+            where=f"defaults.{name}",
+            what="is no field of the run",
+            allowed=", ".join(get_close_matches(name, params)) or None,
+            next_step="take a name of the form or of docs/dags.md",
+        )
+        for name in defaults
+        if name not in params
+    ]
+    refused = schema_findings(params, defaults, next_step="correct the defaults of the DAG file")
+    if findings := [*unknown, *refused]:
+        raise SpecError(findings, subject=subject)
+    return make(**defaults) if defaults else params
+
+
+def schema_findings(
+    params: Mapping[str, Param], values: Mapping[str, Any], *, next_step: str
+) -> Iterator[Finding]:
+    """Yield what the form and the REST API refuse in these values, in their words."""
+    for name in (each for each in values if each in params):
+        try:
+            params[name].resolve(values[name])
+        except ParamValidationError as error:
+            says = getattr(error.args[0], "message", error)
+            what = f"Invalid input for param {name}: {says}"
+            yield Finding(where=name, what=what, next_step=next_step)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from trainyard.errors import ContractError
 from trainyard.runs.notifier import Notifier
+from trainyard.specs.base_run_conf import BaseRunConf
 from trainyard.specs.run_conf import RunConf
+from trainyard.specs.script_conf import ScriptConf
 from trainyard.task_ids import TaskId
 from trainyard_airflow.tasks.shared.run_paths import RunPaths
 
@@ -19,29 +21,56 @@ if TYPE_CHECKING:
     from trainyard.specs.monitoring import Notifications
 
 
+C_co = TypeVar("C_co", bound=BaseRunConf, covariant=True)
+
+CONF_TYPES: Mapping[str, type[BaseRunConf]] = {
+    each.__name__: each for each in (RunConf, ScriptConf)
+}
+"""The confs of runs by the name that a state has them under."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
+class RunState(Generic[C_co]):
     """A checked conf with the bucket, role and region that hold for this run."""
 
-    conf: RunConf
+    conf: C_co
     paths: RunPaths
     role: str
     region: str
     plan: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, context: Context) -> Self:
-        """Return what `preflight` decided.
+    @staticmethod
+    def of(context: Context) -> RunState[RunConf]:
+        """Return what `preflight` decided for a run of a shipped model.
 
         Raises:
             ContractError: `preflight` has not returned anything.
         """
-        return cls.from_dict(result_of(context, TaskId.PREFLIGHT))
+        return cast("RunState[RunConf]", RunState.of_any(context))
+
+    @staticmethod
+    def of_script(context: Context) -> RunState[ScriptConf]:
+        """Return what `preflight` decided for a run of an own script.
+
+        Raises:
+            ContractError: as `of`.
+        """
+        return cast("RunState[ScriptConf]", RunState.of_any(context))
+
+    @staticmethod
+    def of_any(context: Context) -> RunState[BaseRunConf]:
+        """Return what `preflight` decided for a run of either kind.
+
+        Raises:
+            ContractError: as `of`.
+        """
+        return RunState.from_dict(result_of(context, TaskId.PREFLIGHT))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as JSON-safe data; `from_dict` reads it back."""
         return {
             "conf": asdict(self.conf),
+            "conf_type": type(self.conf).__name__,
             "paths": asdict(self.paths),
             "role": self.role,
             "region": self.region,
@@ -56,11 +85,12 @@ class RunState:
         """Whom the run tells what happens to it; None for nobody."""
         return notifier_of(self.conf.notifications, self.paths)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` wrote."""
-        return cls(
-            conf=RunConf.from_params(data["conf"]),
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> RunState[BaseRunConf]:
+        """Return what `to_dict` wrote; the state of an earlier version has no `conf_type`."""
+        conf_type = CONF_TYPES[data.get("conf_type", RunConf.__name__)]
+        return RunState(
+            conf=conf_type.from_params(data["conf"]),
             paths=RunPaths(**data["paths"]),
             role=data["role"],
             region=data["region"],

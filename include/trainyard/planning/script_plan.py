@@ -1,0 +1,169 @@
+"""Plan of one run of an own script, made before any job starts: its instances, ranks and cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trainyard.catalog.instances import catalogue
+from trainyard.cost.job_cost import CostEstimate, cost_ceiling
+from trainyard.errors import Finding, Severity, SpecError
+from trainyard.planning.evaluation_plan import LONGEST_DERIVED_S, SMALL_TYPE
+from trainyard.planning.ladder_plan import ladder_plan_findings
+from trainyard.planning.quota_needs import EVALUATION, processing_need, training_needs
+from trainyard.planning.run_cost import left_for_training, total_cost, training_estimate
+from trainyard.planning.run_plan import (
+    find_instance,
+    keep_budget,
+    price_warnings,
+    processing_type_findings,
+    rank_findings,
+)
+from trainyard.specs.limits import LEAST_RUN_S, MAX_PROCESSING_RUN_S
+from trainyard.specs.script_conf import ScriptConf
+from trainyard.task_ids import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trainyard.planning.quota_needs import QuotaNeed
+    from trainyard.planning.run_cost import RunCost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptEvaluation:
+    """Processing job that measures the model of an own script.
+
+    Attributes:
+        reason: why it is on this type.
+    """
+
+    instance_type: str
+    max_run_s: int
+    volume_size_gb: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptPlan:
+    """A conf that fits, and its cost.
+
+    Attributes:
+        ceiling_usd: what all jobs with all their attempts can cost; None when a price is unknown.
+        once_usd: the same with one attempt of each job.
+        cost_note: how the ceiling was worked out.
+        evaluation: None if nothing measures the model.
+        warnings: findings that do not stop the run.
+    """
+
+    conf: ScriptConf
+    world_size: int
+    ceiling_usd: float | None
+    once_usd: float | None
+    cost_note: str
+    evaluation: ScriptEvaluation | None
+    warnings: tuple[Finding, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-safe data, without the conf."""
+        data = asdict(self)
+        del data["conf"]
+        data["warnings"] = [str(each) for each in self.warnings]
+        return data
+
+
+def plan_script(params: Mapping[str, Any], *, job_attempts: int = 1) -> ScriptPlan:
+    """Return the plan for a run's params, each of whose jobs may be started `job_attempts` times.
+
+    Raises:
+        SpecError: every problem of the conf and its instance types at once.
+        BudgetExceededError: nothing is wrong, but the run could cost more than its budget_usd.
+    """
+    conf = ScriptConf.from_params(params)
+    findings = list(_instance_findings(conf))
+    if errors := [each for each in findings if each.severity is Severity.ERROR]:
+        raise SpecError(errors, subject="run conf")
+    cost = total_cost(_estimates(conf), job_attempts=job_attempts)
+    keep_budget(conf.budget_usd, cost, cheaper=partial(_cheaper, conf, cost))
+    return ScriptPlan(
+        conf=conf,
+        world_size=conf.world_size,
+        ceiling_usd=cost.ceiling_usd,
+        once_usd=cost.once_usd,
+        cost_note=cost.note,
+        evaluation=script_evaluation(conf),
+        warnings=(*findings, *price_warnings(conf, cost)),
+    )
+
+
+def script_evaluation(conf: ScriptConf) -> ScriptEvaluation | None:
+    """Return the job that measures the model: on the conf's type, else that of training if processing jobs may have it.
+
+    With a capacity ladder that is the type of the first rung, so that the job is the same wherever training ended up.
+    """
+    if conf.evaluation_entry_point is None:
+        return None
+    own, trained_on = conf.evaluation_instance_type, catalogue().types.get(conf.instance_type)
+    if own:
+        name, reason = own, "the conf names it"
+    elif trained_on is not None and trained_on.is_for_processing:
+        name, reason = conf.instance_type, "the type of training"
+    else:
+        name, reason = SMALL_TYPE, f"processing jobs cannot have {conf.instance_type}"
+    longest_s = min(conf.max_run_s, LONGEST_DERIVED_S, MAX_PROCESSING_RUN_S)
+    return ScriptEvaluation(
+        instance_type=name,
+        max_run_s=conf.evaluation_max_run_s or longest_s,
+        volume_size_gb=conf.evaluation_volume_size_gb or conf.volume_size_gb,
+        reason=f"{name}: {reason}, by {conf.evaluation_entry_point}",
+    )
+
+
+def script_quota_needs(conf: ScriptConf) -> Iterator[QuotaNeed]:
+    """Yield what training and evaluation need, each by itself: they run one after another."""
+    yield from training_needs(conf)
+    if evaluation := script_evaluation(conf):
+        yield processing_need(
+            EVALUATION,
+            evaluation.instance_type,
+            next_step=f"name another {EVALUATION}, such as {SMALL_TYPE}",
+        )
+
+
+def script_training_budget_usd(conf: ScriptConf) -> float | None:
+    """Return what the attempts of the training may cost: the budget less one evaluation; None without a budget."""
+    if conf.budget_usd is None:
+        return None
+    return left_for_training(conf.budget_usd, _estimates(conf))
+
+
+def _instance_findings(conf: ScriptConf) -> Iterator[Finding]:
+    instance, unknown = find_instance({"instance_type": conf.instance_type})
+    yield from unknown
+    if instance:
+        yield from rank_findings(conf, instance)
+    yield from ladder_plan_findings(conf, rank_findings)
+    if conf.evaluation_instance_type:
+        yield from processing_type_findings(EVALUATION, conf.evaluation_instance_type)
+
+
+def _estimates(conf: ScriptConf) -> Mapping[str, CostEstimate]:
+    estimates: dict[str, CostEstimate] = {TaskId.TRAIN: training_estimate(conf)}
+    if evaluation := script_evaluation(conf):
+        estimates[TaskId.EVALUATE] = cost_ceiling(
+            instance_type=evaluation.instance_type,
+            instance_count=1,
+            max_run_s=evaluation.max_run_s,
+        )
+    return estimates
+
+
+def _cheaper(conf: ScriptConf, cost: RunCost) -> str:
+    """Return the longest training that the budget is enough for, if that is one."""
+    longest_s = int(conf.max_run_s * (conf.budget_usd or 0.0) / cost.known_usd)
+    return (
+        "take fewer or cheaper instances"
+        if longest_s < LEAST_RUN_S
+        else f"lower max_run_s to {longest_s}"
+    )

@@ -1,0 +1,147 @@
+"""`BaseRunConf`: what the confs of all runs with one training have in common: instances, watching, place, registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from trainyard.catalog.instances import ranks_on
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.base_run_conf_rules import base_findings
+from trainyard.specs.capacity_rung import CapacityRung
+from trainyard.specs.monitoring import Monitoring, Notifications  # noqa: TC001  # as above
+from trainyard.specs.reading import read_spec
+from trainyard.specs.run_conf_ladder import contradictions
+from trainyard.specs.training_job import DEFAULT_QUOTA_WAIT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRunConf:
+    """Settings that every run has, whatever it trains. Seconds, GiB, USD and counts are in the names.
+
+    Attributes:
+        processes_per_instance: ranks of an instance; None = one for each accelerator of its type, one on a CPU type.
+        capacity_ladder: what is tried in turn; its first rung takes the place of instance_type, instance_count and
+            use_spot_instances. Empty = those alone.
+        heartbeat_timeout_s: a training that was heard of once and then not for so long is stopped and
+            resumed by a new attempt; 0 = never.
+        max_quota_wait_s: how long a training is asked for again that the account's quota has no room for; 0 = for ever.
+        max_retry_attempts: how often the service starts the training again after an error of its own, on the instances
+            that it has; all starts together get max_run_s. 0 = never.
+        evaluation_instance_type, evaluation_max_run_s, evaluation_volume_size_gb: of the processing job that measures
+            the model; None = derived.
+        budget_usd: None = no ceiling.
+        hyperparameters: further ones, put over those that other fields make.
+        rules: what judges the training, as trainyard.rules.configuration reads it; empty = every rule, robust profile.
+        debugger: who judges by those of the rules that SageMaker has: "own" evaluator, or the "service" if it can.
+        watch_rules: whether they judge it while it runs. on_rule_error: what follows an issue of severity error whose
+            rule says nothing else: `warn`, `stop` (a result with a verdict) or `fail`.
+        on_rule_stop: what follows a stop, as trainyard.rules.rule_retry reads it; empty = nothing.
+        rules_poll_interval_s: between two looks of theirs; None = as the connection says, or 15.
+        notifications: the SNS topic that is told of spot, rules, failure and budget; None = nobody is.
+        monitoring: alarms and a dashboard in CloudWatch while it trains; None = neither.
+    """
+
+    instance_type: str = "ml.m5.large"
+    instance_count: int = 2
+    processes_per_instance: int | None = None
+    evaluation_instance_type: str | None = None
+    evaluation_max_run_s: int | None = None
+    evaluation_volume_size_gb: int | None = None
+    use_spot_instances: bool = False
+    max_run_s: int = 3600
+    max_wait_s: int | None = None
+    capacity_ladder: tuple[CapacityRung, ...] = ()
+    heartbeat_timeout_s: int = 600
+    max_quota_wait_s: int = DEFAULT_QUOTA_WAIT_S
+    max_retry_attempts: int = 3
+    volume_size_gb: int = 30
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    rules: tuple[Any, ...] = ()
+    debugger: str = "own"
+    watch_rules: bool = True
+    on_rule_error: str = "stop"
+    on_rule_stop: Mapping[str, Any] = field(default_factory=dict)
+    rules_poll_interval_s: float | None = None
+    notifications: Notifications | None = None
+    monitoring: Monitoring | None = None
+    image_uri: str | None = None
+    role: str | None = None
+    bucket: str | None = None
+    prefix: str = "trainyard"
+    budget_usd: float | None = None
+    model_package_group: str = "trainyard"
+    approval_status: str = "PendingManualApproval"
+
+    def __post_init__(self) -> None:
+        """Put the ladder's first rung in its place and check what the conf alone can know.
+
+        Raises:
+            SpecError: everything that is wrong, at once.
+        """
+        findings: list[Finding] = []
+        if self.capacity_ladder:
+            findings += contradictions(self)
+            self._adopt(self.capacity_ladder[0])
+        findings += self.findings()
+        if findings:
+            raise SpecError(findings, subject="run conf")
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield every fault that the conf alone can know."""
+        return base_findings(self)
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        """Return the conf read from the DAG's params.
+
+        A SpecError names every unknown key, wrong type, value out of range and contradiction at
+        once.
+        """
+        return read_spec(cls, params)
+
+    def _adopt(self, rung: CapacityRung) -> None:
+        object.__setattr__(self, "instance_type", rung.instance_type)
+        object.__setattr__(self, "instance_count", rung.instance_count or self.instance_count)
+        object.__setattr__(self, "use_spot_instances", rung.use_spot_instances)
+
+    @property
+    def rungs(self) -> tuple[CapacityRung, ...]:
+        """Capacity tiers of the training, in the order of trying, each with its instance count; at least one."""
+        own = CapacityRung(
+            instance_type=self.instance_type, use_spot_instances=self.use_spot_instances
+        )
+        return tuple(
+            replace(rung, instance_count=rung.instance_count or self.instance_count)
+            for rung in self.capacity_ladder or (own,)
+        )
+
+    @property
+    def may_use_spot(self) -> bool:
+        """True if any of them is spot capacity."""
+        return any(rung.use_spot_instances for rung in self.rungs)
+
+    @property
+    def ranks_per_instance(self) -> int:
+        """Ranks of one instance of the run's own type, which with a capacity ladder is the first rung's."""
+        return self.ranks_on(self.instance_type)
+
+    @property
+    def processes_per_host(self) -> int | None:
+        """Ranks of one instance as the job's request has them.
+
+        None if rungs have different numbers of accelerators: the toolkit then starts a rank for each.
+        """
+        counts = {self.ranks_on(rung.instance_type) for rung in self.rungs}
+        return counts.pop() if len(counts) == 1 else None
+
+    def ranks_on(self, instance_type: str) -> int:
+        """Return the ranks of one instance of a type."""
+        given = self.processes_per_instance
+        return ranks_on(instance_type) if given is None else given
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return self.instance_count * self.ranks_per_instance

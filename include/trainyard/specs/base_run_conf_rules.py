@@ -1,0 +1,85 @@
+"""Rules for what the confs of all runs have in common."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from trainyard.errors import Finding
+from trainyard.specs.capacity_rung import INSTANCE_TYPE
+from trainyard.specs.limits import number_findings
+from trainyard.specs.run_conf_ladder import rung_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from trainyard.specs.base_run_conf import BaseRunConf
+
+BASE_CHOICES = {
+    "on_rule_error": ("warn", "stop", "fail"),
+    "debugger": ("own", "service"),
+    "approval_status": ("PendingManualApproval", "Approved", "Rejected"),
+}
+PATTERNS = {
+    "instance_type": (INSTANCE_TYPE, "such as ml.m5.large"),
+    "shard_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
+    "evaluation_instance_type": (INSTANCE_TYPE, "such as ml.m5.xlarge"),
+    "bucket": (r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the bare name, 3 to 63 characters, no s3://"),
+    "prefix": (
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,7}/?",
+        "a key prefix such as team/trainyard: up to 8 names of letters, digits, . _ and -",
+    ),
+    "image_uri": (
+        (
+            r"(?=.{1,255}$)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+"
+            r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+        ),
+        "registry/repository:tag or registry/repository@sha256:digest, at most 255 characters",
+    ),
+    "model_package_group": (r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "letters, digits and hyphens"),
+    "role": (r"arn:aws[a-z\-]*:iam::\d{12}:role/.+|[\w+=,.@-]{1,64}", "a role's ARN or its name"),
+}
+
+
+def base_findings(conf: BaseRunConf) -> Iterator[Finding]:
+    """Yield the faults of numbers, choices, names, ladder and waiting times."""
+    yield from choice_findings(conf, BASE_CHOICES)
+    yield from number_findings(conf)
+    yield from _names(conf)
+    yield from rung_findings(conf.capacity_ladder)
+    yield from _waiting(conf)
+
+
+def choice_findings(conf: BaseRunConf, choices: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Yield the fields of the conf whose value is none of their choices."""
+    for name, allowed in choices.items():
+        value = getattr(conf, name)
+        if value not in allowed:
+            yield Finding(
+                where=name, what="is not a choice", got=repr(value), allowed=", ".join(allowed)
+            )
+
+
+def _names(conf: BaseRunConf) -> Iterator[Finding]:
+    for name in (each.name for each in fields(conf) if each.name in PATTERNS):
+        (pattern, allowed), value = PATTERNS[name], getattr(conf, name)
+        if value is not None and not re.fullmatch(pattern, value):
+            yield Finding(where=name, what="is malformed", got=repr(value), allowed=allowed)
+
+
+def _waiting(conf: BaseRunConf) -> Iterator[Finding]:
+    if conf.max_wait_s is not None and not conf.use_spot_instances and not conf.capacity_ladder:
+        yield Finding(
+            where="max_wait_s",
+            what="goes with spot instances only",
+            got=str(conf.max_wait_s),
+            next_step="set use_spot_instances or drop it",
+        )
+    if conf.max_wait_s is not None and conf.max_wait_s < conf.max_run_s:
+        yield Finding(
+            where="max_wait_s",
+            what="is shorter than max_run_s, which it includes",
+            got=str(conf.max_wait_s),
+            allowed=f"at least {conf.max_run_s}",
+        )

@@ -1,0 +1,176 @@
+"""`ScriptConf`: the params of one `train_own_script` run, checked beyond their JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping  # noqa: TC003  # read_spec evaluates the annotations
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainyard.errors import Finding, SpecError
+from trainyard.specs.base_run_conf import BaseRunConf
+from trainyard.specs.base_run_conf_rules import base_findings, choice_findings
+from trainyard.specs.channel import read_channel
+from trainyard.specs.distribution import read_distribution
+from trainyard.specs.metrics import MetricDefinition  # noqa: TC001  # as above
+from trainyard.specs.register_condition import RegisterCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHOICES = {
+    "framework": ("pytorch", "huggingface", "tensorflow", "xgboost", "sklearn", "mxnet"),
+    "input_mode": ("File", "FastFile", "Pipe"),
+}
+TORCHRUN_FRAMEWORKS = ("pytorch", "huggingface")
+TORCHRUN: Mapping[str, Any] = {"torch_distributed": {"enabled": True}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptConf(BaseRunConf):
+    """Settings of one run of a script of one's own, beside those of every run.
+
+    Attributes:
+        entry_point: the training script, a path within source_dir.
+        source_dir: the folder of the script: relative to the folder that holds Airflow's `dags`, absolute below one of
+            the connection's `source_roots`, or `s3://.../sourcedir.tar.gz`. Its requirements.txt is installed first.
+        framework, framework_version, py_version: choose AWS's image if image_uri names none; None = the newest that
+            Trainyard knows.
+        distribution: the SDK estimator's; None = torchrun for PyTorch, one plain process on each instance else; empty =
+            one plain process on each instance.
+        environment: variables of the container.
+        inputs: channel to `s3://...`, or to the fields of a channel (`trainyard.specs.channel`): S3, FSx, EFS.
+        input_mode: of the channels that name none: `File`, `FastFile` or `Pipe`.
+        subnets, security_group_ids: of the training; empty = the connection's.
+        metric_definitions: what the service reads from the log: names, and regular expressions with one group.
+        evaluation_entry_point: the script of the processing job that measures the model; None = nothing measures it.
+        evaluation_inputs: further inputs of that job: name to `s3://...`, found at /opt/ml/processing/input/<name>.
+        register_when: what the model must reach to be registered, such as `accuracy >= 0.9`: a metric of the
+            evaluation, or without one of the training. None = it is registered.
+    """
+
+    entry_point: str
+    source_dir: str
+    framework: str = "pytorch"
+    framework_version: str | None = None
+    py_version: str | None = None
+    distribution: Mapping[str, Any] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    input_mode: str = "File"
+    subnets: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    metric_definitions: tuple[MetricDefinition, ...] = ()
+    evaluation_entry_point: str | None = None
+    evaluation_inputs: Mapping[str, str] = field(default_factory=dict)
+    register_when: str | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield every fault that the conf alone can know."""
+        yield from base_findings(self)
+        yield from choice_findings(self, CHOICES)
+        yield from _unset(self)
+        yield from _unreadable(self)
+        yield from _unread_ranks(self)
+        yield from _evaluation(self)
+        yield from _register(self)
+
+    @property
+    def launch(self) -> Mapping[str, Any]:
+        """The training job's `distribution`."""
+        if self.distribution is not None:
+            return self.distribution
+        if self.framework not in TORCHRUN_FRAMEWORKS:
+            return {}
+        ranks = self.processes_per_host
+        section = TORCHRUN["torch_distributed"]
+        return {
+            "torch_distributed": {**section, **({"processes_per_host": ranks} if ranks else {})}
+        }
+
+    @property
+    def condition(self) -> RegisterCondition | None:
+        """What the model must reach to be registered; None if nothing."""
+        if self.register_when is None:
+            return None
+        return RegisterCondition.read(self.register_when, where="register_when")
+
+
+def _unset(conf: ScriptConf) -> Iterator[Finding]:
+    for name in ("entry_point", "source_dir"):
+        if not getattr(conf, name).strip():
+            yield Finding(where=name, what="is empty", next_step="name the script and its folder")
+
+
+def _unreadable(conf: ScriptConf) -> Iterator[Finding]:
+    """Yield what is wrong with the channels, the distribution and the condition."""
+    readers: list[Callable[[], object]] = [
+        *(
+            lambda name=name, value=value: read_channel(value, where=f"inputs.{name}")
+            for name, value in conf.inputs.items()
+        ),
+        lambda: read_distribution(conf.distribution or {}),
+        lambda: conf.condition,
+    ]
+    for read in readers:
+        try:
+            read()
+        except SpecError as error:
+            yield from error.findings
+
+
+def _unread_ranks(conf: ScriptConf) -> Iterator[Finding]:
+    is_torchrun = conf.distribution is None and conf.framework in TORCHRUN_FRAMEWORKS
+    if conf.processes_per_instance is not None and not is_torchrun:
+        yield Finding(
+            where="processes_per_instance",
+            what="is read by torchrun only, which starts the ranks if no distribution is given",
+            got=str(conf.processes_per_instance),
+            next_step="leave it empty, and set processes_per_host in the distribution's section",
+        )
+
+
+def _evaluation(conf: ScriptConf) -> Iterator[Finding]:
+    if conf.evaluation_entry_point is None:
+        for name in (
+            "evaluation_inputs",
+            "evaluation_instance_type",
+            "evaluation_max_run_s",
+            "evaluation_volume_size_gb",
+        ):
+            if value := getattr(conf, name):
+                yield Finding(
+                    where=name,
+                    what="goes with an evaluation_entry_point only",
+                    got=str(value),
+                    next_step="name the script that measures the model, or leave it out",
+                )
+    for name, uri in conf.evaluation_inputs.items():
+        if not str(uri).startswith("s3://"):
+            yield Finding(
+                where=f"evaluation_inputs.{name}",
+                what="is no S3 URI",
+                got=repr(uri),
+                allowed="s3://bucket/prefix",
+            )
+        if name in {"model", "code"}:
+            yield Finding(
+                where=f"evaluation_inputs.{name}",
+                what="is the name of an input that the job has anyway",
+                next_step="take another name",
+            )
+
+
+def _register(conf: ScriptConf) -> Iterator[Finding]:
+    names = {each.name for each in conf.metric_definitions}
+    try:
+        condition = conf.condition
+    except SpecError:  # said of the text itself
+        return
+    if condition and conf.evaluation_entry_point is None and condition.metric not in names:
+        yield Finding(
+            where="register_when",
+            what="names a metric that nothing measures",
+            got=condition.metric,
+            allowed=", ".join(sorted(names)) or None,
+            next_step="add it to metric_definitions, or name an evaluation_entry_point",
+        )
